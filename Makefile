@@ -1,0 +1,45 @@
+# Two commands do everything from nothing: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test check bench openapi clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Speciate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (once, about half a minute) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+install: $(STAMP) ## Make the virtual environment and install everything into it
+
+demo: $(STAMP) ## Watch real problems evolve through the whole service, about two minutes
+	@$(BIN)/speciate demo
+
+up: $(STAMP) ## Run the service until Ctrl-C
+	@$(BIN)/speciate up
+
+test: $(STAMP) check ## Everything that must hold: style, types, layers, then all tests
+	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -q -m fault
+
+check: $(STAMP) ## Style, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP) ## Measure; prints tables
+	@$(BIN)/python -m tests.benchmarks
+
+openapi: $(STAMP) ## Write docs/openapi.json from the code
+	@$(BIN)/python -m service.openapi
+
+clean: ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,12 @@
+"""How Alembic reaches the database: always through a connection that the caller hands in."""
+
+from alembic import context
+
+from speciate.storage.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection, target_metadata=metadata, compare_server_default=False, transaction_per_migration=True
+)
+with context.begin_transaction():
+    context.run_migrations()

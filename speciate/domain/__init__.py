@@ -1,0 +1,1 @@
+"""The words of the project as frozen values: no I/O, no clock, no randomness."""

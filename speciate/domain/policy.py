@@ -1,0 +1,99 @@
+"""A policy: who is asked for candidates, and how."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from speciate.domain.values import Slug, Value, digest_of
+
+
+class PromptFormat(StrEnum):
+    """How a policy is asked."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+
+
+class EditFormat(StrEnum):
+    """How a policy writes a changed program."""
+
+    REWRITE = "rewrite"
+    """The whole program in one fenced block."""
+    DIFF = "diff"
+    """SEARCH/REPLACE blocks against the parent."""
+
+
+class PolicyRole(StrEnum):
+    """What a policy was asked to do for a candidate."""
+
+    SEED = "seed"
+    """Nothing: the candidate is the problem's own seed program."""
+    PROPOSE = "propose"
+    """Write from scratch."""
+    MUTATE = "mutate"
+    """Change parents."""
+
+
+class Sampling(Value):
+    """How completions are drawn.
+
+    Attributes:
+        temperature: Softmax temperature.
+        top_p: Nucleus mass.
+        max_tokens: Longest completion, in tokens.
+        logprobs: Whether token log-probabilities are asked for.
+    """
+
+    temperature: float = Field(default=1.0, ge=0, le=10)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(default=2048, ge=1, le=1_000_000)
+    logprobs: bool = False
+
+
+class Policy(Value):
+    """A policy as it was registered; storage adds id and version.
+
+    Attributes:
+        slug: Name; all versions of a policy share it.
+        kind: Which client asks it, a key of ``speciate.policies.CLIENTS``.
+        description: One line for people.
+        base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
+        model: Model or adapter name at that endpoint.
+        api_key_env: Name of the environment variable that holds the key on the workers; never the key itself.
+        training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
+        checkpoint_digest: SHA-256 of the served weights where known.
+        prompt_format: Whether it is asked by chat or by completion.
+        edit_format: Whether it rewrites programs or sends diffs.
+        answers_per_rollout: m, the number of programs in one completion.
+        sampling: How completions are drawn.
+        timeout_s: Seconds one request may take.
+        options: Options of the client, checked by its own config model.
+    """
+
+    slug: Slug
+    kind: str = Field(min_length=1, max_length=80)
+    description: str = Field(default="", max_length=2000)
+    base_url: str | None = Field(default=None, max_length=2000, pattern=r"^https?://")
+    model: str | None = Field(default=None, max_length=500)
+    api_key_env: str | None = Field(default=None, max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    training_method: str | None = Field(default=None, max_length=80)
+    checkpoint_digest: str | None = Field(default=None, max_length=200)
+    prompt_format: PromptFormat = PromptFormat.CHAT
+    edit_format: EditFormat = EditFormat.REWRITE
+    answers_per_rollout: int = Field(default=1, ge=1, le=64)
+    sampling: Sampling = Sampling()
+    timeout_s: float = Field(default=120.0, gt=0, le=3600)
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the registration: two registrations with one digest are the same version."""
+        return digest_of(self.model_dump(mode="json"))
+
+    def definition(self) -> dict[str, Any]:
+        """Return the registration as JSON values."""
+        return self.model_dump(mode="json")

@@ -1,0 +1,200 @@
+"""A problem: what a candidate is, how it is scored, and what counts as unlocking it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from speciate.domain.objective import Objective, Role
+from speciate.domain.reward import RewardSpace
+from speciate.domain.rule import Rule, parse_rule
+from speciate.domain.target import Target
+from speciate.domain.values import MAX_PROGRAM_BYTES, Finite, Identifier, Slug, Value, digest_of
+
+_RESERVED = frozenset({"and", "or", "not"})
+
+
+class ProblemKind(StrEnum):
+    """What a candidate is and who scores it."""
+
+    CASES = "cases"
+    """A program; the broker compares its outputs with expected ones."""
+    EVALUATOR = "evaluator"
+    """A program; the author's script calls it from another process."""
+    DATA = "data"
+    """A text or JSON document; the author's function scores it and nothing of it is executed."""
+
+
+class Limits(Value):
+    """What one evaluation may use.
+
+    Attributes:
+        wall_s: Seconds on the clock.
+        cpu_s: Seconds of processor time.
+        memory_bytes: Address space.
+        output_bytes: Size of one answer frame.
+        log_bytes: How much of standard output and error is kept.
+        file_bytes: Largest file it may write.
+        processes: Threads and processes.
+    """
+
+    wall_s: float = Field(default=2.0, gt=0, le=3600)
+    cpu_s: float = Field(default=2.0, gt=0, le=3600)
+    memory_bytes: int = Field(default=768 << 20, ge=64 << 20, le=64 << 30)
+    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=64 << 20)
+    log_bytes: int = Field(default=64 << 10, ge=0, le=1 << 20)
+    file_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30)
+    processes: int = Field(default=16, ge=1, le=256)
+
+
+class Case(Value):
+    """One input with its expected output, scored by the broker outside the candidate.
+
+    Attributes:
+        input: Positional arguments of the entry point, as JSON values.
+        expected: The right result, as a JSON value.
+        reward: Objective that this case counts towards (the share of its cases passed); the first one by default.
+        tolerance: Largest absolute or relative difference at which two numbers are equal; 0 means exact.
+        hidden: Whether its input and outcome stay out of prompts.
+    """
+
+    input: list[JsonValue]
+    expected: JsonValue
+    reward: Identifier | None = None
+    tolerance: float = Field(default=0.0, ge=0, le=1)
+    hidden: bool = False
+
+
+class Problem(Value):
+    """A problem as its author wrote it; storage adds id and version.
+
+    Attributes:
+        slug: Name; all versions of a problem share it.
+        title: One line.
+        description: What a policy is told: the task, the signature, the rules.
+        source: Where the problem and its record level come from.
+        kind: What a candidate is and who scores it.
+        objectives: The d components of the reward vector, in declared order.
+        targets: One or more rules; exactly one unlocks.
+        weights: Declared scalarization over objectives of role ``objective``; without it there is no scalar.
+        seed_program: First member of the population; empty when candidates start from nothing.
+        entry_point: Function that a ``cases`` candidate defines.
+        evaluator: The author's Python script (``evaluate`` for ``evaluator``, ``score`` for ``data``).
+        files: Further read-only text files of the evaluator, by name.
+        cases: Inputs and expected outputs, for kind ``cases``.
+        limits: What one evaluation may use.
+        confirmations: How often a candidate is evaluated again before its target counts.
+        stochastic: Whether the score depends on the evaluation's seed.
+    """
+
+    slug: Slug
+    title: str = Field(min_length=1, max_length=200)
+    description: str = Field(default="", max_length=100_000)
+    source: str = Field(default="", max_length=2000)
+    kind: ProblemKind
+    objectives: tuple[Objective, ...] = Field(min_length=1, max_length=512)
+    targets: tuple[Target, ...] = Field(min_length=1, max_length=60)
+    weights: dict[Identifier, Finite] | None = None
+    seed_program: str = ""
+    entry_point: Identifier = "solve"
+    evaluator: str = ""
+    files: dict[str, str] = Field(default_factory=dict, max_length=64)
+    cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
+    limits: Limits = Limits()
+    confirmations: int = Field(default=1, ge=0, le=20)
+    stochastic: bool = False
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        _refuse_repeats("objective", (o.name for o in self.objectives))
+        _refuse_repeats("target", (t.name for t in self.targets))
+        if reserved := _RESERVED.intersection(self.space.names):
+            raise ValueError(f"objective {min(reserved)!r} is a word of the rule language: choose another name")
+        if not self.space.selected:
+            raise ValueError("no objective has role 'objective': search would have nothing to improve")
+        if (unlocks := sum(t.unlock for t in self.targets)) != 1:
+            raise ValueError(f"{unlocks} targets are marked 'unlock = true': expected exactly one")
+        for target in self.targets:
+            parse_rule(target.rule, self.space.names)
+        self._check_weights()
+        self._check_kind()
+        if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
+            raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
+        return self
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        if unknown := set(self.weights) - {o.name for o in self.space.selected}:
+            raise ValueError(f"weights name {min(unknown)!r}, which is not an objective of role 'objective'")
+        if min(self.weights.values()) < 0 or not 0 < sum(self.weights.values()) < math.inf:
+            raise ValueError("weights must be ≥ 0 with a positive sum: directions are declared on the objectives")
+
+    def _check_kind(self) -> None:
+        match self.kind:
+            case ProblemKind.CASES:
+                if not self.cases:
+                    raise ValueError("kind 'cases' needs at least one case")
+                counted = {case.reward or self.objectives[0].name for case in self.cases}
+                if empty := [o.name for o in self.objectives if o.role is not Role.RECORD and o.name not in counted]:
+                    raise ValueError(f"no case counts towards objective {empty[0]!r}")
+                if unknown := counted - set(self.space.names):
+                    raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
+            case ProblemKind.EVALUATOR | ProblemKind.DATA:
+                if not self.evaluator.strip():
+                    raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
+
+    @cached_property
+    def space(self) -> RewardSpace:
+        """The declared objectives as a vector space."""
+        return RewardSpace(self.objectives)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the targets, in the order of ``targets``."""
+        return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the whole definition: two problems with one digest are the same version."""
+        return digest_of(self.model_dump(mode="json"))
+
+    @cached_property
+    def evaluator_digest(self) -> str:
+        """SHA-256 of everything a score depends on besides the candidate and the seed."""
+        scored_by: tuple[str, ...] = ("kind", "objectives", "entry_point", "evaluator", "files", "cases", "limits")
+        return digest_of(self.model_dump(mode="json", include=set(scored_by)))
+
+    @cached_property
+    def weight_vector(self) -> tuple[float, ...] | None:
+        """The declared weights over the k selected objectives, summing to 1, or None."""
+        if self.weights is None:
+            return None
+        total = sum(self.weights.values())
+        return tuple(self.weights.get(o.name, 0.0) / total for o in self.space.selected)
+
+    def targets_met(self, rewards: Sequence[float]) -> int:
+        """Return a bit mask of the targets that a raw reward vector of shape (d,) meets; bit i is ``targets[i]``."""
+        return sum(1 << i for i, rule in enumerate(self.rules) if rule.holds(rewards))
+
+    def scalarize(self, rewards: Sequence[float]) -> float | None:
+        """Return the declared weighted sum of normalised rewards, or None when the problem declares no weights."""
+        if self.weight_vector is None:
+            return None
+        return float(self.space.normalise([tuple(rewards)])[0] @ self.weight_vector)
+
+    def definition(self) -> dict[str, Any]:
+        """Return the definition as JSON values."""
+        return self.model_dump(mode="json")
+
+
+def _refuse_repeats(what: str, names: Iterable[str]) -> None:
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{what} {name!r} is declared {count} times: names must differ")

@@ -1,0 +1,144 @@
+"""Vectors of rewards: how raw values become comparable without ever being averaged.
+
+Rewards are stored as the evaluator gave them, float64 in declared order. ``RewardSpace.normalise`` turns them into
+the vectors that search compares: one column per objective of role ``objective``, higher is better, and 0 and 1 at the
+two ends of the declared range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speciate.domain.objective import Direction, Objective, Role
+
+FloatArray = NDArray[np.float64]
+
+
+class InvalidRewardsError(ValueError):
+    """An evaluator returned something that is not a reward vector; the text says what was expected."""
+
+
+@dataclass(frozen=True)
+class RewardSpace:
+    """The declared objectives of a problem, seen as a vector space.
+
+    Attributes:
+        objectives: All d declared objectives, in order.
+    """
+
+    objectives: tuple[Objective, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of all d components, in declared order."""
+        return tuple(objective.name for objective in self.objectives)
+
+    @cached_property
+    def selected(self) -> tuple[Objective, ...]:
+        """The k components that search improves."""
+        return tuple(o for o in self.objectives if o.role is Role.OBJECTIVE)
+
+    def vector(self, rewards: Mapping[str, object]) -> tuple[float, ...]:
+        """Return the named rewards as a vector of shape (d,) in declared order, in the author's units.
+
+        Raises:
+            InvalidRewardsError: A name is missing or unknown, or a value is not a finite number.
+        """
+        missing = [name for name in self.names if name not in rewards]
+        unknown = [name for name in rewards if name not in self.names]
+        if missing or unknown:
+            parts = [f"missing {', '.join(missing)}"] * bool(missing) + [f"unknown {', '.join(unknown)}"] * bool(
+                unknown
+            )
+            raise InvalidRewardsError(f"rewards: {'; '.join(parts)}; expected exactly {', '.join(self.names)}")
+        return tuple(_finite(name, rewards[name]) for name in self.names)
+
+    def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
+        """Return what search compares.
+
+        A vector that violates a constraint is shifted below every vector within range that obeys all of them, the
+        further the larger the violation (constraint domination, Deb et al. 2002, section VI, as a shift so that the
+        result stays a plain vector).
+
+        Args:
+            rewards: Raw rewards, shape (n, d), declared order.
+
+        Returns:
+            Shape (n, k), float64, higher is better.
+        """
+        raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
+        columns = [
+            _oriented(raw[:, j], objective)
+            for j, objective in enumerate(self.objectives)
+            if objective.role is Role.OBJECTIVE
+        ]
+        values = np.stack(columns, axis=1) if columns else np.zeros((len(raw), 0))
+        violation = self.violation(raw)
+        return values - np.where(violation > 0, 1.0 + violation, 0.0)[:, None]
+
+    def violation(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
+        """Return the total constraint violation of each vector in units of the constraints' ranges.
+
+        Args:
+            rewards: Raw rewards, shape (n, d).
+
+        Returns:
+            Shape (n,), 0 where every constraint is met.
+        """
+        raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
+        total = np.zeros(len(raw))
+        for j, objective in enumerate(self.objectives):
+            if objective.role is Role.CONSTRAINT:
+                low, high = objective.range
+                sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
+                total += np.maximum(0.0, sign * (raw[:, j] - objective.limit)) / (high - low)
+        return total
+
+
+def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
+    """Return which points no other point dominates.
+
+    Args:
+        points: Shape (n, k), higher is better.
+
+    Returns:
+        Mask of shape (n,). Equal points are all kept.
+    """
+    n = len(points)
+    front = np.ones(n, dtype=np.bool_)
+    # Points with a large sum dominate most others: visiting them first leaves little to compare.
+    for i in np.argsort(-points.sum(axis=1), kind="stable"):
+        if front[i]:
+            dominated = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)
+            front &= ~dominated
+    return front
+
+
+def _oriented(column: FloatArray, objective: Objective) -> FloatArray:
+    low, high = objective.range
+    share = (column - low) / (high - low)
+    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
+
+
+def _finite(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRewardsError(f"reward {name!r} is {type(value).__name__}: expected a finite number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidRewardsError(f"reward {name!r} is {number}: expected a finite number")
+    return number
+
+
+def best_per_objective(points: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the largest value of every column of normalised vectors; empty for no points."""
+    rows = [tuple(point) for point in points]
+    return tuple(max(column) for column in zip(*rows, strict=True)) if rows else ()

@@ -1,0 +1,72 @@
+"""A run: one problem, one policy (or a proposer and a mutator), one strategy, one budget, one seed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field, JsonValue
+
+from speciate.domain.budget import Budget
+from speciate.domain.errors import ConflictError
+from speciate.domain.values import Value
+
+
+class RunState(StrEnum):
+    """Where a run is in its life."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self in _ENDED
+
+
+_ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
+
+_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
+    RunState.CREATED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+    RunState.RUNNING: frozenset({RunState.PAUSED, RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED}),
+    RunState.PAUSED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+}
+
+
+def sources_of(state: RunState) -> frozenset[RunState]:
+    """Return the states from which a run may move to ``state``."""
+    return frozenset(source for source, goals in _MOVES.items() if state in goals)
+
+
+def refuse_move(run: str, source: RunState, goal: RunState) -> ConflictError:
+    """Return the error for a move that is not allowed; the message says which ones are."""
+    allowed = ", ".join(sorted(_MOVES.get(source, frozenset()))) or "none: it has ended"
+    return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}; from here: {allowed}.")
+
+
+class RunSpec(Value):
+    """What defines a run's course.
+
+    Attributes:
+        strategy: Key of ``speciate.search.strategies.STRATEGIES``.
+        strategy_options: Options of the strategy, checked by its own config model.
+        budget: What it may spend.
+        seed: Seed of every random choice of the run.
+        lanes: Batches in flight at once; one lane makes a run replayable.
+        batch: Answers asked for in one unit of work.
+        samples_per_prompt: Answers drawn for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
+        stop_on_unlock: Whether the run completes when its unlock is confirmed.
+    """
+
+    strategy: str = Field(default="islands_map_elites", max_length=80)
+    strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
+    budget: Budget
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    lanes: int = Field(default=4, ge=1, le=1024)
+    batch: int = Field(default=16, ge=1, le=256)
+    samples_per_prompt: int = Field(default=4, ge=1, le=256)
+    stop_on_unlock: bool = False

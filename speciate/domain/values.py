@@ -1,0 +1,51 @@
+"""Small types that every domain value is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_PROGRAM_BYTES = 1 << 20
+"""Largest program text that is accepted, in bytes of UTF-8."""
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", min_length=1, max_length=80)]
+"""Name of a problem, set or policy: lower-case words joined by hyphens."""
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", min_length=1, max_length=80)]
+"""Name that may stand in a rule or a program."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""A float that is neither NaN nor infinite."""
+
+
+class Value(BaseModel):
+    """Base of the frozen models: unknown fields are refused, so that a typing mistake is never silently ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of ``value``: sorted keys, no blanks, NaN refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of(value: Any) -> str:
+    """Return the SHA-256 of ``canonical_json(value)`` as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def storable(text: str) -> str:
+    """Return the text without what PostgreSQL and JSON refuse: NUL characters and lone surrogates become U+FFFD."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode() if not _plain(text) else text
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and "\x00" not in text

@@ -1,0 +1,282 @@
+"""Stored things as they are read back: what REST answers, what the CLI prints and what the Python SDK returns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from speciate.domain.candidate import CandidateStatus, FailureKind
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.run import RunSpec, RunState
+from speciate.domain.unlock import ClaimState
+
+
+class Record(BaseModel):
+    """Base of the records: frozen; a newer server may add fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ProblemSummary(Record):
+    """A problem version in a list."""
+
+    id: UUID
+    slug: str
+    version: int
+    title: str
+    kind: ProblemKind
+    objectives: tuple[str, ...]
+    targets: tuple[str, ...]
+    digest: str
+    created_at: datetime
+
+
+class ProblemVersion(Record):
+    """A problem version as submitted. A new version never inherits unlocks."""
+
+    id: UUID
+    version: int
+    digest: str
+    evaluator_digest: str
+    created_at: datetime
+    definition: Problem
+
+
+class ProblemSet(Record):
+    """A named, frozen list of problem versions."""
+
+    id: UUID
+    slug: str
+    title: str
+    created_at: datetime
+    problems: tuple[ProblemSummary, ...]
+
+
+class PolicyVersion(Record):
+    """A policy version as registered."""
+
+    id: UUID
+    version: int
+    digest: str
+    created_at: datetime
+    definition: Policy
+
+
+class SpentRecord(Record):
+    """What a run has spent and set aside."""
+
+    evaluations: int
+    tokens: int
+    seconds: float
+    reserved_evaluations: int
+    reserved_tokens: int
+
+
+class RunRecord(Record):
+    """A run with its progress.
+
+    Attributes:
+        best: Best value of every objective over all evaluated candidates, by name, in the author's units; each may
+            belong to another candidate.
+        best_scalar: Best declared weighted sum; None when the problem declares no weights.
+        failures: Failed candidates by kind.
+        reasons: Failed candidates by reason.
+        reached: Names of the confirmed targets.
+        alarm: What is failing, when more than half of the latest candidates did.
+        revision: Grows with every commit; the ETag of the run.
+    """
+
+    id: UUID
+    problem_id: UUID
+    problem: str
+    problem_version: int
+    policy_id: UUID
+    policy: str
+    policy_version: int
+    mutator_id: UUID | None = None
+    mutator: str | None = None
+    mutator_version: int | None = None
+    spec: RunSpec
+    state: RunState
+    reason: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    spent: SpentRecord
+    candidates: int
+    evaluated: int
+    failed: int
+    duplicates: int
+    rollouts: int
+    failures: dict[str, int]
+    reasons: dict[str, int]
+    best: dict[str, float]
+    best_scalar: float | None
+    reached: tuple[str, ...]
+    unlocked: bool
+    alarm: str | None
+    last_event: int
+    revision: int
+
+
+class CandidateRecord(Record):
+    """A candidate without its texts.
+
+    Attributes:
+        rewards: Rewards by objective in the author's units; None when it failed.
+        targets: Names of the targets its rewards meet, confirmed or not.
+        tier: Containment under which it was evaluated.
+    """
+
+    id: UUID
+    run_id: UUID
+    number: int
+    status: CandidateStatus
+    role: PolicyRole
+    policy_id: UUID | None
+    rollout_id: UUID | None
+    island: int
+    parents: tuple[int, ...]
+    inspirations: tuple[int, ...]
+    rewards: dict[str, float] | None
+    scalar: float | None
+    targets: tuple[str, ...]
+    failure: FailureKind | None
+    failure_reason: str | None
+    duplicate_of: int | None
+    program_hash: str
+    tier: str
+    wall_s: float
+    cpu_s: float
+    memory_bytes: int
+    created_at: datetime
+
+
+class CandidateDetail(CandidateRecord):
+    """A candidate with its texts. All of them come from models or programs: never trust them where they are shown."""
+
+    program: str
+    failure_detail: str | None
+    artifacts: dict[str, str]
+
+
+class RolloutRecord(Record):
+    """A completion with what was asked for it."""
+
+    id: UUID
+    run_id: UUID
+    policy_id: UUID
+    batch: int
+    role: PolicyRole
+    prompt_digest: str
+    seed: int
+    prompt_tokens: int
+    completion_tokens: int
+    latency_s: float
+    finish_reason: str
+    mean_logprob: float | None
+    answers: int
+    reason: str | None
+    created_at: datetime
+
+
+class RolloutDetail(RolloutRecord):
+    """A rollout with its texts."""
+
+    system: str
+    user: str
+    completion: str
+
+
+class EliteRecord(Record):
+    """The holder of a cell."""
+
+    island: int
+    cell: str
+    number: int
+    candidate_id: UUID
+    fitness: float
+    rewards: dict[str, float]
+
+
+class EventRecord(Record):
+    """An event of a run; ``seq`` counts from 1 without gaps and is the id of the server-sent event."""
+
+    run_id: UUID
+    seq: int
+    kind: str
+    data: dict[str, JsonValue]
+    at: datetime
+
+
+class UnlockRecord(Record):
+    """A reached target of a run with what had been spent.
+
+    Attributes:
+        unlock: Whether the target is the one that unlocks the problem.
+        evaluations: Evaluations spent up to and including the candidate.
+        tokens: Tokens spent when it was committed.
+        seconds: Running seconds spent when it was committed.
+    """
+
+    run_id: UUID
+    problem_id: UUID
+    problem: str
+    problem_version: int
+    policy_id: UUID
+    policy: str
+    policy_version: int
+    mutator: str | None = None
+    strategy: str
+    seed: int
+    target: str
+    unlock: bool
+    state: ClaimState
+    number: int
+    candidate_id: UUID
+    evaluations: int
+    tokens: int
+    seconds: float
+    at: datetime
+
+
+class WorkRecord(Record):
+    """A unit of work that somebody holds, or that waits."""
+
+    work_id: UUID
+    run_id: UUID
+    kind: str
+    state: str
+    attempt: int
+    lane: int
+    lease_seconds_left: float | None
+
+
+class WorkerProcess(Record):
+    """A worker process that is there.
+
+    Attributes:
+        slots: Units of work it does at once.
+        tier: Containment under which it evaluates candidates.
+    """
+
+    name: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    slots: int
+    tier: str
+
+
+T = TypeVar("T")
+
+
+class Page(Record, Generic[T]):
+    """One page of a list; ``next_cursor`` is None on the last one."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None

@@ -1,0 +1,294 @@
+"""The port to the work plane: units of work, their leases, and transactions that happen exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+from speciate.domain.candidate import Evaluation, Member, Proposal
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Rollout
+from speciate.domain.run import RunSpec
+from speciate.search.strategy import EliteTable, Placement
+
+
+class WorkKind(StrEnum):
+    """What a unit of work does."""
+
+    GENERATE = "generate"
+    """Ask a policy for a batch of candidates."""
+    EVALUATE = "evaluate"
+    """Score a batch of candidates."""
+    CONFIRM = "confirm"
+    """Score one candidate again, to see whether a target it reached holds."""
+
+
+class Queue(StrEnum):
+    """The broker's queues; a message holds the id of a unit of work and nothing else."""
+
+    GENERATE = "generate"
+    EVALUATE = "evaluate"
+    RETRY = "retry"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRef:
+    """A unit of work that somebody should be told about.
+
+    Attributes:
+        id: Its id.
+        kind: What it does.
+        retried: Whether an earlier attempt was lost; such work has a queue of its own.
+    """
+
+    id: UUID
+    kind: WorkKind
+    retried: bool = False
+
+    @property
+    def queue(self) -> Queue:
+        """The queue it waits in."""
+        if self.retried:
+            return Queue.RETRY
+        return Queue.GENERATE if self.kind is WorkKind.GENERATE else Queue.EVALUATE
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to do one unit of work until the lease expires; ``token`` fences late effects off.
+
+    Attributes:
+        work_id: The unit of work.
+        run_id: Its run.
+        kind: What it does.
+        lane: Which of the run's chains of batches it belongs to.
+        ordinal: Ordinal of the batch, counted from 0: the clock of the search and the seed of its choices.
+        attempt: Which attempt this is, counted from 1.
+        token: Proof of the lease.
+        payload: What the work needs, as JSON values.
+    """
+
+    work_id: UUID
+    run_id: UUID
+    kind: WorkKind
+    lane: int
+    ordinal: int
+    attempt: int
+    token: UUID
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """Everything about a run that never changes.
+
+    Attributes:
+        run_id: Its id.
+        problem: The problem version it works on.
+        proposer: The policy version that is asked to write from scratch, and to mutate unless there is a mutator.
+        mutator: The policy version that changes parents, if another one does.
+        proposer_id: Id of that policy version.
+        mutator_id: Id of that policy version.
+        spec: Strategy, budget, seed, …
+    """
+
+    run_id: UUID
+    problem: Problem
+    proposer: Policy
+    proposer_id: UUID
+    spec: RunSpec
+    mutator: Policy | None = None
+    mutator_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedBatch:
+    """What a ``generate`` unit made.
+
+    Attributes:
+        rollouts: Completions in order.
+        proposals: Children in order, rejected ones included.
+        placements: Archive updates that maintenance asked for.
+    """
+
+    rollouts: tuple[Rollout, ...]
+    proposals: tuple[Proposal, ...]
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one proposal.
+
+    Attributes:
+        proposal: The child.
+        evaluation: Its result; for a duplicate, the result that its twin had.
+        duplicate_of: Number of the earlier candidate with the same program, or None.
+        targets: Bit mask of the targets its rewards meet.
+    """
+
+    proposal: Proposal
+    evaluation: Evaluation
+    duplicate_of: int | None = None
+    targets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedBatch:
+    """What an ``evaluate`` unit found: outcome i belongs to candidate ``first_number + i``.
+
+    Attributes:
+        outcomes: One per proposal, in order.
+        placements: Archive updates that the strategy asked for.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What a ``confirm`` unit found.
+
+    Attributes:
+        number: The candidate that was evaluated again.
+        target: Position of the target among the problem's targets.
+        holds: Whether every repeat met it.
+        detail: What the repeats gave, when they did not.
+    """
+
+    number: int
+    target: int
+    holds: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What the rest of the system should hear after a transaction.
+
+    Attributes:
+        run_id: The run.
+        dispatch: Units of work that became ready.
+        placements: Archive updates that were granted.
+        revision: Number of commits of the run so far.
+        last_event: Sequence number of its newest event.
+    """
+
+    run_id: UUID
+    dispatch: tuple[WorkRef, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    revision: int = 0
+    last_event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """An earlier candidate of the run with the same program.
+
+    Attributes:
+        number: Its number.
+        evaluation: Its result.
+        targets: Bit mask of the targets it met.
+    """
+
+    number: int
+    evaluation: Evaluation
+    targets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What the reconciler did in one pass.
+
+    Attributes:
+        commits: Transactions whose effects others should hear of.
+        retried: Units of work whose lease had expired and that are ready again.
+        poisoned: Units of work that were given up after too many attempts.
+        rung_again: Units of work whose doorbell had been lost.
+    """
+
+    commits: tuple[Commit, ...] = ()
+    retried: int = 0
+    poisoned: int = 0
+    rung_again: int = 0
+
+
+class WorkStore(Protocol):
+    """Hands out work and books its results. A method that takes a lease returns None when that lease is lost."""
+
+    def claim(self, work_id: UUID) -> Lease | None:
+        """Lease a ready unit of a running run; None when there is nothing to do."""
+        ...
+
+    def extend(self, lease: Lease) -> bool:
+        """Prolong a lease; False when it is lost."""
+        ...
+
+    def context(self, run_id: UUID) -> RunContext:
+        """Return what never changes about a run.
+
+        Raises:
+            NotFoundError: There is no such run.
+        """
+        ...
+
+    def seconds_left(self, run_id: UUID) -> float | None:
+        """Return the running seconds left in the run's budget, or None without such a limit."""
+        ...
+
+    def elites(self, run_id: UUID, island: int) -> EliteTable:
+        """Return the archive of an island."""
+        ...
+
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+        """Return the named members of the population."""
+        ...
+
+    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash that the run has already seen."""
+        ...
+
+    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+        """Set tokens aside for the requests of this unit; False when the budget does not hold them."""
+        ...
+
+    def propose(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+        """Book a generated batch: rollouts, tokens, and the ``evaluate`` unit that follows."""
+        ...
+
+    def settle(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+        """Book an evaluated batch: candidates, archive, counters, claims, and the unit that follows."""
+        ...
+
+    def confirm(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+        """Book a confirmation: the claim, and the unit that follows."""
+        ...
+
+    def end_lane(self, lease: Lease) -> Commit | None:
+        """Finish this unit without a successor: the budget holds no further batch."""
+        ...
+
+    def give_back(self, lease: Lease, reason: str) -> Commit | None:
+        """Make this unit ready again and pause its run: a part that everybody needs does not answer."""
+        ...
+
+    def sweep(self) -> Sweep:
+        """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
+        ...
+
+
+class Signals(Protocol):
+    """Tells others what was committed: rings doorbells, updates the archive's cache, wakes streams.
+
+    It may fail or be lost at any time without harm: PostgreSQL is the truth and the reconciler rings again.
+    """
+
+    def committed(self, commit: Commit) -> None:
+        """Spread a commit; never raises because a listener is away."""
+        ...

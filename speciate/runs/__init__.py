@@ -1,0 +1,1 @@
+"""Use cases over ports: start, generate, evaluate, confirm, steer, replay."""

@@ -1,0 +1,80 @@
+"""Score a batch: leave out what was seen before, evaluate the rest, find its places in the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speciate.domain.candidate import Evaluation, Proposal
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, RunContext, Twin, WorkStore
+from speciate.runs.payloads import read_proposals
+from speciate.runs.seeds import evaluation_seed
+from speciate.runs.view import StoredPopulation
+from speciate.search.strategies import build_strategy
+from speciate.search.strategy import Evaluated
+
+
+def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
+    """Score one batch.
+
+    Returns:
+        The commit, or None when the lease was lost.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator itself cannot work.
+    """
+    context = work.context(lease.run_id)
+    proposals = read_proposals(lease.payload)
+    first = int(lease.payload["first"])
+    readable = [proposal.program_hash for proposal in proposals if proposal.failure is None]
+    twins = work.twins(lease.run_id, readable)
+    fresh = _fresh(proposals, twins)
+    results = evaluator.evaluate(
+        context.problem,
+        [proposals[i].program for i in fresh],
+        seeds=[evaluation_seed(context.spec.seed, first + i) for i in fresh],
+        timeout_s=work.seconds_left(lease.run_id),
+    )
+    outcomes = _outcomes(context, proposals, first, dict(zip(fresh, results, strict=True)), twins)
+    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    evaluated = [
+        Evaluated(first + i, proposals[i].island, proposals[i].program, rewards)
+        for i, result in zip(fresh, results, strict=True)
+        if (rewards := result.rewards) is not None
+    ]
+    placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
+    return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+
+
+def _fresh(proposals: Sequence[Proposal], twins: dict[str, Twin]) -> list[int]:
+    """Return the positions of programs that neither the run nor the batch has seen before."""
+    seen = set(twins)
+    fresh = []
+    for i, proposal in enumerate(proposals):
+        if proposal.failure is None and proposal.program_hash not in seen:
+            seen.add(proposal.program_hash)
+            fresh.append(i)
+    return fresh
+
+
+def _outcomes(
+    context: RunContext,
+    proposals: Sequence[Proposal],
+    first: int,
+    results: dict[int, Evaluation],
+    twins: dict[str, Twin],
+) -> list[Outcome]:
+    known = dict(twins)
+    outcomes = []
+    for i, proposal in enumerate(proposals):
+        if proposal.failure is not None:
+            outcomes.append(Outcome(proposal, Evaluation(failure=proposal.failure)))
+        elif i in results:
+            rewards = results[i].rewards
+            targets = context.problem.targets_met(rewards) if rewards is not None else 0
+            outcomes.append(Outcome(proposal, results[i], targets=targets))
+            known[proposal.program_hash] = Twin(first + i, results[i], targets)
+        else:
+            twin = known[proposal.program_hash]
+            outcomes.append(Outcome(proposal, twin.evaluation, duplicate_of=twin.number, targets=twin.targets))
+    return outcomes

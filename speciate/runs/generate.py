@@ -1,0 +1,188 @@
+"""Ask a policy for a batch: select, prompt, sample, parse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from speciate.domain.candidate import Member, Proposal
+from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.rollout import Completion, Rollout
+from speciate.domain.values import text_digest
+from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
+from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
+from speciate.prompts.mutation import build_prompt
+from speciate.prompts.parse import parse_completion
+from speciate.runs.seeds import batch_rng
+from speciate.runs.view import StoredPopulation
+from speciate.search.strategies import build_strategy
+from speciate.search.strategy import Selection
+
+ClientFor = Callable[[Policy], PolicyClient]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One request with what it was made from."""
+
+    selection: Selection
+    policy: Policy
+    request: SampleRequest
+
+
+def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
+    """Make one batch of proposals.
+
+    Returns:
+        The commit, or None when the lease was lost.
+
+    Raises:
+        PolicyUnavailableError: The policy did not answer usefully.
+    """
+    context = work.context(lease.run_id)
+    rng = batch_rng(context.spec.seed, lease.ordinal)
+    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    view = StoredPopulation(work, context, lease)
+    placements = strategy.maintain(view, rng)
+    shares = _shares(int(lease.payload["answers"]), context)
+    selections = [strategy.select(view, rng) for _ in shares]
+    planned = _plan(selections, shares, context, work, rng)
+    if context.spec.budget.tokens is not None:
+        planned = _afford(planned, lease, work, client_for)
+        if not planned:
+            return work.end_lane(lease)
+    results = _sample(planned, client_for)
+    rollouts, proposals = _read(planned, results, context)
+    return work.propose(lease, ProposedBatch(rollouts, proposals, placements))
+
+
+def policy_for(context: RunContext, role: PolicyRole) -> Policy:
+    """Return the policy that a role is asked of."""
+    return context.mutator if role is PolicyRole.MUTATE and context.mutator is not None else context.proposer
+
+
+def _shares(answers: int, context: RunContext) -> list[int]:
+    """Split the answers of a batch into answers per prompt."""
+    size = context.spec.samples_per_prompt
+    return [min(size, answers - start) for start in range(0, answers, size)]
+
+
+def _plan(
+    selections: Sequence[Selection],
+    shares: Sequence[int],
+    context: RunContext,
+    work: WorkStore,
+    rng: np.random.Generator,
+) -> list[_Planned]:
+    numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
+    members = work.members(context.run_id, numbers)
+    planned = []
+    for selection, share in zip(selections, shares, strict=True):
+        policy = policy_for(context, selection.role)
+        parents = _present(members, selection.parents)
+        prompt = build_prompt(
+            context.problem, selection.role, parents, _present(members, selection.inspirations), policy, rng
+        )
+        request = SampleRequest(
+            prompt=prompt,
+            role=selection.role,
+            n=-(-share // policy.answers_per_rollout),
+            seed=int(rng.integers(2**31)),
+            parents=parents,
+            seed_program=context.problem.seed_program,
+        )
+        planned.append(_Planned(selection, policy, request))
+    return planned
+
+
+def _present(members: dict[int, Member], numbers: Sequence[int]) -> tuple[Member, ...]:
+    return tuple(members[number] for number in numbers if number in members)
+
+
+def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: ClientFor) -> list[_Planned]:
+    """Reserve tokens for as much of the plan as the budget holds, asking for less until it does."""
+    while planned:
+        ceiling = sum(client_for(p.policy).token_ceiling(p.request) for p in planned)
+        granted = work.reserve_tokens(lease, ceiling)
+        if granted or granted is None:
+            return planned
+        *head, last = planned
+        smaller = replace(last, request=replace(last.request, n=last.request.n // 2))
+        planned = [*head, smaller] if smaller.request.n else head
+    return []
+
+
+def _sample(planned: Sequence[_Planned], client_for: ClientFor) -> list[SampleResult]:
+    """Ask every policy once for all of its requests; return the results in the order of the plan."""
+    results: dict[int, SampleResult] = {}
+    for policy in dict.fromkeys(p.policy.digest for p in planned):
+        mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
+        client = client_for(planned[mine[0]].policy)
+        answered = client.sample([planned[i].request for i in mine])
+        for i, result in zip(mine, answered, strict=True):
+            _check(client, planned[i], result)
+            results[i] = result
+    return [results[i] for i in range(len(planned))]
+
+
+def _check(client: PolicyClient, planned: _Planned, result: SampleResult) -> None:
+    if not result.completions:
+        raise PolicyUnavailableError(f"policy {planned.policy.slug!r} answered no completion at all.")
+    if len(result.completions) > planned.request.n:
+        raise PolicyUnavailableError(
+            f"policy {planned.policy.slug!r} answered {len(result.completions)} completions to a request for"
+            f" {planned.request.n}."
+        )
+    if result.tokens > client.token_ceiling(planned.request):
+        raise PolicyUnavailableError(
+            f"policy {planned.policy.slug!r} reports {result.tokens} tokens for a request that cannot take so many.",
+            remedy="Its endpoint does not honour max_tokens: no token budget could be kept.",
+        )
+
+
+def _read(
+    planned: Sequence[_Planned], results: Sequence[SampleResult], context: RunContext
+) -> tuple[tuple[Rollout, ...], tuple[Proposal, ...]]:
+    rollouts: list[Rollout] = []
+    proposals: list[Proposal] = []
+    for plan, result in zip(planned, results, strict=True):
+        for position, completion in enumerate(result.completions):
+            children = _children(plan, completion, context, len(rollouts))
+            rollouts.append(
+                Rollout(
+                    role=plan.selection.role,
+                    prompt=plan.request.prompt,
+                    completion=completion,
+                    seed=plan.request.seed,
+                    prompt_tokens=result.prompt_tokens if position == 0 else 0,
+                    latency_s=result.latency_s,
+                    answers=sum(child.failure is None for child in children),
+                    reason=next((child.failure.reason for child in children if child.failure), None),
+                )
+            )
+            proposals.extend(children)
+    return tuple(rollouts), tuple(proposals)
+
+
+def _children(plan: _Planned, completion: Completion, context: RunContext, rollout: int) -> list[Proposal]:
+    """Return the children of one completion; at least one, so that every completion costs something."""
+    selection = plan.selection
+    parent = plan.request.parents[0].program if plan.request.parents else context.problem.seed_program or None
+    answers = parse_completion(completion.text, problem=context.problem, policy=plan.policy, parent=parent)
+    return [
+        Proposal(
+            program=answer.program,
+            program_hash=text_digest(answer.program),
+            role=selection.role,
+            island=selection.island,
+            parents=selection.parents,
+            inspirations=selection.inspirations,
+            rollout=rollout,
+            answer=position,
+            failure=answer.failure,
+        )
+        for position, answer in enumerate(answers)
+    ]

@@ -1,0 +1,61 @@
+"""What a unit of work carries, as JSON values. Programs wait here between proposal and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from speciate.domain.candidate import Failure, FailureKind, Proposal
+from speciate.domain.policy import PolicyRole
+
+
+def evaluate_payload(first: int, proposals: Sequence[Proposal]) -> dict[str, Any]:
+    """Return the payload of an ``evaluate`` unit whose first candidate has the number ``first``."""
+    return {"first": first, "proposals": [_proposal_json(proposal) for proposal in proposals]}
+
+
+def read_proposals(payload: Mapping[str, Any]) -> list[Proposal]:
+    """Return the proposals of an ``evaluate`` unit."""
+    return [_read_proposal(item) for item in payload["proposals"]]
+
+
+def confirm_payload(number: int, target: int, *, then: Sequence[Mapping[str, Any]], opens: bool) -> dict[str, Any]:
+    """Return the payload of a ``confirm`` unit.
+
+    Args:
+        number: Candidate to evaluate again.
+        target: Position of the target among the problem's targets.
+        then: Further confirmations of the same lane, as ``{"number", "target"}``.
+        opens: Whether the run's lanes are opened after the last of them.
+    """
+    return {"number": number, "target": target, "then": [dict(item) for item in then], "opens": opens}
+
+
+def _proposal_json(proposal: Proposal) -> dict[str, Any]:
+    failure = proposal.failure
+    return {
+        "program": proposal.program,
+        "hash": proposal.program_hash,
+        "role": proposal.role.value,
+        "island": proposal.island,
+        "parents": list(proposal.parents),
+        "inspirations": list(proposal.inspirations),
+        "rollout": proposal.rollout,
+        "answer": proposal.answer,
+        "failure": None if failure is None else [failure.kind.value, failure.reason, failure.detail],
+    }
+
+
+def _read_proposal(item: Mapping[str, Any]) -> Proposal:
+    failure = item["failure"]
+    return Proposal(
+        program=item["program"],
+        program_hash=item["hash"],
+        role=PolicyRole(item["role"]),
+        island=item["island"],
+        parents=tuple(item["parents"]),
+        inspirations=tuple(item["inspirations"]),
+        rollout=item["rollout"],
+        answer=item["answer"],
+        failure=None if failure is None else Failure(FailureKind(failure[0]), failure[1], failure[2]),
+    )

@@ -1,0 +1,72 @@
+"""The one mutable row of a run: its state and its counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from speciate.domain.budget import Spent
+from speciate.domain.run import RunState
+
+ALARM_WINDOW = 64
+"""Candidates over which the share of failures is judged."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run is. Loaded under a lock, changed by the ledger, written back in the same transaction.
+
+    Attributes:
+        state: State of the run.
+        reason: Why it is in that state, when somebody should know.
+        seconds: Running seconds spent, up to now.
+        evaluations: Evaluations spent.
+        tokens: Tokens spent.
+        reserved_evaluations: Evaluations set aside by work in flight.
+        reserved_tokens: Tokens set aside by requests in flight.
+        numbers: Candidate numbers given out.
+        batches: Batch ordinals given out.
+        live: Units of work that are ready or leased.
+        evaluated: Candidates with rewards, duplicates included.
+        failed: Candidates without.
+        duplicates: Candidates whose program the run had seen before.
+        rollouts: Completions booked.
+        failures: Failed candidates by kind.
+        reasons: Failed candidates by reason.
+        best: Best raw value per objective, in declared order; empty before the first.
+        best_scalar: Best declared weighted sum.
+        claimed: Bit mask of the targets that are claimed or confirmed.
+        confirmed: Bit mask of the targets that are confirmed.
+        recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
+        alarm: What is failing, or None.
+        events: Sequence number of the newest event.
+        revision: Commits so far.
+    """
+
+    state: RunState = RunState.CREATED
+    reason: str | None = None
+    seconds: float = 0.0
+    evaluations: int = 0
+    tokens: int = 0
+    reserved_evaluations: int = 0
+    reserved_tokens: int = 0
+    numbers: int = 0
+    batches: int = 0
+    live: int = 0
+    evaluated: int = 0
+    failed: int = 0
+    duplicates: int = 0
+    rollouts: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    best: list[float] = field(default_factory=list)
+    best_scalar: float | None = None
+    claimed: int = 0
+    confirmed: int = 0
+    recent: dict[str, int] = field(default_factory=dict)
+    alarm: str | None = None
+    events: int = 0
+    revision: int = 0
+
+    def spent(self) -> Spent:
+        """Return what is spent and set aside."""
+        return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)

@@ -1,0 +1,175 @@
+"""Replaying a run: the recorded completions, the same seed, every choice and every evaluation made again.
+
+A run with one lane has one order of events. If the code, the problem and the seed are the same, the replay's events
+equal the recorded ones; where they differ, something is not deterministic or has changed, and the report says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from speciate.domain.errors import PolicyUnavailableError, ReplayError
+from speciate.domain.event import Event, EventKind
+from speciate.domain.rollout import Completion
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.ports.work import Commit, RunContext, WorkStore
+from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.workbench import Workbench
+
+# Steering and lost workers are part of a run's history, not of its course.
+_OUTSIDE = frozenset({EventKind.RUN_PAUSED, EventKind.RUN_RESUMED, EventKind.WORK_RETRIED, EventKind.WORK_POISONED})
+
+
+class ReplayStore(WorkStore, Protocol):
+    """A work store that can be given a run by hand and tells its events."""
+
+    def add(self, context: RunContext) -> None:
+        """Store a run that does nothing yet."""
+        ...
+
+    def start(self, run_id: UUID) -> Commit:
+        """Begin the run."""
+        ...
+
+    def events(self, run_id: UUID) -> Sequence[Event]:
+        """Return the events so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A completion as it was recorded.
+
+    Attributes:
+        prompt_digest: Digest of the prompt it answered.
+        seed: Seed of its request.
+        completion: The completion.
+        prompt_tokens: Prompt tokens that were booked on it.
+    """
+
+    prompt_digest: str
+    seed: int
+    completion: Completion
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first event that differs."""
+
+    position: int
+    recorded: Event | None
+    replayed: Event | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay found.
+
+    Attributes:
+        events: Events compared.
+        difference: The first difference, or None when all are equal.
+    """
+
+    events: int
+    difference: Difference | None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every event is equal."""
+        return self.difference is None
+
+
+class RecordedPolicy:
+    """Answers with what was recorded for the same prompt and seed."""
+
+    def __init__(self, recorded: Sequence[Recorded]) -> None:
+        self._answers: dict[tuple[str, int], list[Recorded]] = {}
+        for item in recorded:
+            self._answers.setdefault((item.prompt_digest, item.seed), []).append(item)
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        """Return what the recorded answer took."""
+        held = self._answers.get((request.prompt.digest, request.seed), [])
+        return sum(item.prompt_tokens + item.completion.tokens for item in held)
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Return the recorded completions.
+
+        Raises:
+            PolicyUnavailableError: The replay asks something that the run never asked: it has left its course.
+        """
+        return [self._answer(request) for request in requests]
+
+    def ping(self) -> str:
+        """Return how much is recorded."""
+        return f"{len(self._answers)} recorded requests"
+
+    def _answer(self, request: SampleRequest) -> SampleResult:
+        held = self._answers.get((request.prompt.digest, request.seed))
+        if not held:
+            raise PolicyUnavailableError(f"no completion is recorded for seed {request.seed} and this prompt.")
+        return SampleResult(tuple(item.completion for item in held), sum(item.prompt_tokens for item in held))
+
+
+def replay(
+    context: RunContext,
+    recorded: Sequence[Recorded],
+    events: Sequence[Event],
+    *,
+    store: ReplayStore,
+    evaluator: EvaluatorClient,
+) -> ReplayReport:
+    """Run a finished run again and compare the events.
+
+    Args:
+        context: What defines the run.
+        recorded: Its completions in order.
+        events: Its events in order.
+        store: An empty store in memory.
+        evaluator: Scores every candidate again.
+
+    Raises:
+        ReplayError: The run has several lanes or a budget of seconds, so its order is not determined by its seed.
+    """
+    _check(context)
+    signals = LocalSignals()
+    client = RecordedPolicy(recorded)
+    bench = Workbench(store, signals, evaluator, lambda _: client, lambda _: nullcontext())
+    store.add(context)
+    signals.committed(store.start(context.run_id))
+    drive(bench, signals)
+    return compare(events, store.events(context.run_id))
+
+
+def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:
+    """Compare two event logs, leaving out how the run was steered and which workers it lost."""
+    left, right = list(_course(recorded)), list(_course(replayed))
+    for position in range(max(len(left), len(right))):
+        a = left[position] if position < len(left) else None
+        b = right[position] if position < len(right) else None
+        if a is None or b is None or (a.kind, dict(a.data)) != (b.kind, dict(b.data)):
+            return ReplayReport(max(len(left), len(right)), Difference(position, a, b))
+    return ReplayReport(len(left), None)
+
+
+def _check(context: RunContext) -> None:
+    if context.spec.lanes != 1:
+        raise ReplayError(
+            f"run {context.run_id} has {context.spec.lanes} lanes, whose batches overlap in no fixed order.",
+            remedy="Start a run with lanes = 1 to be able to replay it.",
+        )
+    if context.spec.budget.seconds is not None:
+        raise ReplayError(
+            f"run {context.run_id} has a budget of seconds, which no two machines spend alike.",
+            remedy="Give a run that is to be replayed a budget of evaluations or tokens.",
+        )
+
+
+def _course(events: Sequence[Event]) -> Iterator[Event]:
+    return (event for event in events if event.kind not in _OUTSIDE)

@@ -1,0 +1,72 @@
+"""What a worker holds, and the one entry for whoever hears a doorbell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+from speciate.domain.errors import UnavailableError
+from speciate.domain.policy import Policy
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.policy import PolicyClient
+from speciate.ports.work import Commit, Lease, Signals, WorkKind, WorkStore
+from speciate.runs.confirm import confirm
+from speciate.runs.evaluate import evaluate
+from speciate.runs.generate import generate
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """The ports a unit of work needs, put together by a composition root.
+
+    Attributes:
+        work: The work plane.
+        signals: Who is told of commits.
+        evaluator: Scores candidates.
+        client_for: Returns the client that asks a policy.
+        keep: Keeps a lease alive while its work is done.
+    """
+
+    work: WorkStore
+    signals: Signals
+    evaluator: EvaluatorClient
+    client_for: Callable[[Policy], PolicyClient]
+    keep: Callable[[Lease], AbstractContextManager[None]]
+
+    def perform(self, work_id: UUID) -> bool:
+        """Do a unit of work if it is still to be done.
+
+        A part that everybody needs and that does not answer (policy endpoint, evaluator, disk) pauses the run with
+        the reason; the unit goes back and is done after the run is resumed.
+
+        Returns:
+            Whether the unit was leased here.
+        """
+        lease = self.work.claim(work_id)
+        if lease is None:
+            return False
+        try:
+            with self.keep(lease):
+                commit = self._do(lease)
+        except UnavailableError as error:
+            _log.warning("run %s pauses: %s", lease.run_id, error)
+            commit = self.work.give_back(lease, str(error))
+        if commit is None:
+            _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, work_id)
+        else:
+            self.signals.committed(commit)
+        return True
+
+    def _do(self, lease: Lease) -> Commit | None:
+        match lease.kind:
+            case WorkKind.GENERATE:
+                return generate(lease, self.work, self.client_for)
+            case WorkKind.EVALUATE:
+                return evaluate(lease, self.work, self.evaluator)
+            case WorkKind.CONFIRM:
+                return confirm(lease, self.work, self.evaluator)

@@ -1,0 +1,1 @@
+"""How a population is searched: pure, seeded, stateless between calls."""

@@ -1,0 +1,116 @@
+"""Where the settings come from: flags over a TOML file over the environment (``SPECIATE_*``)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from speciate.domain.errors import ConfigurationError
+
+CONFIG_VARIABLE = "SPECIATE_CONFIG"
+
+
+def default_data_dir() -> Path:
+    """Return ``$XDG_DATA_HOME/speciate``, by default ``~/.local/share/speciate``."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "speciate"
+
+
+class Settings(BaseSettings):
+    """The effective settings. Secrets are masked wherever the object is shown.
+
+    Attributes:
+        database_url: PostgreSQL (≥ 15) as SQLAlchemy names it; None means the embedded server.
+        redis_url: Redis or Valkey; None means the embedded server.
+        data_dir: Where embedded servers keep their data, logs and passwords.
+        host: Address that the API listens on.
+        port: Port that the API listens on.
+        url: Where clients find the API; by default host and port above.
+        token: Bearer token that the API demands; without one it listens on loopback only.
+        sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
+        evaluate_slots: Evaluations that run at once; 0 means one per core.
+        generate_slots: Policy requests that wait at once.
+        lease_s: Seconds after which work of a silent worker is given to another.
+        max_body_bytes: Largest request body.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
+    env_prefix: ClassVar[str] = "SPECIATE_"
+
+    database_url: SecretStr | None = None
+    redis_url: SecretStr | None = None
+    data_dir: Path = Field(default_factory=default_data_dir)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8420, ge=0, le=65535)
+    url: str | None = None
+    token: SecretStr | None = None
+    sandbox: str = "auto"
+    evaluate_slots: int = Field(default=0, ge=0, le=1024)
+    generate_slots: int = Field(default=8, ge=1, le=1024)
+    lease_s: float = Field(default=30.0, ge=1, le=3600)
+    max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Leave flags (with the file's values below them) and the environment."""
+        return init_settings, env_settings
+
+    @property
+    def slots(self) -> int:
+        """Evaluations that run at once."""
+        return self.evaluate_slots or len(os.sched_getaffinity(0))
+
+    @property
+    def base_url(self) -> str:
+        """Where clients find the API."""
+        return (self.url or f"http://{self.host}:{self.port}").rstrip("/")
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Return the effective settings; a flag that is None was not given.
+
+    Raises:
+        ConfigurationError: A value or the configuration file cannot be used; the message names it.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    path = os.environ.get(CONFIG_VARIABLE)
+    try:
+        return Settings(**{**(_read(Path(path)) if path else {}), **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(
+            f"setting {name!r}: {first['msg']}.",
+            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, or as SPECIATE_{name.upper()}.",
+        ) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which cannot be read: {error.strerror}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: {error}.", remedy="Expected a TOML file of settings.") from None
+
+
+def source_of(name: str, flags: dict[str, Any]) -> str:
+    """Return where an effective setting came from: ``flag``, ``file``, ``environment`` or ``default``."""
+    path = os.environ.get(CONFIG_VARIABLE)
+    if flags.get(name) is not None:
+        return "flag"
+    if path and name in _read(Path(path)):
+        return "file"
+    return "environment" if f"SPECIATE_{name.upper()}" in {key.upper() for key in os.environ} else "default"

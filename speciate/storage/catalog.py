@@ -1,0 +1,219 @@
+"""Problems, problem sets and policies: versioned, never changed, found by id or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.ports.records import Page, PolicyVersion, ProblemSet, ProblemSummary, ProblemVersion
+from speciate.storage import cursors
+from speciate.storage.database import patient
+from speciate.storage.ids import uuid7
+from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
+
+
+@dataclass
+class Catalog:
+    """What runs are made of.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    @patient
+    def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
+        """Store a problem; the same definition again is the same version.
+
+        Returns:
+            The stored version, and whether it is new.
+        """
+        extra = {"evaluator_digest": problem.evaluator_digest}
+        row, new = self._add(problems, problem.slug, problem.digest, problem.definition(), extra)
+        return _problem(row), new
+
+    @patient
+    def add_policy(self, policy: Policy) -> tuple[PolicyVersion, bool]:
+        """Store a policy; the same registration again is the same version.
+
+        Returns:
+            The stored version, and whether it is new.
+        """
+        row, new = self._add(policies, policy.slug, policy.digest, policy.definition(), {})
+        return _policy(row), new
+
+    @patient
+    def problem(self, name: str | UUID) -> ProblemVersion:
+        """Return a problem version by id, by ``slug`` (the newest) or by ``slug@version``.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return _problem(self._find(problems, name, "problem"))
+
+    @patient
+    def policy(self, name: str | UUID) -> PolicyVersion:
+        """Return a policy version by id, by ``slug`` (the newest) or by ``slug@version``.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return _policy(self._find(policies, name, "policy"))
+
+    @patient
+    def problems(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProblemSummary]:
+        """Return problem versions, newest first; of one slug where it is given."""
+        return cursors.page(self._rows(problems, slug, limit, cursor), limit, _summary, lambda row: [str(row.id)])
+
+    @patient
+    def policies(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[PolicyVersion]:
+        """Return policy versions, newest first; of one slug where it is given."""
+        return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, lambda row: [str(row.id)])
+
+    @patient
+    def add_problem_set(self, slug: str, title: str, names: Sequence[str | UUID]) -> ProblemSet:
+        """Freeze a list of problem versions under a name.
+
+        Raises:
+            ConflictError: The name is taken: a set never changes.
+            NotFoundError: A problem is unknown.
+        """
+        members = [self.problem(name) for name in names]
+        set_id = uuid7()
+        with self._engine.begin() as connection:
+            added = connection.execute(
+                insert(problem_sets).values(id=set_id, slug=slug, title=title).on_conflict_do_nothing()
+            )
+            if added.rowcount == 0:
+                raise ConflictError(
+                    f"there is a problem set {slug!r} already.", remedy="Sets are frozen: choose another name."
+                )
+            rows = [{"set_id": set_id, "ord": i, "problem_id": member.id} for i, member in enumerate(members)]
+            if rows:
+                connection.execute(sa.insert(problem_set_members), rows)
+        return self.problem_set(slug)
+
+    @patient
+    def problem_set(self, name: str | UUID) -> ProblemSet:
+        """Return a problem set by id or name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.select(problem_sets).where(_named(problem_sets, name))).one_or_none()
+            if row is None:
+                raise NotFoundError(f"there is no problem set {str(name)!r}.")
+            return self._with_members(connection, row)
+
+    @patient
+    def problem_sets(self, *, limit: int = 100, cursor: str | None = None) -> Page[ProblemSet]:
+        """Return problem sets, newest first."""
+        query = _newest(problem_sets, limit, cursor)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+            return cursors.page(rows, limit, lambda row: self._with_members(connection, row), lambda row: [str(row.id)])
+
+    def _with_members(self, connection: sa.Connection, row: sa.Row[Any]) -> ProblemSet:
+        query = (
+            sa.select(problems)
+            .join(problem_set_members, problem_set_members.c.problem_id == problems.c.id)
+            .where(problem_set_members.c.set_id == row.id)
+            .order_by(problem_set_members.c.ord)
+        )
+        members = tuple(_summary(member) for member in connection.execute(query))
+        return ProblemSet(id=row.id, slug=row.slug, title=row.title, created_at=row.created_at, problems=members)
+
+    def _add(
+        self, table: sa.Table, slug: str, digest: str, definition: dict[str, Any], extra: dict[str, Any]
+    ) -> tuple[sa.Row[Any], bool]:
+        same = sa.select(table).where(table.c.slug == slug, table.c.digest == digest)
+        with self._engine.begin() as connection:
+            # One writer per name, so that versions count without gaps.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"{table.name}:{slug}"))))
+            if (row := connection.execute(same).one_or_none()) is not None:
+                return row, False
+            newest = connection.execute(
+                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(table.c.slug == slug)
+            ).scalar_one()
+            values = {"id": uuid7(), "slug": slug, "version": newest + 1, "digest": digest, "definition": definition}
+            return connection.execute(insert(table).values(**values, **extra).returning(table)).one(), True
+
+    def _find(self, table: sa.Table, name: str | UUID, what: str) -> sa.Row[Any]:
+        slug, _, version = str(name).partition("@")
+        query = sa.select(table).order_by(table.c.version.desc()).limit(1)
+        if version:
+            number = int(version) if version.isdecimal() and len(version) < 10 else -1
+            query = query.where(table.c.slug == slug, table.c.version == number)
+        else:
+            query = query.where(_named(table, name))
+        with self._engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no {what} {str(name)!r}.")
+        return row
+
+    def _rows(self, table: sa.Table, slug: str | None, limit: int, cursor: str | None) -> Sequence[sa.Row[Any]]:
+        query = _newest(table, limit, cursor)
+        if slug is not None:
+            query = query.where(table.c.slug == slug)
+        with self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+
+def _newest(table: sa.Table, limit: int, cursor: str | None) -> sa.Select[Any]:
+    query = sa.select(table).order_by(table.c.id.desc()).limit(limit + 1)
+    return query if cursor is None else query.where(table.c.id < cursors.decode_id(cursor))
+
+
+def _named(table: sa.Table, name: str | UUID) -> sa.ColumnElement[bool]:
+    try:
+        return table.c.id == (name if isinstance(name, UUID) else UUID(name))
+    except ValueError:
+        return table.c.slug == str(name)
+
+
+def _problem(row: sa.Row[Any]) -> ProblemVersion:
+    return ProblemVersion(
+        id=row.id,
+        version=row.version,
+        digest=row.digest,
+        evaluator_digest=row.evaluator_digest,
+        created_at=row.created_at,
+        definition=Problem.model_validate(row.definition),
+    )
+
+
+def _summary(row: sa.Row[Any]) -> ProblemSummary:
+    definition = row.definition
+    return ProblemSummary(
+        id=row.id,
+        slug=row.slug,
+        version=row.version,
+        title=definition["title"],
+        kind=definition["kind"],
+        objectives=tuple(objective["name"] for objective in definition["objectives"]),
+        targets=tuple(target["name"] for target in definition["targets"]),
+        digest=row.digest,
+        created_at=row.created_at,
+    )
+
+
+def _policy(row: sa.Row[Any]) -> PolicyVersion:
+    return PolicyVersion(
+        id=row.id,
+        version=row.version,
+        digest=row.digest,
+        created_at=row.created_at,
+        definition=Policy.model_validate(row.definition),
+    )

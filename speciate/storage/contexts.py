@@ -1,0 +1,39 @@
+"""Loading what never changes about a run."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.ports.work import RunContext
+
+_CONTEXT = sa.text(
+    "SELECT r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
+    " b.definition AS mutator FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
+    " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
+)
+
+
+def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
+    """Return a run's problem, policies and spec.
+
+    Raises:
+        NotFoundError: There is no such run.
+    """
+    row = connection.execute(_CONTEXT, {"id": run_id}).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id}.")
+    return RunContext(
+        run_id=run_id,
+        problem=Problem.model_validate(row.problem),
+        proposer=Policy.model_validate(row.proposer),
+        proposer_id=row.policy_id,
+        spec=RunSpec.model_validate(row.spec),
+        mutator=None if row.mutator is None else Policy.model_validate(row.mutator),
+        mutator_id=row.mutator_id,
+    )

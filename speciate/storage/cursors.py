@@ -1,0 +1,63 @@
+"""Opaque cursors: where the next page begins, in a form that clients do not take apart."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.ports.records import Page
+
+MAX_LIMIT = 500
+"""Most items of one page."""
+
+T = TypeVar("T")
+Row = TypeVar("Row")
+
+
+def encode(*key: Any) -> str:
+    """Return the cursor of a row's sort key."""
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+
+
+def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
+    """Return the sort key of a cursor.
+
+    Args:
+        cursor: What ``encode`` returned.
+        kinds: Expected type of each part.
+
+    Raises:
+        InvalidInputError: It is no cursor of this list.
+    """
+    try:
+        key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error):
+        key = None
+    if not isinstance(key, list) or [type(part) for part in key] != list(kinds):
+        raise _refusal()
+    return key
+
+
+def decode_id(cursor: str) -> UUID:
+    """Return the id in the cursor of a list that is sorted by id; raises as ``decode`` does."""
+    try:
+        return UUID(decode(cursor, [str])[0])
+    except ValueError:
+        raise _refusal() from None
+
+
+def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callable[[Row], Sequence[Any]]) -> Page[T]:
+    """Return a page of at most ``limit`` items from rows of which one more than ``limit`` was asked for."""
+    more = len(rows) > limit
+    shown = rows[:limit]
+    return Page[T](items=tuple(make(row) for row in shown), next_cursor=encode(*key(shown[-1])) if more else None)
+
+
+def _refusal() -> InvalidInputError:
+    flaw = Flaw("is not a cursor of this list: pass on `next_cursor` of the page before, unchanged", where="cursor")
+    return InvalidInputError("The cursor cannot be used.", flaws=(flaw,))

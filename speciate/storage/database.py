@@ -1,0 +1,124 @@
+"""Connections to PostgreSQL: one engine a process, and patience while the server restarts."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from speciate.domain.errors import ConfigurationError, UnavailableError
+
+MINIMUM_VERSION = 15
+"""Oldest PostgreSQL major version that is supported."""
+
+_DISK_FULL = "53100"
+_log = logging.getLogger(__name__)
+
+
+class StorageFullError(UnavailableError):
+    """PostgreSQL has no disk space left; nothing was written."""
+
+    slug = "storage-full"
+    title = "The database has no space left"
+
+
+def connect(url: str, *, pool_size: int = 10) -> sa.Engine:
+    """Return an engine for the database; connections are made when they are needed.
+
+    Args:
+        url: ``postgresql://…`` or ``postgresql+psycopg://…``.
+        pool_size: Connections that are kept; as many again may be opened under load.
+    """
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise ConfigurationError(
+            f"database_url names {parsed.get_backend_name()!r}.", remedy="Expected postgresql://user@host/database."
+        )
+    return sa.create_engine(
+        parsed.set(drivername="postgresql+psycopg"),
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=30,
+        connect_args={"connect_timeout": 5, "application_name": "speciate"},
+    )
+
+
+def check_version(engine: sa.Engine) -> str:
+    """Return the server's version.
+
+    Raises:
+        ConfigurationError: The server is too old.
+        UnavailableError: It does not answer.
+    """
+    try:
+        with engine.connect() as connection:
+            number = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
+            version = str(connection.exec_driver_sql("SHOW server_version").scalar_one())
+    except OperationalError as error:
+        raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
+    if number // 10_000 < MINIMUM_VERSION:
+        raise ConfigurationError(
+            f"PostgreSQL {version} is too old.", remedy=f"Version {MINIMUM_VERSION} or newer is needed."
+        )
+    return version
+
+
+class HasEngine(Protocol):
+    """A repository: an engine, and how long its calls wait for a server that restarts."""
+
+    _engine: sa.Engine
+    patience_s: float
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=HasEngine)
+
+
+def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Repeat a repository's method while the server is away, at most ``patience_s`` seconds.
+
+    Every method is one transaction, and those that book work are fenced by its lease: when a connection breaks after
+    the server committed, the repetition finds the lease gone and changes nothing.
+
+    Raises (from the decorated method):
+        StorageFullError: The disk is full.
+        UnavailableError: The server stayed away.
+    """
+
+    @functools.wraps(method)
+    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        deadline = time.monotonic() + self.patience_s
+        delay = 0.05
+        while True:
+            try:
+                return method(self, *args, **kwargs)
+            except (OperationalError, InterfaceError) as error:
+                if getattr(error.orig, "sqlstate", None) == _DISK_FULL:
+                    raise StorageFullError(
+                        "PostgreSQL's disk is full; nothing was written.", remedy="Free space, then resume the run."
+                    ) from error
+                if not _is_away(error):
+                    raise
+                if time.monotonic() + delay > deadline:
+                    raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
+                _log.warning("PostgreSQL is away, trying again in %.2f s: %s", delay, _first_line(error))
+            time.sleep(delay)
+            delay = min(delay * 2, 1.0)
+
+    return cast("Callable[Concatenate[S, P], R]", call)
+
+
+def _is_away(error: DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    # 57P01..3: the server is shutting down or starting; 40001/40P01: a conflict that a repetition resolves.
+    return error.connection_invalidated or state is None or state[:2] in {"08", "57"} or state in {"40001", "40P01"}
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__

@@ -1,0 +1,77 @@
+"""Bringing the schema of a database up to date."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+
+from speciate.domain.errors import ConfigurationError
+
+_LOCK = 0x5EC1A7E
+_SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
+
+
+def upgrade(engine: sa.Engine) -> None:
+    """Upgrade the schema; several processes may call this at once.
+
+    Raises:
+        ConfigurationError: The database was made by a newer version, or the migrations are not installed.
+    """
+    config = _config()
+    with engine.connect() as connection:
+        # Held by the session, so that it spans the transactions of all migrations.
+        connection.execute(sa.select(sa.func.pg_advisory_lock(_LOCK)))
+        connection.commit()
+        try:
+            if not is_current(engine):
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+                connection.commit()
+        except CommandError as error:
+            raise ConfigurationError(
+                f"the database's schema cannot be upgraded: {error}.",
+                remedy="It was made by a newer version of Speciate: upgrade, or use another database.",
+            ) from error
+        finally:
+            connection.execute(sa.select(sa.func.pg_advisory_unlock(_LOCK)))
+            connection.commit()
+
+
+def downgrade(engine: sa.Engine, revision: str) -> None:
+    """Downgrade the schema to a revision, ``base`` being empty."""
+    config = _config()
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+        connection.commit()
+
+
+def current(engine: sa.Engine) -> str | None:
+    """Return the revision of the database, or None when it is empty."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def is_current(engine: sa.Engine) -> bool:
+    """Tell whether the database has the newest revision."""
+    return current(engine) == ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def _config() -> Config:
+    if not (_SCRIPTS / "env.py").is_file():
+        raise ConfigurationError(
+            "the database migrations are not beside the library.",
+            remedy="Run the service from a checkout of the project, installed by `pip install -e .`.",
+        )
+    # Alembic would otherwise announce every step on the console.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    return config

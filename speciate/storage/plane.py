@@ -1,0 +1,78 @@
+"""The stores of one installation, put together: what a process of ours opens once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import redis
+import sqlalchemy as sa
+from celery import Celery
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from speciate.domain.errors import ConfigurationError
+from speciate.settings import Settings
+from speciate.storage.broker import make_celery, ring
+from speciate.storage.catalog import Catalog
+from speciate.storage.database import connect
+from speciate.storage.elites_cache import ElitesCache
+from speciate.storage.queries import Queries
+from speciate.storage.run_store import PostgresRunStore
+from speciate.storage.signals import RedisSignals
+from speciate.storage.unlocks import UnlockRecords
+from speciate.storage.work_store import PostgresWorkStore
+
+
+@dataclass(frozen=True)
+class Plane:
+    """PostgreSQL, Redis and the broker, with everything that reads and writes them."""
+
+    engine: sa.Engine
+    redis: redis.Redis
+    celery: Celery
+    cache: ElitesCache
+    catalog: Catalog
+    runs: PostgresRunStore
+    work: PostgresWorkStore
+    queries: Queries
+    unlocks: UnlockRecords
+    signals: RedisSignals
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+        self.engine.dispose()
+        self.redis.close()
+        self.celery.close()
+
+
+def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
+    """Open the stores; connections are made when they are needed.
+
+    Raises:
+        ConfigurationError: An address is missing or is none.
+    """
+    if settings.database_url is None or settings.redis_url is None:
+        raise ConfigurationError(
+            "this process needs SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.",
+            remedy="`speciate up` starts servers of its own and sets both.",
+        )
+    engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size)
+    redis_url = settings.redis_url.get_secret_value()
+    client = redis.Redis.from_url(
+        redis_url, socket_timeout=5, socket_connect_timeout=5, retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 2)
+    )
+    celery = make_celery(redis_url)
+    cache = ElitesCache(client)
+    return Plane(
+        engine=engine,
+        redis=client,
+        celery=celery,
+        cache=cache,
+        catalog=Catalog(engine),
+        runs=PostgresRunStore(engine),
+        work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
+        queries=Queries(engine),
+        unlocks=UnlockRecords(engine),
+        signals=RedisSignals(client, cache, partial(ring, celery)),
+    )

@@ -1,0 +1,76 @@
+"""Reading a run's population: elites, members by number, twins by program hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Member
+from speciate.ports.work import Twin
+
+EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
+"""``(island, (cell, number, fitness, raw rewards))``."""
+
+_ELITES = sa.text("SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id")
+_MEMBERS = sa.text(
+    "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents"
+    " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
+)
+_TWINS = sa.text(
+    "SELECT program_hash, number, rewards, failure, failure_reason, failure_detail, tier, targets FROM candidates"
+    " WHERE run_id = :id AND duplicate_of IS NULL AND program_hash = ANY(:hashes) ORDER BY number DESC"
+)
+
+
+def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
+    """Return every elite of a run."""
+    return [
+        (row.island, (row.cell, row.number, row.fitness, tuple(row.rewards)))
+        for row in connection.execute(_ELITES, {"id": run_id})
+    ]
+
+
+def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+    """Return candidates by number with what a prompt shows of them."""
+    if not numbers:
+        return {}
+    rows = connection.execute(_MEMBERS, {"id": run_id, "numbers": list(set(numbers))})
+    return {
+        row.number: Member(
+            number=row.number,
+            program=row.program,
+            rewards=None if row.rewards is None else tuple(row.rewards),
+            failure=_failure(row),
+            artifacts=row.artifacts,
+            island=row.island,
+            parents=tuple(row.parents),
+        )
+        for row in rows
+    }
+
+
+def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
+    """Return the earliest candidate for each hash; rejected proposals are nobody's twin."""
+    if not hashes:
+        return {}
+    rows = connection.execute(_TWINS, {"id": run_id, "hashes": list(set(hashes))})
+    # Newest first, so that the earliest of equal hashes is written last and stays.
+    return {
+        row.program_hash: Twin(
+            row.number,
+            Evaluation(
+                rewards=None if row.rewards is None else tuple(row.rewards), failure=_failure(row), tier=row.tier
+            ),
+            row.targets,
+        )
+        for row in rows
+        if row.failure != FailureKind.REJECTED.value
+    }
+
+
+def _failure(row: sa.Row[tuple[object, ...]]) -> Failure | None:
+    if row.failure is None:
+        return None
+    return Failure(FailureKind(row.failure), row.failure_reason or "", row.failure_detail or "")

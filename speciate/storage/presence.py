@@ -1,0 +1,38 @@
+"""Which workers are there: each says so in Redis every few seconds, and is forgotten when it stops."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, cast
+
+import redis
+
+from speciate.ports.records import WorkerProcess
+
+PREFIX: Final = "speciate:worker:"
+INTERVAL_S: Final = 5.0
+_EXPIRY_S: Final = 16
+_log = logging.getLogger(__name__)
+
+
+def announce(client: redis.Redis, worker: WorkerProcess) -> None:
+    """Say that a worker is there; call it again every ``INTERVAL_S`` seconds."""
+    try:
+        client.set(PREFIX + worker.name, worker.model_dump_json(), ex=_EXPIRY_S)
+    except redis.RedisError as error:
+        _log.warning("Redis does not answer, %s is not listed: %s", worker.name, error)
+
+
+def withdraw(client: redis.Redis, name: str) -> None:
+    """Say that a worker is gone."""
+    try:
+        client.delete(PREFIX + name)
+    except redis.RedisError as error:
+        _log.warning("Redis does not answer, %s stays listed for %d s: %s", name, _EXPIRY_S, error)
+
+
+def present(client: redis.Redis) -> tuple[WorkerProcess, ...]:
+    """Return the workers that are there, by name; raises ``redis.RedisError`` when Redis is not."""
+    keys = sorted(client.scan_iter(match=PREFIX + "*", count=1000))
+    values = cast("list[bytes | None]", client.mget(keys)) if keys else []
+    return tuple(WorkerProcess.model_validate_json(value) for value in values if value is not None)

@@ -1,0 +1,95 @@
+"""Loading, locking and writing back the one mutable row of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.run import RunState
+from speciate.runs.progress import Progress
+
+_COUNTERS: Final = (
+    "evaluations", "tokens", "reserved_evaluations", "reserved_tokens", "numbers", "batches", "live", "evaluated",
+    "failed", "duplicates", "rollouts", "best_scalar", "claimed", "confirmed", "alarm", "events", "revision",
+)  # fmt: skip
+_DOCUMENTS: Final = ("failures", "reasons", "recent")
+
+RUNNING_SECONDS: Final = (
+    "seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END"
+)
+"""SQL: the running seconds spent up to now, by the database's clock, which all workers share."""
+
+_LOCK = sa.text(
+    f"SELECT *, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
+    " FROM run_progress WHERE run_id = :id FOR UPDATE"
+)
+SAVE: Final = (
+    "UPDATE run_progress SET state = :state, reason = :reason, seconds = :seconds, running_since = :running_since,"
+    " started_at = coalesce(started_at, :started_at), finished_at = :finished_at, best = :best, "
+    + ", ".join(f"{name} = :{name}" for name in (*_COUNTERS, *_DOCUMENTS))
+    + " WHERE run_id = :run_id"
+)
+"""SQL: writes everything back, from what ``LockedProgress.values`` returns."""
+
+SAVED_DOCUMENTS: Final = tuple(sa.bindparam(name, type_=JSONB) for name in _DOCUMENTS)
+_SAVE = sa.text(SAVE).bindparams(*SAVED_DOCUMENTS)
+
+
+@dataclass(slots=True)
+class LockedProgress:
+    """The progress of a run, locked until the transaction ends.
+
+    Attributes:
+        run_id: The run.
+        progress: Its counters; change them, then call ``save``.
+        now: The database's clock when the lock was taken.
+    """
+
+    run_id: UUID
+    progress: Progress
+    now: datetime
+
+    def save(self, connection: sa.Connection) -> None:
+        """Write the counters back."""
+        connection.execute(_SAVE, self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Return what ``SAVE`` binds."""
+        p = self.progress
+        values: dict[str, Any] = {name: getattr(p, name) for name in (*_COUNTERS, *_DOCUMENTS)}
+        return values | {
+            "run_id": self.run_id,
+            "state": p.state.value,
+            "reason": p.reason,
+            "seconds": p.seconds,
+            # The clock restarts from what has been booked, so that a pause costs nothing.
+            "running_since": self.now if p.state is RunState.RUNNING else None,
+            "started_at": self.now if p.state is RunState.RUNNING else None,
+            "finished_at": self.now if p.state.ended else None,
+            "best": p.best,
+        }
+
+
+def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
+    """Lock a run's progress. Every transaction takes this lock before it touches work, so none can deadlock.
+
+    Raises:
+        NotFoundError: There is no such run.
+    """
+    row = connection.execute(_LOCK, {"id": run_id}).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id}.")
+    loaded = Progress(
+        state=RunState(row["state"]),
+        reason=row["reason"],
+        seconds=float(row["seconds_now"]),
+        best=list(row["best"]),
+        **{name: row[name] for name in (*_COUNTERS, *_DOCUMENTS)},
+    )
+    return LockedProgress(run_id, loaded, row["now"])

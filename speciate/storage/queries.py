@@ -1,0 +1,199 @@
+"""What people ask about a run: candidates, front, archive, rollouts, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.errors import NotFoundError
+from speciate.domain.problem import Problem
+from speciate.domain.reward import pareto_front
+from speciate.ports.records import (
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    EventRecord,
+    Page,
+    RolloutDetail,
+    RolloutRecord,
+)
+from speciate.storage import cursors
+from speciate.storage.contexts import load_context
+from speciate.storage.database import patient
+
+_LIGHT = (
+    "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
+    " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, created_at"
+)
+_ROLLOUT = (
+    "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"
+    " finish_reason, mean_logprob, answers, reason, created_at"
+)
+
+
+@dataclass
+class Queries:
+    """Read-only views of runs.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    @patient
+    def candidates(
+        self,
+        run_id: UUID,
+        *,
+        status: CandidateStatus | None = None,
+        island: int | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[CandidateRecord]:
+        """Return candidates of a run, newest first."""
+        before = cursors.decode(cursor, [int])[0] if cursor else None
+        wanted = {"status": status.value if status else None, "island": island}
+        clauses = ["run_id = :run_id", *(f"{name} = :{name}" for name, value in wanted.items() if value is not None)]
+        if before is not None:
+            clauses.append("number < :before")
+        query = f"SELECT {_LIGHT} FROM candidates WHERE {' AND '.join(clauses)} ORDER BY number DESC LIMIT :limit"
+        with self._engine.connect() as connection:
+            problem = load_context(connection, run_id).problem
+            binds = {**wanted, "run_id": run_id, "before": before, "limit": limit + 1}
+            rows = connection.execute(sa.text(query), {k: v for k, v in binds.items() if v is not None}).all()
+        return cursors.page(
+            rows, limit, lambda row: CandidateRecord(**_candidate(problem, row)), lambda row: [row.number]
+        )
+
+    @patient
+    def candidate(self, candidate_id: UUID) -> CandidateDetail:
+        """Return a candidate with its texts.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return self._detail("id = :id", {"id": candidate_id}, f"candidate {candidate_id}")
+
+    @patient
+    def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
+        """Return the candidate of a run that has a number; raises as ``candidate`` does."""
+        keys = {"run_id": run_id, "number": number}
+        return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
+
+    @patient
+    def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
+        """Return the elites that no other elite dominates, best first by the problem's first objective."""
+        with self._engine.connect() as connection:
+            problem = load_context(connection, run_id).problem
+        elites = self.archive(run_id)
+        unique = {elite.number: elite for elite in elites}
+        rows = sorted(unique.values(), key=lambda elite: elite.number)
+        points = problem.space.normalise([tuple(elite.rewards.values()) for elite in rows])
+        kept = [(points[i][0], elite) for i, elite in enumerate(rows) if pareto_front(points)[i]]
+        return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
+
+    @patient
+    def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
+        """Return the holder of every cell, by island and cell."""
+        query = sa.text(
+            "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
+            " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
+        )
+        with self._engine.connect() as connection:
+            names = load_context(connection, run_id).problem.space.names
+            return tuple(
+                EliteRecord(
+                    island=row.island,
+                    cell=row.cell,
+                    number=row.number,
+                    candidate_id=row.id,
+                    fitness=row.fitness,
+                    rewards=dict(zip(names, row.rewards, strict=True)),
+                )
+                for row in connection.execute(query, {"id": run_id})
+            )
+
+    @patient
+    def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
+        """Return the completions of a run, newest first."""
+        after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
+        query = sa.text(
+            f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
+            " ORDER BY batch DESC, ord DESC LIMIT :limit"
+        )
+        with self._engine.connect() as connection:
+            load_context(connection, run_id)
+            binds = {"run_id": run_id, "batch": after[0], "ord": after[1], "limit": limit + 1}
+            rows = connection.execute(query, binds).all()
+        return cursors.page(
+            rows, limit, lambda row: RolloutRecord.model_validate(row._asdict()), lambda row: [row.batch, row.ord]
+        )
+
+    @patient
+    def rollout(self, rollout_id: UUID) -> RolloutDetail:
+        """Return a rollout with prompt and completion.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        query = sa.text(
+            'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
+            " WHERE r.id = :id"
+        )
+        with self._engine.connect() as connection:
+            row = connection.execute(query, {"id": rollout_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no rollout {rollout_id}.")
+        return RolloutDetail.model_validate(row._asdict())
+
+    @patient
+    def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:
+        """Return at most ``limit`` events with a sequence number above ``after``, in order."""
+        query = sa.text(
+            "SELECT run_id, seq, kind, data, at FROM events WHERE run_id = :id AND seq > :after"
+            " ORDER BY seq LIMIT :limit"
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
+            return tuple(EventRecord.model_validate(row._asdict()) for row in rows)
+
+    def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
+        """Yield every candidate of a run with its texts, in order of number, without holding them all."""
+        last = 0
+        query = sa.text("SELECT * FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200")
+        with self._engine.connect() as connection:
+            problem = load_context(connection, run_id).problem
+        while True:
+            with self._engine.connect() as connection:
+                rows = connection.execute(query, {"id": run_id, "last": last}).all()
+            for row in rows:
+                yield _detail(problem, row)
+            if not rows:
+                return
+            last = rows[-1].number
+
+    def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.text(f"SELECT * FROM candidates WHERE {where}"), keys).one_or_none()
+            if row is None:
+                raise NotFoundError(f"there is no {what}.")
+            return _detail(load_context(connection, row.run_id).problem, row)
+
+
+def _detail(problem: Problem, row: sa.Row[Any]) -> CandidateDetail:
+    texts = {"program": row.program, "failure_detail": row.failure_detail, "artifacts": row.artifacts}
+    return CandidateDetail(**_candidate(problem, row), **texts)
+
+
+def _candidate(problem: Problem, row: sa.Row[Any]) -> dict[str, Any]:
+    values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
+    rewards = None if row.rewards is None else dict(zip(problem.space.names, row.rewards, strict=True))
+    met = tuple(target.name for i, target in enumerate(problem.targets) if row.targets >> i & 1)
+    return {**values, "rewards": rewards, "targets": met}

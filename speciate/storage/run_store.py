@@ -1,0 +1,256 @@
+"""Runs on PostgreSQL: making them, steering them, listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
+from speciate.domain.values import digest_of
+from speciate.ports.records import Page, PolicyVersion, ProblemVersion, RunRecord, SpentRecord, WorkRecord
+from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
+from speciate.runs import ledger
+from speciate.runs.ledger import Effects
+from speciate.runs.progress import Progress
+from speciate.storage import cursors
+from speciate.storage.contexts import load_context
+from speciate.storage.database import patient
+from speciate.storage.effects import write
+from speciate.storage.ids import uuid7
+from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
+from speciate.storage.tables import idempotency_keys, progress, runs
+
+_SELECT = f"""
+SELECT r.id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*, {RUNNING_SECONDS} AS seconds_now,
+  p.slug AS problem, p.version AS problem_version, p.definition -> 'objectives' AS objectives,
+  p.definition -> 'targets' AS targets,
+  a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version
+FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
+  JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+"""
+_RING_READY = sa.text(
+    "UPDATE work SET dispatched_at = clock_timestamp(), rings = 0 WHERE run_id = :id AND state = 'ready'"
+    " RETURNING id, kind, attempt"
+)
+
+
+@dataclass
+class PostgresRunStore:
+    """``RunStore`` on PostgreSQL.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    @patient
+    def create(
+        self,
+        problem: ProblemVersion,
+        policy: PolicyVersion,
+        mutator: PolicyVersion | None,
+        spec: RunSpec,
+        *,
+        idempotency_key: str | None = None,
+    ) -> tuple[UUID, bool]:
+        """Store a run that does nothing yet; see the port."""
+        run_id = uuid7()
+        with self._engine.begin() as connection:
+            if idempotency_key is not None:
+                request = [str(problem.id), str(policy.id), str(mutator and mutator.id), spec.model_dump(mode="json")]
+                held = _hold_key(connection, idempotency_key, digest_of(request), run_id)
+                if held != run_id:
+                    return held, False
+            connection.execute(
+                sa.insert(runs).values(
+                    id=run_id,
+                    problem_id=problem.id,
+                    policy_id=policy.id,
+                    mutator_id=mutator.id if mutator else None,
+                    strategy=spec.strategy,
+                    spec=spec.model_dump(mode="json"),
+                )
+            )
+            budget = spec.budget
+            connection.execute(
+                sa.insert(progress).values(
+                    run_id=run_id,
+                    state=RunState.CREATED.value,
+                    budget_evaluations=budget.evaluations,
+                    budget_tokens=budget.tokens,
+                    budget_seconds=budget.seconds,
+                )
+            )
+            locked = lock_progress(connection, run_id)
+            write(connection, locked, ledger.create(locked.progress, load_context(connection, run_id)))
+        return run_id, True
+
+    def start(self, run_id: UUID) -> Commit:
+        """Begin a created run."""
+        return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
+
+    def pause(self, run_id: UUID, reason: str | None = None) -> Commit:
+        """Stop handing out work."""
+        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, reason))
+
+    def resume(self, run_id: UUID) -> Commit:
+        """Hand out work again."""
+        return self._move(run_id, RunState.RUNNING, lambda p, _: ledger.resume(p), only_from=RunState.PAUSED)
+
+    def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
+        """End it; what is in flight is thrown away."""
+        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, reason))
+
+    @patient
+    def get(self, run_id: UUID) -> RunRecord:
+        """Return a run."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.text(_SELECT + " WHERE r.id = :id"), {"id": run_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no run {run_id}.")
+        return _record(row)
+
+    @patient
+    def list(
+        self,
+        *,
+        problem_id: UUID | None = None,
+        policy_id: UUID | None = None,
+        state: RunState | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[RunRecord]:
+        """Return runs, newest first."""
+        wanted = {
+            "r.problem_id = :problem_id": problem_id,
+            "r.policy_id = :policy_id": policy_id,
+            "g.state = :state": state.value if state else None,
+            "r.id < :after": cursors.decode_id(cursor) if cursor else None,
+        }
+        clauses = [clause for clause, value in wanted.items() if value is not None]
+        where = " WHERE " + " AND ".join(clauses) if clauses else ""
+        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        query = sa.text(_SELECT + where + " ORDER BY r.id DESC LIMIT :limit")
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+
+    @patient
+    def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
+        """Return leased and waiting work, oldest first."""
+        query = sa.text(
+            "SELECT id, run_id, kind, state, attempt, lane, extract(epoch FROM lease_until - clock_timestamp()) AS left"
+            " FROM work WHERE state IN ('ready', 'leased') ORDER BY id LIMIT :limit"
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, {"limit": limit}).mappings().all()
+        return tuple(
+            WorkRecord(
+                work_id=row["id"],
+                run_id=row["run_id"],
+                kind=row["kind"],
+                state=row["state"],
+                attempt=row["attempt"],
+                lane=row["lane"],
+                lease_seconds_left=None if row["left"] is None else float(row["left"]),
+            )
+            for row in rows
+        )
+
+    @patient
+    def unfinished(self) -> tuple[UUID, ...]:
+        """Return the runs whose archive a cache should hold."""
+        with self._engine.connect() as connection:
+            query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
+            return tuple(connection.execute(query).scalars())
+
+    @patient
+    def _move(
+        self,
+        run_id: UUID,
+        goal: RunState,
+        step: Callable[[Progress, RunContext], Effects],
+        *,
+        only_from: RunState | None = None,
+    ) -> Commit:
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            source = locked.progress.state
+            if source not in sources_of(goal) or (only_from is not None and source is not only_from):
+                raise refuse_move(str(run_id), source, goal)
+            effects = step(locked.progress, load_context(connection, run_id))
+            commit = write(connection, locked, effects)
+            return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
+
+
+def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit: Commit) -> Commit:
+    if locked.progress.state is not RunState.RUNNING:
+        return commit
+    rows = connection.execute(_RING_READY, {"id": locked.run_id})
+    refs = tuple(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0) for row in rows)
+    return Commit(commit.run_id, refs, commit.placements, commit.revision, commit.last_event)
+
+
+def _hold_key(connection: sa.Connection, key: str, digest: str, run_id: UUID) -> UUID:
+    connection.execute(
+        insert(idempotency_keys).values(key=key, request_digest=digest, resource_id=run_id).on_conflict_do_nothing()
+    )
+    row = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
+    if row.request_digest != digest:
+        raise ConflictError(
+            f"Idempotency-Key {key!r} was used for another request.", remedy="Use a new key for a new request."
+        )
+    held: UUID = row.resource_id
+    return held
+
+
+def _record(row: sa.Row[Any]) -> RunRecord:
+    names = [objective["name"] for objective in row.objectives]
+    confirmed = [target for i, target in enumerate(row.targets) if row.confirmed >> i & 1]
+    return RunRecord(
+        id=row.id,
+        problem_id=row.problem_id,
+        problem=row.problem,
+        problem_version=row.problem_version,
+        policy_id=row.policy_id,
+        policy=row.policy,
+        policy_version=row.policy_version,
+        mutator_id=row.mutator_id,
+        mutator=row.mutator,
+        mutator_version=row.mutator_version,
+        spec=RunSpec.model_validate(row.spec),
+        state=RunState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        spent=SpentRecord(
+            evaluations=row.evaluations,
+            tokens=row.tokens,
+            seconds=float(row.seconds_now),
+            reserved_evaluations=row.reserved_evaluations,
+            reserved_tokens=row.reserved_tokens,
+        ),
+        candidates=row.evaluated + row.failed,
+        evaluated=row.evaluated,
+        failed=row.failed,
+        duplicates=row.duplicates,
+        rollouts=row.rollouts,
+        failures=row.failures,
+        reasons=row.reasons,
+        best=dict(zip(names, row.best, strict=False)),
+        best_scalar=row.best_scalar,
+        reached=tuple(target["name"] for target in confirmed),
+        unlocked=any(target["unlock"] for target in confirmed),
+        alarm=row.alarm,
+        last_event=row.events,
+        revision=row.revision,
+    )

@@ -1,0 +1,266 @@
+"""The schema. Ids are UUIDv7 made by the application; vectors are ``float8[]`` in the problem's declared order."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_Id = pg.UUID(as_uuid=True)
+_Time = sa.DateTime(timezone=True)
+_Floats = pg.ARRAY(pg.DOUBLE_PRECISION)
+_Ints = pg.ARRAY(sa.BigInteger)
+_NOW = sa.text("now()")
+
+
+def _created() -> sa.Column[object]:
+    return sa.Column("created_at", _Time, nullable=False, server_default=_NOW)
+
+
+problems = sa.Table(
+    "problems",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("evaluator_digest", sa.Text, nullable=False),
+    sa.Column("definition", pg.JSONB, nullable=False),
+    _created(),
+    sa.UniqueConstraint("slug", "version"),
+    sa.UniqueConstraint("slug", "digest"),
+)
+
+problem_sets = sa.Table(
+    "problem_sets",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("title", sa.Text, nullable=False),
+    _created(),
+)
+
+problem_set_members = sa.Table(
+    "problem_set_members",
+    metadata,
+    sa.Column("set_id", _Id, sa.ForeignKey("problem_sets.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("problem_id", _Id, sa.ForeignKey("problems.id"), nullable=False),
+)
+
+policies = sa.Table(
+    "policies",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("definition", pg.JSONB, nullable=False),
+    _created(),
+    sa.UniqueConstraint("slug", "version"),
+    sa.UniqueConstraint("slug", "digest"),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("problem_id", _Id, sa.ForeignKey("problems.id"), nullable=False, index=True),
+    sa.Column("policy_id", _Id, sa.ForeignKey("policies.id"), nullable=False, index=True),
+    sa.Column("mutator_id", _Id, sa.ForeignKey("policies.id")),
+    sa.Column("strategy", sa.Text, nullable=False),
+    sa.Column("spec", pg.JSONB, nullable=False),
+    _created(),
+)
+
+# The only row of a run that changes. Small and without indexes on what changes, so that updates stay in the page.
+progress = sa.Table(
+    "run_progress",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("budget_evaluations", sa.BigInteger),
+    sa.Column("budget_tokens", sa.BigInteger),
+    sa.Column("budget_seconds", pg.DOUBLE_PRECISION),
+    sa.Column("seconds", pg.DOUBLE_PRECISION, nullable=False, server_default="0"),
+    sa.Column("running_since", _Time),
+    sa.Column("started_at", _Time),
+    sa.Column("finished_at", _Time),
+    sa.Column("evaluations", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("reserved_evaluations", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("reserved_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("numbers", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("batches", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("live", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("evaluated", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("failed", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("duplicates", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("rollouts", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("best", _Floats, nullable=False, server_default="{}"),
+    sa.Column("best_scalar", pg.DOUBLE_PRECISION),
+    sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("alarm", sa.Text),
+    sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
+    sa.CheckConstraint("evaluations + reserved_evaluations <= budget_evaluations", name="evaluations_in_budget"),
+    sa.CheckConstraint("tokens + reserved_tokens <= budget_tokens", name="tokens_in_budget"),
+    sa.CheckConstraint("reserved_evaluations >= 0 AND reserved_tokens >= 0 AND live >= 0", name="reservations"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+work = sa.Table(
+    "work",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("lane", sa.Integer, nullable=False),
+    sa.Column("ordinal", sa.BigInteger, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("lease_token", _Id),
+    sa.Column("lease_until", _Time),
+    sa.Column("dispatched_at", _Time),
+    sa.Column("rings", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("reserved_evaluations", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("reserved_tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("payload", pg.JSONB, nullable=False),
+    sa.Column("reason", sa.Text),
+    _created(),
+    # Whatever is alive is found here; finished work is in no index but the primary key.
+    sa.Index("ix_work_live", "run_id", "state", postgresql_where=sa.text("state IN ('ready', 'leased')")),
+    postgresql_with={"fillfactor": "70"},
+)
+
+prompts = sa.Table(
+    "prompts",
+    metadata,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("system", sa.Text, nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+)
+
+rollouts = sa.Table(
+    "rollouts",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("work_id", _Id, nullable=False),
+    sa.Column("ord", sa.Integer, nullable=False),
+    sa.Column("batch", sa.BigInteger, nullable=False),
+    sa.Column("policy_id", _Id, sa.ForeignKey("policies.id"), nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("prompt_digest", sa.Text, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("completion", sa.Text, nullable=False),
+    sa.Column("prompt_tokens", sa.Integer, nullable=False),
+    sa.Column("completion_tokens", sa.Integer, nullable=False),
+    sa.Column("latency_s", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("finish_reason", sa.Text, nullable=False),
+    sa.Column("mean_logprob", pg.DOUBLE_PRECISION),
+    sa.Column("answers", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text),
+    _created(),
+    sa.UniqueConstraint("work_id", "ord"),
+    sa.Index("ix_rollouts_run", "run_id", "batch", "ord"),
+)
+
+candidates = sa.Table(
+    "candidates",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("work_id", _Id, nullable=False),
+    sa.Column("ord", sa.Integer, nullable=False),
+    sa.Column("rollout_id", _Id),
+    sa.Column("policy_id", _Id),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("island", sa.Integer, nullable=False),
+    sa.Column("parents", _Ints, nullable=False),
+    sa.Column("inspirations", _Ints, nullable=False),
+    sa.Column("program", sa.Text, nullable=False),
+    sa.Column("program_hash", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("failure", sa.Text),
+    sa.Column("failure_reason", sa.Text),
+    sa.Column("failure_detail", sa.Text),
+    sa.Column("rewards", _Floats),
+    sa.Column("scalar", pg.DOUBLE_PRECISION),
+    sa.Column("targets", sa.BigInteger, nullable=False),
+    sa.Column("refuted", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("spent_evaluations", sa.BigInteger, nullable=False),
+    sa.Column("spent_tokens", sa.BigInteger, nullable=False),
+    sa.Column("spent_seconds", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("duplicate_of", sa.BigInteger),
+    sa.Column("tier", sa.Text, nullable=False),
+    sa.Column("wall_s", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("cpu_s", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+    sa.Column("artifacts", pg.JSONB, nullable=False),
+    _created(),
+    sa.UniqueConstraint("work_id", "ord"),
+    sa.UniqueConstraint("run_id", "number"),
+    sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
+    sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
+)
+
+elites = sa.Table(
+    "elites",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("island", sa.Integer, primary_key=True),
+    sa.Column("cell", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("fitness", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("rewards", _Floats, nullable=False),
+    postgresql_with={"fillfactor": "70"},
+)
+
+claims = sa.Table(
+    "claims",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("target", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("unlock", sa.Boolean, nullable=False),
+    sa.Column("evaluations", sa.BigInteger, nullable=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("seconds", pg.DOUBLE_PRECISION, nullable=False),
+    sa.Column("at", _Time, nullable=False, server_default=_NOW),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("data", pg.JSONB, nullable=False),
+    sa.Column("at", _Time, nullable=False, server_default=_NOW),
+)
+
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("request_digest", sa.Text, nullable=False),
+    sa.Column("resource_id", _Id, nullable=False),
+    _created(),
+)

@@ -1,0 +1,74 @@
+"""The unlock record: what was reached, by which policy under which strategy, and at what price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.unlock import ClaimState
+from speciate.ports.records import Page, UnlockRecord
+from speciate.storage import cursors
+from speciate.storage.database import patient
+
+_SELECT = """
+SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
+  a.version AS policy_version, b.slug AS mutator, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
+  c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at
+FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
+  JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+  JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number
+"""
+
+
+@dataclass
+class UnlockRecords:
+    """Reads the record; the ledger writes it.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    @patient
+    def list(
+        self,
+        *,
+        run_id: UUID | None = None,
+        problem_id: UUID | None = None,
+        policy_id: UUID | None = None,
+        unlocks_only: bool = False,
+        state: ClaimState | None = ClaimState.CONFIRMED,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[UnlockRecord]:
+        """Return reached targets, newest run first and within a run the cheapest first."""
+        clauses, binds = [], dict[str, Any](limit=limit + 1)
+        for column, value in (("c.run_id", run_id), ("r.problem_id", problem_id), ("r.policy_id", policy_id)):
+            if value is not None:
+                name = column.partition(".")[2]
+                clauses.append(f"{column} = :{name}")
+                binds[name] = value
+        if state is not None:
+            clauses.append("c.state = :state")
+            binds["state"] = state.value
+        if unlocks_only:
+            clauses.append("c.unlock")
+        if cursor is not None:
+            run, evaluations, target = cursors.decode(cursor, [str, int, str])
+            clauses.append("(c.run_id < :a OR (c.run_id = :a AND (c.evaluations, c.target) > (:b, :c)))")
+            binds |= {"a": UUID(run), "b": evaluations, "c": target}
+        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+        query = sa.text(_SELECT + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, binds).all()
+        return cursors.page(
+            rows,
+            limit,
+            lambda row: UnlockRecord.model_validate(row._asdict()),
+            lambda row: [str(row.run_id), row.evaluations, row.target],
+        )

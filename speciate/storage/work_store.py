@@ -1,0 +1,248 @@
+"""The work plane on PostgreSQL: claim by update, finish in one fenced transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Member
+from speciate.domain.run import RunState
+from speciate.domain.unlock import Claim
+from speciate.ports.work import (
+    Commit,
+    Confirmation,
+    EvaluatedBatch,
+    Lease,
+    ProposedBatch,
+    RunContext,
+    Sweep,
+    Twin,
+    WorkKind,
+)
+from speciate.runs import ledger
+from speciate.runs.ledger import Effects
+from speciate.search.strategy import EliteTable
+from speciate.storage import population, reconciler
+from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
+from speciate.storage.claims import earliest_claimant, load_claim, mark_refuted
+from speciate.storage.contexts import load_context
+from speciate.storage.database import patient
+from speciate.storage.effects import place, write
+from speciate.storage.elites_cache import ElitesCache
+from speciate.storage.ids import uuid7
+from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
+
+_CLAIM = sa.text(
+    "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
+    " lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
+    " FROM run_progress p WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'"
+    " AND (p.budget_seconds IS NULL OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds"
+    " < p.budget_seconds)"
+    " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload"
+)
+_EXTEND = sa.text(
+    "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
+)
+# The payload of finished work is dropped: its programs live in the candidates table now.
+_FINISH = sa.text(
+    "UPDATE work SET state = 'done', lease_token = NULL, lease_until = NULL, payload = '{}'::jsonb"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING reserved_evaluations, reserved_tokens"
+)
+_GIVE_BACK = sa.text(
+    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
+    " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING reserved_tokens"
+)
+_RESERVE = sa.text(
+    "UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'"
+    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS before"
+)
+
+Body = Callable[[sa.Connection, LockedProgress, tuple[int, int]], Commit]
+
+
+@dataclass
+class PostgresWorkStore:
+    """``WorkStore`` on PostgreSQL, with the archive's cache in Redis where there is one.
+
+    Attributes:
+        lease_s: Seconds after which the work of a silent worker is given to another.
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    _cache: ElitesCache | None = None
+    lease_s: float = 30.0
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        self._context = lru_cache(maxsize=256)(self._load_context)
+        # Single statements need no BEGIN and COMMIT around them, each of which is a round trip.
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @patient
+    def claim(self, work_id: UUID) -> Lease | None:
+        """Lease a ready unit of a running run."""
+        token = uuid7()
+        with self._single.connect() as connection:
+            row = connection.execute(_CLAIM, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
+        if row is None:
+            return None
+        return Lease(
+            work_id, row.run_id, WorkKind(row.kind), row.lane, row.ordinal, row.attempt, token, payload=row.payload
+        )
+
+    @patient
+    def extend(self, lease: Lease) -> bool:
+        """Prolong a lease."""
+        with self._single.connect() as connection:
+            keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
+            return connection.execute(_EXTEND, keys).rowcount == 1
+
+    def context(self, run_id: UUID) -> RunContext:
+        """Return what never changes about a run."""
+        return self._context(run_id)
+
+    @patient
+    def _load_context(self, run_id: UUID) -> RunContext:
+        with self._single.connect() as connection:
+            return load_context(connection, run_id)
+
+    @patient
+    def seconds_left(self, run_id: UUID) -> float | None:
+        """Return the running seconds left in the run's budget."""
+        budget = self.context(run_id).spec.budget.seconds
+        if budget is None:
+            return None
+        query = sa.text(f"SELECT {RUNNING_SECONDS} FROM run_progress WHERE run_id = :id")
+        with self._single.connect() as connection:
+            return max(0.0, budget - float(connection.execute(query, {"id": run_id}).scalar_one()))
+
+    @patient
+    def elites(self, run_id: UUID, island: int) -> EliteTable:
+        """Return the archive of an island, from the cache where it is whole."""
+        dimensions = len(self.context(run_id).problem.objectives)
+
+        def load() -> list[population.EliteRow]:
+            with self._single.connect() as connection:
+                return population.elite_rows(connection, run_id)
+
+        if self._cache is not None:
+            return EliteTable.of(self._cache.read(run_id, island, load), dimensions)
+        return EliteTable.of([row for at, row in load() if at == island], dimensions)
+
+    @patient
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+        """Return the named members of the population."""
+        with self._single.connect() as connection:
+            return population.members(connection, run_id, numbers)
+
+    @patient
+    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash that the run has already seen."""
+        with self._single.connect() as connection:
+            return population.twins(connection, run_id, hashes)
+
+    @patient
+    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+        """Set tokens aside; a later call for the same lease replaces the earlier one."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            row = connection.execute(
+                _RESERVE, {"id": lease.work_id, "token": lease.token, "tokens": tokens}
+            ).one_or_none()
+            if row is None:
+                return None
+            locked.progress.reserved_tokens -= row.before
+            left = locked.progress.spent().tokens_left(self.context(lease.run_id).spec.budget)
+            if left is not None and tokens > left:
+                connection.rollback()
+                return False
+            locked.progress.reserved_tokens += tokens
+            locked.save(connection)
+            return True
+
+    def propose(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+        """Book a generated batch."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            insert_rollouts(connection, context, lease, batch)
+            granted = place(connection, lease.run_id, batch.placements)
+            effects = ledger.propose(locked.progress, context, lease, reserved, batch)
+            return write(connection, locked, effects, granted)
+
+        return self._finish(lease, body)
+
+    def settle(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+        """Book an evaluated batch."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            insert_candidates(connection, context, lease, batch, locked.progress)
+            granted = place(connection, lease.run_id, batch.placements)
+            effects = ledger.settle(locked.progress, context, lease, reserved, batch, granted)
+            return write(connection, locked, effects, granted)
+
+        return self._finish(lease, body)
+
+    def confirm(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+        """Book a confirmation."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
+            claim = load_claim(connection, context, confirmation)
+            if not confirmation.holds:
+                mark_refuted(connection, lease.run_id, confirmation)
+
+            def find(target: int) -> Claim | None:
+                return earliest_claimant(connection, context, target)
+
+            effects = ledger.confirm(locked.progress, context, lease, confirmation, claim, find)
+            return write(connection, locked, effects)
+
+        return self._finish(lease, body)
+
+    def end_lane(self, lease: Lease) -> Commit | None:
+        """Finish this unit without a successor."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            return write(connection, locked, ledger.end_lane(locked.progress, context, reserved))
+
+        return self._finish(lease, body)
+
+    @patient
+    def give_back(self, lease: Lease, reason: str) -> Commit | None:
+        """Make this unit ready again and pause its run."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            before = connection.execute(
+                _GIVE_BACK, {"id": lease.work_id, "token": lease.token, "reason": reason}
+            ).one_or_none()
+            if before is None:
+                return None
+            running = locked.progress.state is RunState.RUNNING
+            effects = ledger.pause(locked.progress, reason) if running else Effects()
+            return write(connection, locked, effects)
+
+    def sweep(self) -> Sweep:
+        """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
+        return reconciler.sweep(self._engine, self)
+
+    @patient
+    def _finish(self, lease: Lease, body: Body) -> Commit | None:
+        context = self.context(lease.run_id)
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            row = connection.execute(_FINISH, {"id": lease.work_id, "token": lease.token}).one_or_none()
+            if row is None:
+                return None
+            if ledger.out_of_time(locked.progress, context):
+                return write(connection, locked, ledger.expire(locked.progress))
+            return body(connection, locked, (row.reserved_evaluations, row.reserved_tokens))

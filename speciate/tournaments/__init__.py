@@ -1,0 +1,1 @@
+"""Pure statistics of head-to-head tournaments: estimators, tests, report. Reads unlocks and runs, never a queue."""

@@ -1,0 +1,1 @@
+"""Training of policies: advantages, entropy options, rollouts, tasks, trainer. Needs the ``train`` extra."""
