@@ -1,0 +1,16 @@
+"""Real PostgreSQL and Valkey from wheels, tied to the life of the process that started them; no Docker, no set-up."""
+
+from speciate.embedded.endpoints import Endpoints, celery_broker_url
+from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses
+from speciate.embedded.servers import EmbeddedServers
+
+__all__ = [
+    "ChildCommand",
+    "ChildStatus",
+    "EmbeddedServerError",
+    "EmbeddedServers",
+    "Endpoints",
+    "GuardedProcesses",
+    "celery_broker_url",
+]

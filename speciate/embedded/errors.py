@@ -1,0 +1,59 @@
+"""What can go wrong with the embedded servers, each with the remedy in its message."""
+
+from pathlib import Path
+
+from speciate.domain.errors import ConflictError, UnavailableError
+
+
+class EmbeddedServerError(UnavailableError):
+    """The embedded PostgreSQL or Valkey could not be started, reached or stopped."""
+
+    slug = "embedded-server"
+    title = "The embedded servers do not work"
+
+
+class BinariesNotFoundError(EmbeddedServerError):
+    """No usable server program was found in any of the places that were looked at."""
+
+
+class ServerAccountError(EmbeddedServerError):
+    """PostgreSQL refuses to run as root, and no unprivileged account or readable place was found for it."""
+
+
+class RuntimeDirectoryError(EmbeddedServerError):
+    """No directory with a path short enough for a unix socket could be made."""
+
+
+class ClusterVersionError(EmbeddedServerError):
+    """The data directory holds a cluster that was made by another major version of PostgreSQL."""
+
+    def __init__(self, cluster: Path, found: int, available: int) -> None:
+        super().__init__(
+            f"{cluster} was made by PostgreSQL {found}, but the programs found are PostgreSQL {available}. "
+            f"Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {found}, "
+            "or start on an empty directory with --data-dir."
+        )
+        self.found = found
+        self.available = available
+
+
+class PasswordsLostError(EmbeddedServerError):
+    """A cluster exists, but the file with its password does not, or does not hold one."""
+
+
+class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
+    """Another process runs its servers on this data directory."""
+
+    def __init__(self, data_dir: Path, pid: int | None) -> None:
+        holder = f"process {pid}" if pid else "the servers of a process that has ended, which are still stopping"
+        remedy = f"Stop it (kill {pid})" if pid else "Try again in a few seconds"
+        super().__init__(f"{data_dir} is in use by {holder}. {remedy}, or choose another directory with --data-dir.")
+        self.pid = pid
+
+
+class ServerStartError(EmbeddedServerError):
+    """A server ended or stayed silent instead of becoming ready."""
+
+
+class GuardError(EmbeddedServerError):
+    """The guard process ended, or did not answer."""

@@ -1,0 +1,47 @@
+"""Tell a living process from a dead one, a zombie, and a later one with the same number."""
+
+import os
+from pathlib import Path
+
+
+def birth(pid: int) -> str | None:
+    """Return when the process began, in the kernel's own count; None if it has ended, even if nobody has reaped it yet.
+
+    Without /proc (macOS) the answer for a living process is the empty string: there a number that was given out again
+    cannot be told from the one before.
+    """
+    fields = _fields(pid)
+    if fields is None:
+        return "" if not _has_proc() and _answers(pid) else None
+    state, started = fields[1], fields[20]
+    return None if state in "ZX" else started
+
+
+def runs(pid: int, program: str) -> bool:
+    """Return whether the process lives and is an instance of the program; without /proc, whether it lives."""
+    fields = _fields(pid)
+    return birth(pid) is not None and (fields is None or fields[0] == program)
+
+
+def _fields(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The program's name in parentheses may itself hold spaces and parentheses: what follows is counted from its end.
+    head, _, tail = text.rpartition(")")
+    return [head.partition("(")[2], *tail.split()]
+
+
+def _has_proc() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,112 @@
+"""One start per data directory: a file lock that lives as long as any of the servers does."""
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+from speciate.embedded.errors import DataDirectoryBusyError
+from speciate.embedded.liveness import birth
+
+_LOCK_FILE = "lock"
+_RETRY_S = 0.02
+
+
+class DataDirectoryLock:
+    """Holds a data directory for this process, and then for the children that inherit `fd`.
+
+    The lock belongs to the open file, so it is free again only when the last process that inherited it has ended: a
+    start that follows a kill −9 cannot meet a half-stopped server.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._fd: int | None = None
+
+    @property
+    def fd(self) -> int:
+        """Descriptor to hand to the children.
+
+        Raises:
+            ValueError: If the lock is not held.
+        """
+        if self._fd is None:
+            raise ValueError("the lock is not held")
+        return self._fd
+
+    def acquire(self, *, timeout_s: float) -> str | None:
+        """Take the lock; wait only for servers whose own process has ended.
+
+        Returns:
+            The runtime directory of the previous holder, which it may have left behind; None if there was none.
+
+        Raises:
+            DataDirectoryBusyError: If a living process holds the directory, or the servers of one that has ended go on
+                for more than `timeout_s`.
+        """
+        fd = os.open(self._data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait(fd, time.monotonic() + timeout_s)
+        except BaseException:
+            os.close(fd)
+            raise
+        previous = _read(fd).get("runtime_dir")
+        self._fd = fd
+        return previous if isinstance(previous, str) else None
+
+    def describe(self, runtime_dir: Path) -> None:
+        """Write down who holds the directory, for the message that another start gives, and where its sockets are."""
+        text = json.dumps({"pid": os.getpid(), "began": birth(os.getpid()), "runtime_dir": str(runtime_dir)})
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, text.encode(), 0)
+
+    def wait_until_free(self, *, timeout_s: float) -> bool:
+        """Wait until nobody holds the directory any more; return whether that happened in time."""
+        self.release()
+        fd = os.open(self._data_dir / _LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not (free := _try_lock(fd)) and time.monotonic() < deadline:
+                time.sleep(_RETRY_S)
+        finally:
+            os.close(fd)
+        return free
+
+    def release(self) -> None:
+        """Close this process's copy; copies that children inherited go on holding the lock."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _wait(self, fd: int, deadline: float) -> None:
+        while not _try_lock(fd):
+            holder = _living_holder(fd)
+            if holder is not None or time.monotonic() > deadline:
+                raise DataDirectoryBusyError(self._data_dir, holder)
+            time.sleep(_RETRY_S)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _living_holder(fd: int) -> int | None:
+    noted = _read(fd)
+    pid = noted.get("pid")
+    if not isinstance(pid, int):
+        return None
+    began = birth(pid)
+    return pid if began is not None and began == noted.get("began") else None
+
+
+def _read(fd: int) -> dict[str, object]:
+    try:
+        noted = json.loads(os.pread(fd, 4096, 0))
+    except ValueError:
+        return {}  # empty, or the holder is writing it at this moment
+    return noted if isinstance(noted, dict) else {}

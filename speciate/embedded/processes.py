@@ -1,0 +1,260 @@
+"""Commands tied to the life of this process: the parent's side of the guard."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from speciate.embedded.errors import GuardError, ServerStartError
+
+_GUARD = Path(__file__).with_name("guard.py")
+_ANSWER_LIMIT_S = 10.0
+_STOP_MARGIN_S = 10.0  # for what the guard does beyond the grace of each child
+
+
+@dataclass(frozen=True)
+class ChildCommand:
+    """One command to run under the guard.
+
+    Attributes:
+        name: Unique among the children of one guard.
+        argv: Program and arguments; no secrets, every user of the machine can read them.
+        env: Its whole environment; handed over through a pipe.
+        log_file: Standard output and error are appended to it.
+        cwd: Working directory.
+        user: Numeric (uid, gid) to switch to; only root can. None keeps the invoking user.
+        stop_signal: The polite request to end.
+        grace_s: Seconds from that request to SIGKILL.
+        death_signal: What the kernel sends it if the guard is killed; the stop signal when None.
+    """
+
+    name: str
+    argv: Sequence[str | Path]
+    env: Mapping[str, str] = field(repr=False)
+    log_file: Path
+    cwd: Path = Path("/")
+    user: tuple[int, int] | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    grace_s: float = 5.0
+    death_signal: signal.Signals | None = None
+
+
+@dataclass(frozen=True)
+class ChildStatus:
+    """What is known of one child: `returncode` is None while it runs, and negative when a signal ended it."""
+
+    pid: int
+    returncode: int | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet, as far as the guard has told."""
+        return self.returncode is None
+
+
+class GuardedProcesses:
+    """Children that end, in reverse order of their start, when this process ends: by `stop`, a signal, or kill −9.
+
+    Not for use from several threads at once. A copy of it in a forked child of this process does nothing.
+    """
+
+    def __init__(self, *, inherit: Sequence[int] = (), remove: Sequence[Path] = ()) -> None:
+        """Prepare; nothing runs before `start`.
+
+        Args:
+            inherit: File descriptors that the guard and every child keep open, such as a lock.
+            remove: Directories that the guard removes when the last child has ended.
+        """
+        self._inherit = tuple(inherit)
+        self._remove = tuple(remove)
+        self._commands: dict[str, ChildCommand] = {}
+        self._status: dict[str, ChildStatus] = {}
+        self._failures: dict[str, str] = {}
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._buffer = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def guard_pid(self) -> int | None:
+        """Process id of the guard; None while there is none."""
+        return self._guard.pid if self._guard else None
+
+    def launch(self) -> None:
+        """Start the guard, with nothing to guard yet but `remove`; otherwise the first `start` does it.
+
+        Raises:
+            GuardError: If the guard died at once.
+        """
+        if self._guard is not None:
+            return
+        self._guard = subprocess.Popen(
+            # -I and -S: neither the environment nor the virtualenv may slow it down or put code into it.
+            [sys.executable, "-I", "-S", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            pass_fds=self._inherit,
+            start_new_session=True,  # a terminal's Ctrl-C must not reach it: it stops the children in order
+        )
+        remove = [str(path) for path in self._remove]
+        self._send({"op": "watch", "parent": self._owner, "inherit": self._inherit, "remove": remove})
+
+    def start(self, command: ChildCommand) -> int:
+        """Start a child, or start it again after it ended, and return its process id.
+
+        Raises:
+            ServerStartError: If the command could not be run.
+            GuardError: If the guard died or does not answer.
+            ValueError: If a child of this name runs.
+        """
+        if (known := self.poll().get(command.name)) is not None and known.running:
+            raise ValueError(f"{command.name} is already running, as process {known.pid}")
+        self._status.pop(command.name, None)
+        self._failures.pop(command.name, None)
+        self._send({"op": "start", "child": _as_message(command)})
+        self._wait_until(lambda: command.name in self._status or command.name in self._failures, _ANSWER_LIMIT_S)
+        if command.name in self._failures:
+            raise ServerStartError(f"{command.name} could not be started: {self._failures[command.name]}")
+        self._commands[command.name] = command
+        return self._status[command.name].pid
+
+    def poll(self) -> Mapping[str, ChildStatus]:
+        """Return what is known of every child at this moment, by name.
+
+        Raises:
+            GuardError: If the guard was killed; the kernel then ends its children.
+        """
+        self._receive(0.0)
+        return dict(self._status)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to one child, also one of another user."""
+        self._command(name)
+        self._send({"op": "signal", "name": name, "signal": int(number)})
+
+    def kill(self, name: str) -> ChildStatus:
+        """Kill −9 one child, as a fault would, and return its status when it has ended."""
+        return self._end(name, {"op": "signal", "name": name, "signal": int(signal.SIGKILL)})
+
+    def stop_child(self, name: str) -> ChildStatus:
+        """Stop one child in order, and return its status when it has ended."""
+        return self._end(name, {"op": "stop", "name": name})
+
+    def restart(self, name: str) -> int:
+        """Stop one child if it runs, start it again, and return its new process id."""
+        command = self._command(name)
+        if self.poll()[name].running:
+            self.stop_child(name)
+        return self.start(command)
+
+    def stop(self) -> bool:
+        """Stop every child, last started first, and the guard; calling it again does nothing.
+
+        Returns:
+            False if the guard had been killed: then its children, told by the kernel, may still be ending.
+        """
+        guard = self._guard
+        if guard is None or os.getpid() != self._owner:
+            return True
+        assert guard.stdin is not None  # noqa: S101 - for the type checker: it was opened with pipes
+        assert guard.stdout is not None  # noqa: S101
+        with contextlib.suppress(BrokenPipeError):
+            guard.stdin.close()
+        try:
+            guard.wait(sum(command.grace_s for command in self._commands.values()) + _STOP_MARGIN_S)
+        except subprocess.TimeoutExpired:
+            guard.kill()
+            guard.wait()
+        with contextlib.suppress(GuardError):
+            while self._receive(0.0):
+                pass  # the children's exit statuses
+        guard.stdout.close()
+        self._guard = None
+        return guard.returncode == 0
+
+    def _command(self, name: str) -> ChildCommand:
+        if name not in self._commands:
+            raise ValueError(f"no child is called {name!r}; there are: {', '.join(self._commands) or 'none'}")
+        return self._commands[name]
+
+    def _end(self, name: str, request: dict[str, object]) -> ChildStatus:
+        limit_s = self._command(name).grace_s + _ANSWER_LIMIT_S
+        self._send(request)
+        self._wait_until(lambda: not self._status[name].running, limit_s)
+        return self._status[name]
+
+    def _send(self, message: dict[str, object]) -> None:
+        self.launch()
+        guard = self._guard
+        assert guard is not None  # noqa: S101 - for the type checker: launch() made it
+        assert guard.stdin is not None  # noqa: S101 - it was opened with pipes
+        try:
+            guard.stdin.write(json.dumps(message).encode() + b"\n")
+            guard.stdin.flush()
+        except BrokenPipeError:
+            raise GuardError(f"the guard process {guard.pid} has ended") from None
+
+    def _wait_until(self, reached: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not reached():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise GuardError(f"the guard process {self.guard_pid} did not answer within {limit_s:.0f} s")
+            self._receive(left)
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Take in what the guard has told; return whether there was anything."""
+        guard = self._guard
+        if guard is None or guard.stdout is None or not select.select([guard.stdout], [], [], timeout_s)[0]:
+            return False
+        received = os.read(guard.stdout.fileno(), 1 << 16)
+        if not received:
+            raise GuardError(f"the guard process {guard.pid} has ended; its children end with it")
+        *lines, self._buffer = (self._buffer + received).split(b"\n")
+        for line in lines:
+            self._note(json.loads(line))
+        return True
+
+    def _note(self, event: dict[str, object]) -> None:
+        match event:
+            case {"event": "started", "name": str(name), "pid": int(pid)}:
+                self._status[name] = ChildStatus(pid)
+            case {"event": "exited", "name": str(name), "pid": int(pid), "status": int(status)}:
+                self._status[name] = ChildStatus(pid, status)
+            case {"event": "failed", "name": str(name), "error": str(error)}:
+                self._failures[name] = error
+            case _:
+                raise GuardError(f"the guard said something unknown: {event}")
+
+
+def _as_message(command: ChildCommand) -> dict[str, object]:
+    uid, gid = command.user or (None, None)
+    return {
+        "name": command.name,
+        "argv": [str(part) for part in command.argv],
+        "env": dict(command.env),
+        "cwd": str(command.cwd),
+        "uid": uid,
+        "gid": gid,
+        "stop_signal": int(command.stop_signal),
+        "death_signal": int(command.death_signal or command.stop_signal),
+        "grace_s": command.grace_s,
+        "log_file": str(command.log_file),
+    }

@@ -1,0 +1,36 @@
+"""Addresses: how they are spelled for each library, and that they never print a password."""
+
+import pytest
+
+from speciate.embedded import Endpoints, celery_broker_url
+from speciate.embedded.errors import EmbeddedServerError
+
+
+def test_repr_hides_the_passwords() -> None:
+    endpoints = Endpoints("postgresql+psycopg://me:hidden@/db?host=/run/x", "unix://:secret@/run/x/valkey.sock")
+    assert repr(endpoints) == str(endpoints)
+    assert "hidden" not in repr(endpoints)
+    assert "secret" not in repr(endpoints)
+    assert "/run/x/valkey.sock" in repr(endpoints)
+
+
+def test_repr_without_a_password_is_the_address() -> None:
+    assert "redis://host:6379/0" in repr(Endpoints("postgresql:///db", "redis://host:6379/0"))
+
+
+@pytest.mark.parametrize(
+    ("redis_url", "broker_url"),
+    [
+        ("unix://:pw@/run/x/valkey.sock", "redis+socket://:pw@/run/x/valkey.sock?virtual_host=0"),
+        ("unix:///run/x/valkey.sock", "redis+socket:///run/x/valkey.sock?virtual_host=0"),
+        ("redis://:pw@host:6379/2", "redis://:pw@host:6379/2"),
+        ("rediss://host/0", "rediss://host/0"),
+    ],
+)
+def test_broker_url(redis_url: str, broker_url: str) -> None:
+    assert celery_broker_url(redis_url) == broker_url
+
+
+def test_broker_url_of_another_kind_is_refused() -> None:
+    with pytest.raises(EmbeddedServerError, match="'amqp'"):
+        celery_broker_url("amqp://host")

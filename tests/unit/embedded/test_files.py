@@ -1,0 +1,136 @@
+"""Locks, passwords, reach and places: what the launcher decides from files alone."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from speciate.embedded import passwords, placement
+from speciate.embedded.account import ServerAccount, server_account
+from speciate.embedded.errors import (
+    DataDirectoryBusyError,
+    PasswordsLostError,
+    RuntimeDirectoryError,
+    ServerAccountError,
+)
+from speciate.embedded.liveness import birth, runs
+from speciate.embedded.lock import DataDirectoryLock
+
+STRANGER = ServerAccount("stranger", uid=54321, gid=54321)
+
+
+def test_the_lock_is_free_after_release_and_remembers(tmp_path: Path) -> None:
+    lock = DataDirectoryLock(tmp_path)
+    assert lock.acquire(timeout_s=0) is None
+    lock.describe(tmp_path / "runtime")
+    assert not DataDirectoryLock(tmp_path).wait_until_free(timeout_s=0)
+    with pytest.raises(DataDirectoryBusyError, match=rf"kill {os.getpid()}") as caught:
+        DataDirectoryLock(tmp_path).acquire(timeout_s=0)
+    assert caught.value.pid == os.getpid()
+    lock.release()
+    assert DataDirectoryLock(tmp_path).wait_until_free(timeout_s=0)
+    again = DataDirectoryLock(tmp_path)
+    assert again.acquire(timeout_s=0) == str(tmp_path / "runtime")
+    again.release()
+
+
+@pytest.mark.parametrize("noted", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "began": "another"}'])
+def test_a_lock_of_nobody_known_is_waited_for(tmp_path: Path, noted: str) -> None:
+    lock = DataDirectoryLock(tmp_path)
+    lock.acquire(timeout_s=0)
+    (tmp_path / "lock").write_text(noted)
+    with pytest.raises(DataDirectoryBusyError, match="still stopping") as caught:
+        DataDirectoryLock(tmp_path).acquire(timeout_s=0.05)
+    assert caught.value.pid is None
+    lock.release()
+    with pytest.raises(ValueError, match="not held"):
+        _ = lock.fd
+
+
+def test_a_zombie_is_not_alive() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    assert birth(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert birth(child.pid) is None
+    assert not runs(child.pid, "sleep")
+    child.wait()
+    assert birth(child.pid) is None
+
+
+def test_a_program_is_told_by_its_name() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert runs(child.pid, "sleep")
+        assert not runs(child.pid, "postgres")
+        child.kill()
+
+
+def test_passwords_are_kept_and_private(tmp_path: Path) -> None:
+    made = passwords.load_or_create(tmp_path, cluster_exists=False)
+    kept = passwords.load_or_create(tmp_path, cluster_exists=True)
+    assert (made.postgres, made.valkey) == (kept.postgres, kept.valkey)
+    assert made.postgres != made.valkey
+    assert made.postgres not in repr(made)
+    assert [path.name for path in tmp_path.iterdir()] == ["passwords.json"]
+    assert (tmp_path / "passwords.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"postgres": "x"}'])
+def test_damaged_passwords_are_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "passwords.json").write_text(text)
+    with pytest.raises(PasswordsLostError, match=r"does not hold the two passwords"):
+        passwords.load_or_create(tmp_path, cluster_exists=False)
+
+
+def test_reach_follows_every_directory(tmp_path: Path) -> None:
+    myself = ServerAccount("me", os.getuid(), os.getgid())
+    assert STRANGER.can_reach(Path("/"))
+    assert myself.can_reach(tmp_path)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "private" / "open").mkdir(mode=0o755)
+    assert not STRANGER.can_reach(tmp_path / "private" / "open")
+
+
+def test_a_missing_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name in ("no-such-account", "root"):
+        monkeypatch.setenv("SPECIATE_POSTGRES_USER", name)
+        with pytest.raises(ServerAccountError, match=name):
+            server_account()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert server_account() is None
+
+
+def test_a_place_too_deep_for_a_socket_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    with pytest.raises(RuntimeDirectoryError, match="XDG_RUNTIME_DIR"):
+        placement.make_runtime_dir(deep)
+
+
+def test_a_cluster_stays_where_its_link_points(tmp_path: Path) -> None:
+    (tmp_path / "postgres").symlink_to("/elsewhere/cluster")
+    assert placement.cluster_directory(tmp_path, STRANGER) == Path("/elsewhere/cluster")
+
+
+def test_a_cluster_whose_link_was_lost_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_SHARED_STATE", tmp_path / "shared")
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    nearby = ServerAccount("nearby", os.getuid(), os.getgid())
+    monkeypatch.setattr(ServerAccount, "can_reach", lambda self, path: path != data)
+    cluster = placement.cluster_directory(data, nearby)
+    assert (data / "postgres").readlink() == cluster
+    cluster.mkdir()
+    (data / "postgres").unlink()
+    with pytest.raises(ServerAccountError, match=r"ln -s"):
+        placement.cluster_directory(data, nearby)
+
+
+def test_an_existing_data_directory_keeps_its_mode(tmp_path: Path) -> None:
+    existing = tmp_path / "existing"
+    existing.mkdir(mode=0o750)
+    assert placement.make_data_dir(existing).stat().st_mode & 0o777 == 0o750
+    made = placement.make_data_dir(tmp_path / "new" / "data")
+    assert made.stat().st_mode & 0o777 in (0o700, 0o711)
