@@ -1,0 +1,85 @@
+"""The way in: takes a problem and programs, returns rewards or failures. Runs in the worker's process and is trusted.
+
+The broker alone knows expected outputs and decides what counts. Programs and scripts run in processes of a tier
+(``evaluators.tiers``), which see code and inputs and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from evaluators.batch import Batch
+from evaluators.cases import evaluate_cases
+from evaluators.data import evaluate_data
+from evaluators.scripted import evaluate_scripted
+from evaluators.tiers import TIERS
+from speciate.domain.candidate import Evaluation
+from speciate.domain.errors import ConfigurationError
+from speciate.domain.problem import Problem, ProblemKind
+
+KINDS: dict[ProblemKind, Callable[[Batch], list[Evaluation]]] = {
+    ProblemKind.CASES: evaluate_cases,
+    ProblemKind.EVALUATOR: evaluate_scripted,
+    ProblemKind.DATA: evaluate_data,
+}
+"""How each kind of problem scores a batch."""
+
+
+class Broker:
+    """Scores candidates outside their process; an ``EvaluatorClient``.
+
+    Everything an evaluation needs is made for its batch and gone after it, so one broker serves several threads and
+    survives a fork.
+    """
+
+    def __init__(self, tier: str = "process", *, author_grace_s: float = 10.0) -> None:
+        """Choose a tier.
+
+        Args:
+            tier: A name in ``TIERS``.
+            author_grace_s: Seconds that an author's script gets for itself, besides twice the problem's wall limit.
+
+        Raises:
+            ConfigurationError: There is no such tier.
+        """
+        if tier not in TIERS:
+            raise ConfigurationError(
+                f"There is no evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}."
+            )
+        self._sandbox = TIERS[tier]()
+        self._author_grace_s = author_grace_s
+
+    @property
+    def tier(self) -> str:
+        """Containment in force."""
+        return self._sandbox.name
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        """Score programs against a problem, one result per program in order.
+
+        Args:
+            problem: The problem.
+            programs: Program texts (or data documents).
+            seeds: Seed of each evaluation.
+            timeout_s: Seconds for the whole batch; what is not scored by then fails with ``timeout``, reason
+                ``batch_deadline``.
+
+        Raises:
+            EvaluatorUnavailableError: No process can be started; no candidate is to blame.
+            ValueError: There are not as many seeds as programs.
+        """
+        if len(seeds) != len(programs):
+            raise ValueError(f"{len(programs)} programs with {len(seeds)} seeds: expected one seed per program")
+        if not programs:
+            return []
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
+        return KINDS[problem.kind](batch)
+
+    def close(self) -> None:
+        """Stop what the tier keeps running."""
+        self._sandbox.close()

@@ -1,0 +1,99 @@
+"""The trusted end of the channel: frames are parsed as if an enemy had written them.
+
+A frame is a length (4 bytes, big-endian) and that many bytes of UTF-8 JSON, which must be an object. Whatever else
+arrives raises ``FrameError`` and nothing more is read from that process; frames before it stay valid, so partial
+results survive.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from evaluators.contained.wire import HEADER_BYTES
+
+Message = dict[str, Any]
+"""A JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``."""
+
+MAX_DEPTH = 200
+ENVELOPE_BYTES = 64 << 10
+"""Room of a frame beside the value it carries: index, reason, detail."""
+
+
+class FrameError(ValueError):
+    """The bytes are not what the protocol allows; the text says how."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message that we wrote ourselves."""
+    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+class FrameReader:
+    """Cuts a stream into messages.
+
+    Attributes:
+        max_bytes: Longest frame that is accepted.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Append what arrived."""
+        self._buffer += data
+
+    def next(self) -> Message | None:
+        """Return the next whole message, or None when more bytes are needed.
+
+        Raises:
+            FrameError: The frame is too long, malformed, too deep, or holds NaN or an infinity.
+        """
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        size = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        if size > self.max_bytes:
+            raise FrameError(f"a frame of {size} bytes: at most {self.max_bytes} are allowed")
+        if len(self._buffer) < HEADER_BYTES + size:
+            return None
+        body = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + size])
+        del self._buffer[: HEADER_BYTES + size]
+        return _parse(body)
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:  # also UnicodeDecodeError, and integers of more digits than Python converts
+        raise FrameError(f"the frame is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise FrameError(f"the frame is a JSON {type(message).__name__}: expected an object")
+    _check(message)
+    return message
+
+
+def _check(message: Message) -> None:
+    """Refuse what the parser lets pass: deep nesting, and numbers such as 1e999 that become infinite."""
+    level: list[Any] = [message]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise FrameError("the frame holds a number that is too large for a float")
+        if not below:
+            return
+        level = below
+    raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise FrameError(f"the frame holds {name}")

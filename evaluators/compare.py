@@ -1,0 +1,44 @@
+"""Whether an answer is the expected one. Both are JSON values: no ``__eq__`` of a candidate takes part."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import JsonValue
+
+
+def equal(expected: JsonValue, got: JsonValue, tolerance: float = 0.0) -> bool:
+    """Return whether two JSON values are the same.
+
+    Types must match: ``True`` is not ``1`` and ``"1"`` is not ``1``. Without a tolerance ``1`` is not ``1.0`` either.
+    With one, integers and floats are both numbers, equal when they differ by at most ``tolerance``, absolutely or
+    relative to the larger. NaN equals nothing. Lists compare by position, objects by key; the tolerance reaches into
+    both.
+
+    Args:
+        expected: The right value.
+        got: The answer.
+        tolerance: Largest absolute or relative difference of two numbers; 0 means exact.
+    """
+    match expected, got:
+        case bool(), _:
+            return expected is got
+        case (int() | float(), bool()):
+            return False
+        case (int() | float(), int() | float()):
+            return _numbers_equal(expected, got, tolerance)
+        case (list(), list()):
+            return len(expected) == len(got) and all(equal(e, g, tolerance) for e, g in zip(expected, got, strict=True))
+        case (dict(), dict()):
+            return expected.keys() == got.keys() and all(equal(expected[key], got[key], tolerance) for key in expected)
+        case _:
+            return type(expected) is type(got) and expected == got
+
+
+def _numbers_equal(expected: float, got: float, tolerance: float) -> bool:
+    if tolerance == 0:
+        return type(expected) is type(got) and expected == got
+    try:
+        return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
+    except OverflowError:  # an integer beyond every float
+        return expected == got

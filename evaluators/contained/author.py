@@ -1,0 +1,167 @@
+"""Serves the author's script: what ``evaluate(candidate, context)`` and ``score(text, context)`` are given.
+
+First message: ``{"script": text, "function": name, "files": {...}}``, answered by ``{"ready": true}`` or by
+``{"raised": text}``. Then one ``{"program": text, "seed": int}`` per candidate, answered by ``{"rewards": {...}}``,
+``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Until then, calls into the candidate go to the
+broker as ``{"call": name, "args": [...], "timeout_s": s}`` and come back as ``{"value": v}`` or ``{"failure": {...}}``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .program import describe, load, reason_of
+from .seeding import import_generators, seed_generators
+from .wire import Wire
+
+TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+NAME = "evaluator"
+
+
+class _EvaluationEnd(BaseException):
+    """Ends one evaluation with a failure; not an ``Exception``, so that a script's ``except`` does not swallow it."""
+
+    def __init__(self, failure: dict[str, str]) -> None:
+        super().__init__(failure["detail"])
+        self.failure = failure
+
+
+class Failure:
+    """Why a call gave no value.
+
+    Attributes:
+        kind: ``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``.
+        reason: Short reason within the kind.
+        detail: Text for people.
+    """
+
+    def __init__(self, kind: str, reason: str, detail: str) -> None:
+        self.kind, self.reason, self.detail = kind, reason, detail
+
+    def __repr__(self) -> str:
+        return f"Failure(kind={self.kind!r}, reason={self.reason!r}, detail={self.detail!r})"
+
+
+class Reply:
+    """What a call into the candidate gave.
+
+    Attributes:
+        value: The answer as a JSON value; None on failure.
+        failure: Why there is none; None on success.
+    """
+
+    def __init__(self, value: Any = None, failure: Failure | None = None) -> None:
+        self.value, self.failure = value, failure
+
+    def unwrap(self) -> Any:
+        """Return the value; when there is none, end the evaluation with the candidate's failure."""
+        if self.failure is not None:
+            raise _EvaluationEnd(vars(self.failure))
+        return self.value
+
+
+class Candidate:
+    """The program under evaluation. It runs in another process; only JSON values go there and come back.
+
+    Attributes:
+        source: Its text.
+    """
+
+    def __init__(self, wire: Wire, source: str) -> None:
+        self._wire, self.source = wire, source
+
+    def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
+        """Call one of its functions.
+
+        Args:
+            name: Function that the program defines.
+            args: JSON values.
+            timeout_s: Seconds for this call, within what the problem's wall limit leaves.
+
+        Raises:
+            TypeError: An argument is not JSON.
+            ValueError: An argument is NaN, infinite or too long.
+        """
+        self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
+        if (answer := self._wire.read()) is None:
+            raise SystemExit  # the broker has hung up
+        failure = answer.get("failure")
+        return Reply(answer.get("value"), None if failure is None else Failure(**failure))
+
+
+class Context:
+    """What the script is told besides the candidate.
+
+    Attributes:
+        seed: Seed of this evaluation; ``random`` and ``numpy.random`` are already seeded with it.
+        files: Texts of the problem's further files, by name.
+    """
+
+    def __init__(self, seed: int, files: dict[str, str]) -> None:
+        self.seed, self.files = seed, files
+        self.notes: list[tuple[str, str]] = []
+
+    def note(self, label: str, text: object) -> None:
+        """Keep a text with the candidate, as feedback for people and prompts: nothing secret."""
+        self.notes.append((str(label), str(text)))
+
+    def invalid(self, detail: str) -> NoReturn:
+        """End the evaluation: what the candidate gave breaks the rules, and ``detail`` says how."""
+        raise _EvaluationEnd({"kind": "invalid_output", "reason": "refused_by_evaluator", "detail": str(detail)})
+
+
+def serve(wire: Wire) -> None:
+    """Load the script and evaluate candidates until the broker hangs up."""
+    first = wire.read()
+    if first is None:
+        return
+    text, function = first["script"], first["function"]
+    try:
+        import_generators(text)
+        seed_generators(0)
+        names = load(text, NAME)
+    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
+        wire.write({"raised": describe(error, text, NAME)})
+        return
+    if not callable(names.get(function)):
+        wire.write({"raised": f"the script defines no function {function!r}"})
+        return
+    wire.write({"ready": True})
+    while (task := wire.read()) is not None:
+        context = Context(task["seed"], dict(first["files"]))
+        subject = Candidate(wire, task["program"]) if function == "evaluate" else task["program"]
+        seed_generators(task["seed"])
+        _report(wire, _outcome(names[function], subject, context, text), context)
+
+
+def _outcome(function: Any, subject: object, context: Context, text: str) -> dict[str, Any]:
+    try:
+        return {"rewards": _numbers(function(subject, context))}
+    except _EvaluationEnd as end:
+        return {"failed": end.failure}
+    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
+        return {"raised": describe(error, text, NAME), "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
+
+
+def _numbers(rewards: Any) -> dict[str, Any]:
+    if not isinstance(rewards, dict):
+        raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number")
+    # NaN and infinity are not JSON; as text they reach the broker, which refuses them in the domain's own words.
+    return {
+        str(name): str(value) if value != value or value in _INFINITIES else value for name, value in rewards.items()
+    }
+
+
+_INFINITIES = (float("inf"), float("-inf"))
+
+
+def _report(wire: Wire, outcome: dict[str, Any], context: Context) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        wire.write(outcome | {"notes": context.notes})
+    except (TypeError, ValueError) as error:
+        wire.write({"raised": f"what the script returned cannot be sent: {error}", "notes": []})

@@ -1,0 +1,74 @@
+"""Serves calls into a candidate's program.
+
+First message: ``{"program": text, "seed": int}``. Then calls ``{"index": i, "call": name, "args": [...]}``, answered in
+order by ``{"index": i, "value": v}`` or ``{"index": i, "error": reason, "detail": text}``. A program that cannot be
+loaded is reported once, with index -1.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .program import DETAIL_CHARS, describe, load, reason_of
+from .seeding import import_generators, seed_generators
+from .wire import TooLongError, Wire
+
+TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
+if TYPE_CHECKING:
+    from typing import Any
+
+NAME = "candidate"
+LOADING = -1
+
+
+def serve(wire: Wire) -> None:
+    """Load the program and answer calls until the broker hangs up."""
+    first = wire.read()
+    if first is None:
+        return
+    text = first["program"]
+    try:
+        import_generators(text)
+        seed_generators(first["seed"])
+        names = load(text, NAME)
+    except BaseException as error:  # noqa: BLE001  # sys.exit() in a program is its failure, not our end
+        _refuse(wire, LOADING, reason_of(error, NAME), describe(error, text, NAME))
+        return
+    while (call := wire.read()) is not None:
+        _answer(wire, call, names, text)
+
+
+def _answer(wire: Wire, call: dict[str, Any], names: dict[str, Any], text: str) -> None:
+    index, function = call["index"], names.get(call["call"])
+    if not callable(function):
+        _refuse(wire, index, "no_entry_point", f"the program defines no function {call['call']!r}")
+        return
+    try:
+        value = function(*call["args"])
+        _flush()
+    except BaseException as error:  # noqa: BLE001  # the program's failure is an answer
+        _refuse(wire, index, reason_of(error, NAME), describe(error, text, NAME))
+        return
+    try:
+        wire.write({"index": index, "value": value})
+    except TooLongError as error:
+        _refuse(wire, index, "too_long", str(error))
+    except MemoryError:
+        _refuse(wire, index, "out_of_memory", "no memory left to write the answer down")
+    except OSError:
+        raise
+    except BaseException as error:  # noqa: BLE001  # hostile values may raise anything while they are read
+        _refuse(wire, index, "not_json", f"the answer is not plain JSON: {describe(error, text, NAME)}")
+
+
+def _refuse(wire: Wire, index: int, reason: str, detail: str) -> None:
+    _flush()
+    wire.write({"index": index, "error": reason, "detail": detail[-DETAIL_CHARS:]})
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001  # the program may have closed or replaced them
+        return

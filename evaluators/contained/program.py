@@ -1,0 +1,53 @@
+"""Running somebody's program text, and describing what it raised."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
+if TYPE_CHECKING:
+    from typing import Any
+
+DETAIL_CHARS = 4000
+_FRAMES = 8
+
+
+def load(text: str, name: str) -> dict[str, Any]:
+    """Run a program's top level as module ``name`` and return its names.
+
+    Raises:
+        SyntaxError: The text is not a program.
+        BaseException: Whatever it raises.
+    """
+    code = compile(text, f"{name}.py", "exec", dont_inherit=True)
+    module = type(sys)(name)
+    sys.modules[name] = module  # dataclasses and typing look a class's module up by name
+    exec(code, module.__dict__)  # noqa: S102  # running it is what this process is for
+    return module.__dict__
+
+
+def describe(error: BaseException, text: str, name: str) -> str:
+    """Return the end of a traceback with the program's own lines, whatever the exception tries."""
+    try:
+        import linecache
+        import traceback
+
+        lines = text.splitlines(keepends=True)
+        linecache.cache[f"{name}.py"] = (len(text), None, lines, f"{name}.py")
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != f"{name}.py":
+            trace = trace.tb_next  # our own frames say nothing about the program
+        return "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES))[-DETAIL_CHARS:]
+    except BaseException:  # noqa: BLE001  # an exception whose __str__ raises, or no memory left to format it
+        return type(error).__name__
+
+
+def reason_of(error: BaseException, name: str) -> str:
+    """Return the short reason under which an exception of a program is counted."""
+    match error:
+        case MemoryError():
+            return "out_of_memory"
+        case SyntaxError() if error.filename == f"{name}.py":
+            return "syntax_error"
+        case _:
+            return "raised"

@@ -1,0 +1,98 @@
+"""Frames of JSON over a file descriptor, seen from inside. A frame is a length (4 bytes, big-endian) and a JSON object.
+
+The C parts of ``json`` are used directly: importing the package pulls in ``re`` and ``enum``, which would double the
+time an interpreter needs to start, once for every candidate.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+HEADER_BYTES = 4
+
+
+class TooLongError(ValueError):
+    """The message is longer than a frame may be."""
+
+
+def _plain(value: Any) -> Any:
+    # numpy arrays and scalars, without importing numpy: what they hold is plain data.
+    if callable(tolist := getattr(value, "tolist", None)):
+        return tolist()
+    raise TypeError(f"a value of type {type(value).__name__} is not JSON")
+
+
+def _codec() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+    try:
+        from _json import encode_basestring_ascii, make_encoder, make_scanner
+    except ImportError:
+        import json
+
+        return (lambda value: json.dumps(value, allow_nan=False, default=_plain)), json.loads
+
+    class Context:
+        strict = True
+        object_hook = object_pairs_hook = None
+        parse_float, parse_int, parse_constant = float, int, float
+
+    scan = make_scanner(Context())  # type: ignore[arg-type]  # anything with these attributes will do
+
+    def encode(value: Any) -> str:
+        # A dict of markers makes the encoder notice a value that contains itself.
+        return "".join(make_encoder({}, _plain, encode_basestring_ascii, None, ":", ",", False, False, False)(value, 0))
+
+    def decode(text: str) -> Any:
+        return scan(text, 0)[0]
+
+    return encode, decode
+
+
+encode, decode = _codec()
+
+
+class Wire:
+    """A blocking, two-way stream of frames.
+
+    Attributes:
+        fd: Connected stream socket.
+        max_bytes: Longest frame that may be written.
+    """
+
+    def __init__(self, fd: int, max_bytes: int) -> None:
+        self.fd = fd
+        self.max_bytes = max_bytes
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the next message, or None when the other end has closed."""
+        header = self._exactly(HEADER_BYTES)
+        body = None if header is None else self._exactly(int.from_bytes(header, "big"))
+        return None if body is None else decode(body.decode("ascii"))
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Send a message.
+
+        Raises:
+            TooLongError: It is longer than a frame may be.
+            TypeError: It holds something that is not JSON.
+            ValueError: It holds NaN, an infinity or itself.
+        """
+        body = encode(message).encode("ascii")
+        if len(body) > self.max_bytes:
+            raise TooLongError(f"{len(body)} bytes of JSON: at most {self.max_bytes} are allowed")
+        data = memoryview(len(body).to_bytes(HEADER_BYTES, "big") + body)
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def _exactly(self, size: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < size:
+            part = os.read(self.fd, min(size - len(parts), 1 << 20))
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)

@@ -1,0 +1,170 @@
+"""The author's script in a contained process of its own, which serves a batch and is started anew when it dies."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from evaluators.batch import Batch, Starter
+from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.session import Ending, Session, SessionEndedError
+from evaluators.texts import clean
+from evaluators.tiers.process import AUTHOR_FRAME_BYTES
+from evaluators.tiers.sandbox import Role
+from evaluators.verdict import BATCH_DEADLINE, failure_of
+from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.problem import Problem
+from speciate.domain.reward import InvalidRewardsError
+
+_MAX_NOTES = 32
+_KINDS = frozenset(kind.value for kind in FailureKind)
+
+
+class ScriptFailedError(Exception):
+    """The script gave no verdict; ``failure`` says why and ``log`` is what it printed, for its author."""
+
+    def __init__(self, failure: Failure, log: str = "") -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+        self.log = log
+
+
+class Script:
+    """Runs ``evaluate`` or ``score`` of the problem's script, one program at a time."""
+
+    def __init__(self, batch: Batch, function: str) -> None:
+        self._batch, self._function = batch, function
+        self._starter = Starter(batch.sandbox, Role.AUTHOR, batch.problem.limits, 1)
+        self._session: Session | None = None
+        self._unloadable: ScriptFailedError | None = None
+
+    def begin(self, program: str, seed: int) -> None:
+        """Hand the script a program; it is loaded first where it does not run yet.
+
+        Raises:
+            ScriptFailedError: It cannot be loaded.
+        """
+        if self._unloadable is not None:
+            raise self._unloadable
+        if self._session is None:
+            self._load()
+        self.reply({"program": program, "seed": seed})
+
+    def reply(self, message: Message) -> None:
+        """Send a message to the running script."""
+        if self._session is not None:
+            self._session.post(message)
+
+    def receive(self, deadline: float) -> Message:
+        """Return the script's next message.
+
+        Raises:
+            ScriptFailedError: None came; the script is started anew for the next program.
+        """
+        if self._session is None:
+            raise ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
+        try:
+            return self._session.receive(min(deadline, self._batch.deadline))
+        except SessionEndedError as ended:
+            raise self._dead(ended) from None
+
+    def broken(self, detail: str) -> ScriptFailedError:
+        """Stop a script that does not keep to the protocol and return the error to raise."""
+        return self._dead(SessionEndedError(Ending.BROKEN, detail))
+
+    def log(self) -> str:
+        """Return what the script has printed since the last call."""
+        return "" if self._session is None else "".join(self._session.logs().values())
+
+    def _load(self) -> None:
+        problem = self._batch.problem
+        self._session = Session(
+            self._starter.take(),
+            frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES,
+            log_bytes=problem.limits.log_bytes,
+        )
+        self.reply({"script": problem.evaluator, "function": self._function, "files": problem.files})
+        try:
+            self._expect_ready(self.receive(time.monotonic() + self._batch.author_s))
+        except ScriptFailedError as error:
+            if error.failure is not BATCH_DEADLINE:
+                self._unloadable = error  # a script that cannot be loaded now cannot be loaded for the next program
+            raise
+
+    def _expect_ready(self, message: Message) -> None:
+        match message:
+            case {"ready": True}:
+                return
+            case {"raised": str(detail)}:
+                raise ScriptFailedError(_raised(detail), self.log())
+            case _:
+                raise self.broken("the script wrote to the channel")
+
+    def _dead(self, ended: SessionEndedError) -> ScriptFailedError:
+        session, self._session = self._session, None
+        if session is None:
+            return ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
+        late = self._batch.expired and ended.ending is Ending.LATE
+        # What the process used is spread over all programs it has served: no limit of one evaluation applies to it.
+        usage = replace(session.end(), cpu_s=0.0)
+        failure = failure_of(ended, usage, self._batch.problem.limits)
+        named = Failure(failure.kind, f"evaluator_{failure.reason}", f"the evaluator's process: {failure.detail}")
+        return ScriptFailedError(BATCH_DEADLINE if late else named, "".join(session.logs().values()))
+
+    def __enter__(self) -> Self:
+        self._starter.warm()  # starts while the first candidate does
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            self._session.end()
+            self._session = None
+        self._starter.close()
+
+
+def read_verdict(problem: Problem, message: Message) -> tuple[float, ...] | Failure | None:
+    """Return the rewards or the failure that a script's message holds, or None when it is no verdict."""
+    match message:
+        case {"rewards": dict(rewards)}:
+            try:
+                return problem.space.vector({name: _number(value) for name, value in rewards.items()})
+            except InvalidRewardsError as error:
+                return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", clean(str(error)))
+        case {"failed": {"kind": str(kind), "reason": str(reason), "detail": str(detail)}} if kind in _KINDS:
+            return Failure(FailureKind(kind), clean(reason, 80), clean(detail))
+        case {"raised": str(detail), "out_of_memory": True}:
+            return Failure(FailureKind.OUT_OF_MEMORY, "evaluator_raised", clean(detail))
+        case {"raised": str(detail)}:
+            return _raised(detail)
+        case _:
+            return None
+
+
+def read_notes(problem: Problem, message: Message) -> dict[str, str]:
+    """Return the texts that a script wants kept, together at most as long as a log."""
+    notes: dict[str, str] = {}
+    room = problem.limits.log_bytes
+    given = message.get("notes")
+    for note in given[:_MAX_NOTES] if isinstance(given, list) else []:
+        match note:
+            case [str(label), str(text)]:
+                kept = clean(text[:room], room)
+                room -= len(kept)
+                label = clean(label, 80)
+                notes[label] = f"{notes[label]}\n{kept}" if label in notes else kept
+            case _:
+                continue
+    return notes
+
+
+def _raised(detail: str) -> Failure:
+    return Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", clean(detail))
+
+
+def _number(value: object) -> object:
+    # The script's end spells out what JSON has no number for, so that the refusal can name it.
+    return float(value) if value in ("nan", "inf", "-inf") and isinstance(value, str) else value

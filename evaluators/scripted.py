@@ -1,0 +1,83 @@
+"""Kind ``evaluator``: the author's ``evaluate(candidate, context)`` drives the candidate from another process.
+
+The broker stands between the two: calls of the script become questions to the candidate, and every answer is parsed
+here before the script sees it. The problem's wall limit counts while the script waits for the candidate; the script's
+own time has a bound of its own. ``wall_s`` of the result is the whole evaluation, ``cpu_s`` and ``memory_bytes`` are
+the candidate's.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import JsonValue
+
+from evaluators.batch import Batch, Starter
+from evaluators.channel import Message
+from evaluators.script import Script, ScriptFailedError, read_notes, read_verdict
+from evaluators.subject import Subject
+from evaluators.tiers.sandbox import Role
+from speciate.domain.candidate import Evaluation, Failure
+
+
+def evaluate_scripted(batch: Batch) -> list[Evaluation]:
+    """Score every program of a batch: one process for the script, a fresh one for each candidate."""
+    limits = batch.problem.limits
+    with (
+        Script(batch, "evaluate") as script,
+        Starter(batch.sandbox, Role.CANDIDATE, limits, len(batch.programs)) as starter,
+    ):
+        return [
+            batch.out_of_time() if batch.expired else _evaluate(batch, script, starter, program, seed)
+            for program, seed in batch
+        ]
+
+
+def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed: int) -> Evaluation:
+    artifacts: dict[str, str] = {}
+    log = ""
+    with Subject(batch, starter, program, seed) as subject:
+        started = time.monotonic()
+        try:
+            message = _drive(batch, script, subject, program, seed)
+            outcome = read_verdict(batch.problem, message)
+            if outcome is None:
+                raise script.broken("the script sent neither a call nor a verdict")
+            artifacts, log = read_notes(batch.problem, message), script.log()
+        except ScriptFailedError as error:
+            outcome, log = error.failure, error.log
+        wall_s = time.monotonic() - started
+    artifacts = {name: text for name, text in subject.logs.items() if text} | artifacts
+    failed = isinstance(outcome, Failure)
+    if failed and log:
+        artifacts["evaluator_log"] = log
+    return Evaluation(
+        rewards=None if isinstance(outcome, Failure) else outcome,
+        failure=outcome if isinstance(outcome, Failure) else None,
+        tier=batch.sandbox.name,
+        wall_s=wall_s,
+        cpu_s=subject.cpu_s,
+        memory_bytes=subject.memory_bytes,
+        artifacts=artifacts,
+    )
+
+
+def _drive(batch: Batch, script: Script, subject: Subject, program: str, seed: int) -> Message:
+    """Carry calls to the candidate until the script sends something else, and return that."""
+    script.begin(program, seed)
+    deadline = time.monotonic() + batch.author_s
+    while True:
+        match script.receive(deadline):
+            case {"call": str(name), "args": list(args), "timeout_s": (int() | float() | None) as timeout_s}:
+                asked = time.monotonic()
+                script.reply(_reply(subject, name, args, timeout_s))
+                deadline += time.monotonic() - asked  # the candidate's time is not the script's
+            case verdict:
+                return verdict
+
+
+def _reply(subject: Subject, name: str, args: list[JsonValue], timeout_s: float | None) -> Message:
+    answer = subject.call(name, args, timeout_s)
+    if (failure := answer.failure) is None:
+        return {"value": answer.value}
+    return {"failure": {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}}

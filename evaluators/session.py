@@ -1,0 +1,142 @@
+"""A conversation with a contained process: nothing it says or fails to say can block or hurt the broker."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import time
+from enum import StrEnum
+
+from evaluators.channel import FrameError, FrameReader, Message, encode
+from evaluators.texts import Tail
+from evaluators.tiers.sandbox import Contained, Usage
+
+_CHUNK_BYTES = 1 << 16
+_SEND_BYTES = 1 << 18
+_DYING_S = 0.2
+
+
+class Ending(StrEnum):
+    """Why nothing more comes from a process."""
+
+    LATE = "late"
+    """It did not answer in time."""
+    GONE = "gone"
+    """It ended, or closed the channel."""
+    BROKEN = "broken"
+    """It sent something that is not a frame."""
+
+
+class SessionEndedError(Exception):
+    """Nothing more comes from the process; ``ending`` says why."""
+
+    def __init__(self, ending: Ending, detail: str = "") -> None:
+        super().__init__(detail)
+        self.ending = ending
+        self.detail = detail
+
+
+class Session:
+    """The broker's end of one contained process.
+
+    Logs are drained whenever the broker waits, so a process that floods them never blocks and never fills memory.
+    """
+
+    def __init__(self, contained: Contained, *, frame_bytes: int, log_bytes: int) -> None:
+        self._contained = contained
+        self._channel = contained.channel
+        self._reader = FrameReader(frame_bytes)
+        self._unsent = bytearray()
+        self._tails = {fd: Tail(log_bytes) for fd in contained.logs.values()}
+        self._open_logs = set(self._tails)
+        self._gone = False
+        self._broken: str | None = None
+
+    def post(self, message: Message) -> None:
+        """Queue a message; it is sent while the broker waits for answers."""
+        self._unsent += encode(message)
+
+    def receive(self, deadline: float) -> Message:
+        """Return the next message.
+
+        Args:
+            deadline: On the clock of ``time.monotonic``; may be infinite.
+
+        Raises:
+            SessionEndedError: The deadline passed, the process is gone, or it broke the protocol.
+        """
+        if self._broken is not None:
+            raise SessionEndedError(Ending.BROKEN, self._broken)
+        try:
+            while (message := self._reader.next()) is None:
+                if self._gone:
+                    raise SessionEndedError(Ending.GONE)
+                self._pump(deadline)
+        except FrameError as error:
+            self._broken = str(error)
+            raise SessionEndedError(Ending.BROKEN, self._broken) from None
+        return message
+
+    def logs(self) -> dict[str, str]:
+        """Return what the process printed since the last call, by stream; the tails where it is much."""
+        return {name: self._tails[fd].take() for name, fd in self._contained.logs.items()}
+
+    def end(self) -> Usage:
+        """Stop the process, read the rest of its logs, close everything and return what it used."""
+        usage = self._contained.stop(grace_s=_DYING_S if self._gone else 0.0)
+        for fd in tuple(self._open_logs):
+            while fd in self._open_logs and self._drain(fd):
+                pass
+        self._contained.close()
+        return usage
+
+    def _pump(self, deadline: float) -> None:
+        """Move bytes once, waiting for some until the deadline."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise SessionEndedError(Ending.LATE)
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        for fd in self._open_logs:
+            poll.register(fd, select.POLLIN)
+        for fd, event in poll.poll(None if math.isinf(left) else math.ceil(min(left, 3600.0) * 1000)):
+            if fd != self._channel.fileno():
+                self._drain(fd)
+                continue
+            if event & select.POLLOUT:
+                self._send()
+            if event & ~select.POLLOUT:
+                self._receive()
+
+    def _send(self) -> None:
+        try:
+            sent = self._channel.send(self._unsent[:_SEND_BYTES], socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()  # nobody reads any more; what was answered before can still be received
+            return
+        del self._unsent[:sent]
+
+    def _receive(self) -> None:
+        try:
+            data = self._channel.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._reader.feed(data)
+        self._gone = not data
+
+    def _drain(self, fd: int) -> bool:
+        """Read from a log once and return whether there was something."""
+        try:
+            data = os.read(fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._open_logs.discard(fd)
+        self._tails[fd].feed(data)
+        return bool(data)

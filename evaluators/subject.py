@@ -1,0 +1,107 @@
+"""The candidate of one scripted evaluation: a process that is there when called, and a fresh one after it died."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from pydantic import JsonValue
+
+from evaluators.batch import Batch, Starter
+from evaluators.callee import LOADING, Answer, Callee
+from evaluators.session import SessionEndedError
+from evaluators.tiers.sandbox import Usage
+from evaluators.verdict import BATCH_DEADLINE, failure_of
+from speciate.domain.candidate import Failure, FailureKind
+
+_MAX_DEATHS = 8
+
+
+class Subject:
+    """Answers calls into a candidate within its wall limit.
+
+    A call that fails by an exception leaves the process as it is. One that times out, or ends the process, costs the
+    candidate its state: the next call meets a fresh process. After ``_MAX_DEATHS`` of them, or once the program
+    cannot be loaded, every further call fails in the same way.
+
+    Attributes:
+        cpu_s: Seconds of processor time of all its processes so far, complete after the ``with`` block.
+        memory_bytes: Peak resident memory of the largest.
+        logs: What the last process that printed anything printed, by stream.
+    """
+
+    def __init__(self, batch: Batch, starter: Starter, program: str, seed: int) -> None:
+        self._batch, self._starter = batch, starter
+        self._program, self._seed = program, seed
+        self._left_s = batch.problem.limits.wall_s
+        self._callee: Callee | None = None
+        self._final: Failure | None = None
+        self._deaths = 0
+        self._asked = 0
+        self.cpu_s = 0.0
+        self.memory_bytes = 0
+        self.logs: dict[str, str] = {}
+
+    def call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> Answer:
+        """Return the answer to one call.
+
+        Args:
+            name: Function of the program.
+            args: Its arguments.
+            timeout_s: Seconds for this call; what is left of the wall limit bounds it in any case.
+        """
+        index = self._asked
+        self._asked += 1
+        if self._final is not None:
+            return Answer(index, failure=self._final)
+        callee = self._callee or self._begin()
+        callee.ask(index, name, args)
+        started = time.monotonic()
+        allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
+        try:
+            answer = callee.answer(min(started + allowed_s, self._batch.deadline))
+        except SessionEndedError as ended:
+            return Answer(index, failure=self._died(ended, allowed_s))
+        finally:
+            self._left_s -= time.monotonic() - started
+        if answer.index == LOADING:
+            self._final = answer.failure
+        return answer
+
+    def _begin(self) -> Callee:
+        self._callee = Callee(self._starter.take(), self._program, self._seed, self._batch.problem.limits)
+        return self._callee
+
+    def _died(self, ended: SessionEndedError, allowed_s: float) -> Failure:
+        spent = self._batch.expired
+        limits = self._batch.problem.limits
+        usage = self._end()
+        failure = failure_of(ended, usage, limits.model_copy(update={"wall_s": allowed_s}))
+        self._deaths += 1
+        if spent:
+            failure = self._final = BATCH_DEADLINE
+        elif (self._left_s <= allowed_s and failure.kind is FailureKind.TIMEOUT) or self._deaths >= _MAX_DEATHS:
+            self._final = failure  # nothing is left of the wall limit, or it dies whatever it is asked
+        return failure
+
+    def _end(self) -> Usage:
+        callee, self._callee = self._callee, None
+        if callee is None:
+            return Usage(None, ended=False)
+        usage, logs = callee.end()
+        self.cpu_s += usage.cpu_s
+        self.memory_bytes = max(self.memory_bytes, usage.memory_bytes)
+        if any(logs.values()):
+            self.logs = logs
+        return usage
+
+    def __enter__(self) -> Self:
+        self._begin()
+        self._starter.warm()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()

@@ -1,0 +1,40 @@
+"""Texts that candidates and scripts leave behind: bounded, and free of what a database refuses."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import JsonValue
+
+
+def clean(text: str, max_chars: int = 4000) -> str:
+    """Return the end of a text without NUL and lone surrogates."""
+    return text[-max_chars:].encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd") if max_chars else ""
+
+
+def short_json(value: JsonValue, max_chars: int = 200) -> str:
+    """Return the beginning of a value's JSON text."""
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= max_chars else text[:max_chars] + " …"
+
+
+class Tail:
+    """The last bytes of a stream that may never end.
+
+    Attributes:
+        max_bytes: How much is kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._kept = b""
+
+    def feed(self, data: bytes) -> None:
+        """Append what arrived and forget what no longer fits."""
+        self._kept = (self._kept + data)[-self.max_bytes :] if self.max_bytes else b""
+
+    def take(self) -> str:
+        """Return what was kept, and forget it."""
+        text = clean(self._kept.decode("utf-8", "replace"), self.max_bytes)
+        self._kept = b""
+        return text

@@ -1,0 +1,89 @@
+"""What every tier provides."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from speciate.domain.problem import Limits
+
+
+class Role(StrEnum):
+    """Which program a contained process runs."""
+
+    CANDIDATE = "candidate"
+    """Serves calls into one candidate's program."""
+    AUTHOR = "author"
+    """Serves the problem author's script, for many candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a contained process ended and what it used, as its supervisor saw it.
+
+    Attributes:
+        status: Wait status, or None when the supervisor could not tell.
+        ended: Whether it ended by itself, rather than by being stopped.
+        cpu_s: Seconds of processor time, with every process it started.
+        memory_bytes: Peak resident memory of the largest process.
+    """
+
+    status: int | None
+    ended: bool
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+
+
+class Contained(Protocol):
+    """A contained process, waiting for its first message."""
+
+    @property
+    def channel(self) -> socket.socket:
+        """Non-blocking stream to the process; it ends when nobody inside holds the other end."""
+        ...
+
+    @property
+    def logs(self) -> Mapping[str, int]:
+        """Non-blocking descriptors to read ``stdout`` and ``stderr`` from."""
+        ...
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Return whether the process runs and can be given work, after waiting for it to start."""
+        ...
+
+    def stop(self, *, grace_s: float = 0.0) -> Usage:
+        """Kill the process and everything it started, remove its files, and return how it ended. Only once.
+
+        Args:
+            grace_s: Seconds to wait for it to end by itself: the channel of a dying process closes a moment before
+                its supervisor can tell how it died.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the channel and the logs; the process must have been stopped."""
+        ...
+
+
+class Sandbox(Protocol):
+    """Starts contained processes. Usable from several threads, and after a fork."""
+
+    @property
+    def name(self) -> str:
+        """Name of the tier, as it is recorded with every evaluation."""
+        ...
+
+    def start(self, role: Role, limits: Limits) -> Contained:
+        """Start a process under these limits without waiting for it.
+
+        Raises:
+            OSError: The machine has no process, descriptor or temporary space left.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop what the tier itself keeps running."""
+        ...

@@ -1,0 +1,66 @@
+"""How the end of a process, or an answer that is none, becomes a failure value."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from evaluators.session import Ending, SessionEndedError
+from evaluators.texts import clean
+from evaluators.tiers.sandbox import Usage
+from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.problem import Limits
+
+REFUSALS = {
+    "raised": FailureKind.CRASHED,
+    "syntax_error": FailureKind.CRASHED,
+    "out_of_memory": FailureKind.OUT_OF_MEMORY,
+    "no_entry_point": FailureKind.INVALID_OUTPUT,
+    "too_long": FailureKind.INVALID_OUTPUT,
+    "not_json": FailureKind.INVALID_OUTPUT,
+}
+"""Failure kind of each reason for which a program that lives on gave no value."""
+
+BATCH_DEADLINE = Failure(FailureKind.TIMEOUT, "batch_deadline", "not scored before the batch had to end")
+
+_NEARLY = 0.9
+
+
+def failure_of(ended: SessionEndedError, usage: Usage, limits: Limits) -> Failure:
+    """Return why a process that gave no answer gave none, from what its supervisor saw."""
+    if ended.ending is Ending.BROKEN:
+        return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", clean(ended.detail))
+    number = _signal_of(usage)
+    if number == signal.SIGXCPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s):
+        return Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {usage.cpu_s:.1f} s of processor time")
+    if ended.ending is Ending.LATE:
+        return Failure(FailureKind.TIMEOUT, "wall_limit", f"no answer within the wall limit of {limits.wall_s:g} s")
+    return _death(usage, limits)
+
+
+def _death(usage: Usage, limits: Limits) -> Failure:
+    if usage.status is None:
+        return Failure(FailureKind.CRASHED, "supervisor_killed", "the process ended together with its supervisor")
+    if not usage.ended:
+        return Failure(FailureKind.CRASHED, "closed_channel", "the process closed the channel for its answers")
+    number = _signal_of(usage)
+    if number is None:
+        code = os.waitstatus_to_exitcode(usage.status)
+        return Failure(FailureKind.CRASHED, "exited", f"the process exited with code {code} before it answered")
+    if number == signal.SIGKILL and usage.memory_bytes >= _NEARLY * limits.memory_bytes:
+        return Failure(FailureKind.OUT_OF_MEMORY, "killed", f"killed at {usage.memory_bytes >> 20} MiB")
+    return Failure(
+        FailureKind.CRASHED, _signal_name(number).lower(), f"the process was killed by {_signal_name(number)}"
+    )
+
+
+def _signal_of(usage: Usage) -> int | None:
+    status = usage.status
+    return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal_{number}"

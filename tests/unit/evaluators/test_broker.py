@@ -1,0 +1,104 @@
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from evaluators.broker import Broker
+from speciate.domain.candidate import FailureKind
+from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
+
+GOOD = "def solve(x):\n    return x\n"
+
+
+@pytest.fixture
+def echo(make_problem):
+    return make_problem("cases", cases=[{"input": [i], "expected": i} for i in range(3)], limits={"wall_s": 20})
+
+
+def test_an_unknown_tier_is_named_with_the_known_ones():
+    with pytest.raises(ConfigurationError, match=r"'castle'.*process"):
+        Broker("castle")
+
+
+def test_an_empty_batch_is_an_empty_list(broker, echo):
+    assert broker.evaluate(echo, [], seeds=[]) == []
+
+
+def test_every_program_needs_a_seed(broker, echo):
+    with pytest.raises(ValueError, match="one seed per program"):
+        broker.evaluate(echo, [GOOD], seeds=[])
+
+
+def test_results_keep_the_order_of_the_programs(broker, make_problem):
+    problem = make_problem("cases", cases=[{"input": [i], "expected": 1} for i in range(4)])
+    programs = [f"def solve(x):\n    return int(x < {n})\n" for n in range(5)]
+    assert [e.rewards for e in broker.evaluate(problem, programs, seeds=range(5))] == [(n / 4,) for n in range(5)]
+
+
+def test_what_the_batch_has_no_time_for_times_out(broker, echo):
+    forever = "def solve(x):\n    while True: pass\n"
+    results = broker.evaluate(echo, [GOOD, forever, GOOD], seeds=[0, 0, 0], timeout_s=2)
+    assert results[0].rewards == (1.0,)
+    for late in results[1:]:
+        assert late.failure is not None
+        assert (late.failure.kind, late.failure.reason) == (FailureKind.TIMEOUT, "batch_deadline")
+    assert [e.tier for e in results] == ["process"] * 3
+
+
+@pytest.mark.parametrize("kind", ["evaluator", "data"])
+def test_the_batch_deadline_binds_scripts_too(broker, make_problem, kind):
+    function = "evaluate" if kind == "evaluator" else "score"
+    script = f"import time\ndef {function}(subject, context):\n    time.sleep(60)\n"
+    problem = make_problem(kind, evaluator=script, limits={"wall_s": 60})
+    results = broker.evaluate(problem, ["x = 1"] * 2, seeds=[0, 0], timeout_s=0.7)
+    assert [(e.failure.kind, e.failure.reason) for e in results] == [(FailureKind.TIMEOUT, "batch_deadline")] * 2
+
+
+def test_one_broker_serves_several_threads(broker, echo):
+    rewards: list[object] = []
+
+    def work() -> None:
+        rewards.extend(e.rewards for e in broker.evaluate(echo, [GOOD] * 4, seeds=[0] * 4))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rewards == [(1.0,)] * 16
+
+
+def test_a_broker_survives_a_fork(broker, echo):
+    assert broker.evaluate(echo, [GOOD], seeds=[0])[0].rewards == (1.0,)
+    pid = os.fork()
+    if pid == 0:
+        right = broker.evaluate(echo, [GOOD], seeds=[0])[0].rewards == (1.0,)
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_no_temporary_space_is_the_evaluators_own_trouble(broker, echo, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(EvaluatorUnavailableError, match="temporary directory"):
+        broker.evaluate(echo, [GOOD], seeds=[0])
+
+
+def test_an_interpreter_that_does_not_start_is_the_evaluators_own_trouble(broker, echo, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    with pytest.raises(EvaluatorUnavailableError, match="missing"):
+        broker.evaluate(echo, [GOOD], seeds=[0])
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(broken))
+    with pytest.raises(EvaluatorUnavailableError, match="no such library"):
+        broker.evaluate(echo, [GOOD], seeds=[0])
+
+
+def test_descriptors_do_not_leak(broker, echo):
+    broker.evaluate(echo, [GOOD], seeds=[0])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    broker.evaluate(echo, [GOOD, "import os\nos._exit(1)", ""], seeds=[0] * 3)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,188 @@
+import pytest
+
+from speciate.domain.candidate import FailureKind
+
+DOUBLE = "def solve(x):\n    return 2 * x\n"
+
+
+@pytest.fixture
+def scripted(make_problem):
+    def make(body, wall_s=5.0, **fields):
+        script = "def evaluate(candidate, context):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        return make_problem("evaluator", evaluator=script, limits={"wall_s": wall_s}, **fields)
+
+    return make
+
+
+def one(broker, problem, program=DOUBLE, seed=0):
+    (evaluation,) = broker.evaluate(problem, [program], seeds=[seed])
+    return evaluation
+
+
+def test_the_script_calls_the_candidate_and_returns_every_reward(broker, scripted):
+    problem = scripted(
+        "right = sum(candidate.call('solve', i).unwrap() == 2 * i for i in range(4))\n"
+        "context.note('remark', f'{right} of 4')\n"
+        "return {'size': len(candidate.source), 'score': right / 4}",
+        names=("score", "size"),
+    )
+    evaluation = one(broker, problem)
+    assert evaluation.rewards == (1.0, float(len(DOUBLE)))
+    assert evaluation.artifacts == {"remark": "4 of 4"}
+    assert evaluation.wall_s > 0
+    assert evaluation.cpu_s > 0
+    assert evaluation.memory_bytes > 1 << 20
+
+
+def test_one_process_of_the_script_serves_the_batch_and_each_candidate_has_its_own(broker, make_problem):
+    script = (
+        "served = []\n"
+        "def evaluate(candidate, context):\n"
+        "    served.append(1)\n"
+        "    return {'score': len(served) * 10 + candidate.call('count').unwrap()}\n"
+    )
+    program = "seen = []\ndef count():\n    seen.append(1)\n    return len(seen)\n"
+    problem = make_problem("evaluator", evaluator=script)
+    assert [e.rewards for e in broker.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(11.0,), (21.0,), (31.0,)]
+
+
+def test_the_script_sees_seed_and_files_and_seeded_generators(broker, scripted):
+    problem = scripted(
+        "import random\n"
+        "context.note('facts', [context.seed, context.files['table.txt'], random.random()])\n"
+        "return {'score': 1}",
+        files={"table.txt": "1 2 3"},
+    )
+    shown = [e.artifacts["facts"] for e in broker.evaluate(problem, [DOUBLE] * 3, seeds=[7, 7, 8])]
+    assert shown[0] == shown[1]
+    assert shown[0].startswith("[7, '1 2 3', 0.")
+    assert shown[2] != shown[0]
+
+
+def test_a_failed_call_is_a_value(broker, scripted):
+    problem = scripted(
+        "reply = candidate.call('solve', None)\n"
+        "context.note('reply', f'{reply.failure.kind} {reply.failure.reason} {reply.value}')\n"
+        "return {'score': candidate.call('solve', 4).unwrap()}"
+    )
+    evaluation = one(broker, problem)
+    assert evaluation.rewards == (8.0,)
+    assert evaluation.artifacts["reply"] == "crashed raised None"
+
+
+def test_unwrap_ends_the_evaluation_with_the_candidates_failure(broker, scripted):
+    problem = scripted(
+        "try:\n    candidate.call('solve').unwrap()\nexcept Exception:\n    return {'score': 1}\nreturn {'score': 2}"
+    )
+    for program, kind, reason in [
+        (DOUBLE, FailureKind.CRASHED, "raised"),
+        ("def solve(:", FailureKind.CRASHED, "syntax_error"),
+        ("x = 1", FailureKind.INVALID_OUTPUT, "no_entry_point"),
+        ("import os\ndef solve(): os._exit(0)", FailureKind.CRASHED, "exited"),
+        ("def solve(): return b''", FailureKind.INVALID_OUTPUT, "not_json"),
+        ("def solve(): return [0] * (1 << 40)", FailureKind.OUT_OF_MEMORY, "out_of_memory"),
+    ]:
+        failure = one(broker, problem, program).failure
+        assert failure is not None
+        assert (failure.kind, failure.reason) == (kind, reason)
+
+
+def test_a_call_that_times_out_costs_the_process_and_the_next_meets_a_fresh_one(broker, scripted):
+    problem = scripted(
+        "first = candidate.call('solve', 1).unwrap()\n"
+        "slow = candidate.call('loop', timeout_s=0.2)\n"
+        "context.note('slow', slow.failure.kind)\n"
+        "return {'score': first * 10 + candidate.call('solve', 1).unwrap()}"
+    )
+    program = "seen = []\ndef solve(x):\n    seen.append(x)\n    return len(seen)\ndef loop():\n    while True: pass\n"
+    evaluation = one(broker, problem, program)
+    assert evaluation.rewards == (11.0,)
+    assert evaluation.artifacts["slow"] == "timeout"
+    assert evaluation.cpu_s > 0.1
+
+
+def test_the_wall_limit_counts_over_all_calls(broker, scripted):
+    problem = scripted(
+        "failures = [candidate.call('nap').failure for _ in range(20)]\n"
+        "context.note('given', sum(f is None for f in failures))\n"
+        "context.note('kind', failures[-1].kind)\n"
+        "return {'score': 0}",
+        wall_s=0.6,
+    )
+    evaluation = one(broker, problem, "import time\ndef nap():\n    time.sleep(0.2)\n")
+    assert evaluation.rewards == (0.0,)
+    assert int(evaluation.artifacts["given"]) <= 3
+    assert evaluation.artifacts["kind"] == "timeout"
+
+
+def test_a_candidate_that_dies_at_every_call_is_given_up(broker, scripted):
+    problem = scripted(
+        "reasons = {candidate.call('solve').failure.reason for _ in range(200)}\n"
+        "context.note('reasons', sorted(reasons))\n"
+        "return {'score': 0}",
+    )
+    evaluation = one(broker, problem, "import os\ndef solve(): os._exit(3)\n")
+    assert evaluation.artifacts["reasons"] == "['exited']"
+
+
+def test_what_the_candidate_prints_is_kept(broker, scripted):
+    problem = scripted("candidate.call('solve', 1)\nprint('secret of the author')\nreturn {'score': 0}")
+    evaluation = one(broker, problem, "print('loaded')\ndef solve(x): return x")
+    assert evaluation.artifacts == {"stdout": "loaded\n"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason", "words"),
+    [
+        ("raise KeyError('here')", FailureKind.INVALID_OUTPUT, "evaluator_raised", "KeyError: 'here'"),
+        ("raise SystemExit(3)", FailureKind.INVALID_OUTPUT, "evaluator_raised", "SystemExit"),
+        ("return {'score': float('nan')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is nan"),
+        ("return {'score': float('-inf')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is -inf"),
+        ("return {'score': True}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "bool"),
+        ("return {'score': 10 ** 400}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "inf"),
+        ("return {'score': '1'}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "str"),
+        ("return {'scores': 1}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score; unknown scores"),
+        ("return {}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score"),
+        ("return 1.0", FailureKind.INVALID_OUTPUT, "evaluator_raised", "returned float"),
+        ("return {'score': object()}", FailureKind.INVALID_OUTPUT, "evaluator_raised", "cannot be sent"),
+        ("return {'score': 'x' * 70000000}", FailureKind.INVALID_OUTPUT, "evaluator_raised", "cannot be sent"),
+        ("candidate.call('solve', object())", FailureKind.INVALID_OUTPUT, "evaluator_raised", "not JSON"),
+        ("context.invalid('overlap')", FailureKind.INVALID_OUTPUT, "refused_by_evaluator", "overlap"),
+        ("return {'score': len(bytearray(8 << 30))}", FailureKind.OUT_OF_MEMORY, "evaluator_raised", "MemoryError"),
+        ("while True: pass", FailureKind.TIMEOUT, "evaluator_wall_limit", "evaluator"),
+        ("import os; os._exit(0)", FailureKind.CRASHED, "evaluator_exited", "code 0"),
+        ("import os; os.write(3, b'garbage!')", FailureKind.INVALID_OUTPUT, "evaluator_malformed_frame", "at most"),
+    ],
+)
+def test_a_bad_script_is_a_failure_value_and_the_batch_goes_on(broker, scripted, body, kind, reason, words):
+    script = "print('author log')\nif 'good' not in candidate.source:\n    " + body + "\nreturn {'score': 1}"
+    problem = scripted(script, wall_s=0.5 if kind is FailureKind.TIMEOUT else 20)
+    bad, good = broker.evaluate(problem, [DOUBLE, DOUBLE + "# good\n"], seeds=[0, 0])
+    assert bad.failure is not None
+    assert (bad.failure.kind, bad.failure.reason) == (kind, reason)
+    assert words in bad.failure.detail
+    assert bad.artifacts["evaluator_log"] == "author log\n"
+    assert good.rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("def evaluate(:", FailureKind.INVALID_OUTPUT, "SyntaxError"),
+        ("import nothing_like_this", FailureKind.INVALID_OUTPUT, "nothing_like_this"),
+        ("def evalute(candidate, context): ...", FailureKind.INVALID_OUTPUT, "defines no function 'evaluate'"),
+        ("while True: pass", FailureKind.TIMEOUT, "evaluator"),
+    ],
+)
+def test_a_script_that_cannot_be_loaded_fails_every_program(broker, make_problem, script, kind, words):
+    problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 0.5 if kind is FailureKind.TIMEOUT else 20})
+    for evaluation in broker.evaluate(problem, [DOUBLE] * 3, seeds=[0] * 3):
+        assert evaluation.failure is not None
+        assert evaluation.failure.kind is kind
+        assert words in evaluation.failure.detail
+
+
+def test_notes_are_bounded(broker, scripted):
+    problem = scripted("for i in range(100):\n    context.note(f'n{i}', 'x' * 10000)\nreturn {'score': 1}")
+    evaluation = one(broker, problem)
+    assert sum(map(len, evaluation.artifacts.values())) <= problem.limits.log_bytes
