@@ -1,0 +1,78 @@
+"""Writes ``instances.json``: seeded instances drawn as those of the OR-Library and of FunSearch's Weibull set.
+
+- ``or1`` is drawn as the OR-Library's u120 class (Falkenauer 1996): whole numbers from 20 to 100, bins of 150.
+- ``triplet`` is drawn as its t120 class: bins of 1000, each filled exactly by three items, one of 380 to 490 and two
+  that share the rest with at least 250 each; the items come in random order.
+- ``weibull`` draws 45 times a Weibull variable of shape 3, rounded and kept within 1 to 100, for bins of 100
+  (Castiñeiras, De Cauwer and O'Sullivan 2012, and FunSearch).
+
+The instances are new draws, not the published files, so the published numbers say what level to expect and not the
+exact score.
+
+Usage, in this directory: ``python generate.py > instances.json``
+"""
+
+import json
+import random
+import sys
+
+SEED = 20_24
+ITEMS = 120
+
+
+def lower_bound(items, capacity):
+    """Return the bound L2 of Martello and Toth (1990): no packing uses fewer bins.
+
+    For a threshold t, items above capacity - t need a bin each, where nothing of size t or more fits beside them; items
+    above half need a bin each, too; what of the rest does not fit beside those needs further bins by volume.
+    """
+    best = 0
+    for t in sorted({0, *(item for item in items if item <= capacity // 2)}):
+        alone = [item for item in items if item > capacity - t]
+        large = [item for item in items if capacity / 2 < item <= capacity - t]
+        small = [item for item in items if t <= item <= capacity / 2]
+        overflow = sum(small) - (len(large) * capacity - sum(large))
+        best = max(best, len(alone) + len(large) + max(0, -(-overflow // capacity)))
+    return best
+
+
+def uniform(rng):
+    """Return the sizes of an instance of ``or1``."""
+    return [rng.randint(20, 100) for _ in range(ITEMS)]
+
+
+def triplets(rng):
+    """Return the sizes of an instance of ``triplet``."""
+    items = []
+    for _ in range(ITEMS // 3):
+        large = rng.randint(380, 490)
+        middle = rng.randint(250, (1000 - large) // 2)
+        items += [large, middle, 1000 - large - middle]
+    rng.shuffle(items)
+    return items
+
+
+def weibull(rng):
+    """Return the sizes of an instance of ``weibull``."""
+    return [min(100, max(1, round(rng.weibullvariate(45, 3)))) for _ in range(ITEMS)]
+
+
+FAMILIES = {"or1": (uniform, 150, 8), "triplet": (triplets, 1000, 5), "weibull": (weibull, 100, 6)}
+"""What draws the items, the capacity of a bin, and the number of instances."""
+
+
+def instances():
+    """Return all families: name to capacity and instances, each with its items and lower bound."""
+    rng = random.Random(SEED)  # noqa: S311  # instances are to be the same everywhere, not secret
+    families = {}
+    for name, (draw, capacity, count) in FAMILIES.items():
+        drawn = [draw(rng) for _ in range(count)]
+        families[name] = {
+            "capacity": capacity,
+            "instances": [{"items": items, "lower_bound": lower_bound(items, capacity)} for items in drawn],
+        }
+    return families
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(instances()) + "\n")

@@ -1,0 +1,187 @@
+"""Checking a definition that came as JSON values: all flaws at once, each with its place and what was expected."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from speciate.domain.errors import Flaw, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Case, Limits, Problem, ProblemKind
+from speciate.domain.rule import parse_rule
+from speciate.domain.target import Target
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.problems.markers import marker_flaws
+
+_PARTS: Final[dict[str, type[BaseModel]]] = {
+    "objectives": Objective,
+    "targets": Target,
+    "cases": Case,
+    "limits": Limits,
+}
+_SCORERS: Final = {ProblemKind.EVALUATOR.value: "evaluate", ProblemKind.DATA.value: "score"}
+_NAMED: Final = re.compile(r"(objective|target) '(\w*)' is ")
+# Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
+_WHOLE_CHECKS: Final = {
+    "no objective": "objectives",
+    "no case": "cases",
+    "a case": "cases",
+    "weights": "weights",
+    "kind": "kind",
+    "the seed program": "seed_program",
+}
+
+
+def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
+    """Return the problem that a definition in JSON values describes.
+
+    Args:
+        definition: The fields of ``speciate.domain.problem.Problem``, texts in place.
+        name: What the error calls it.
+
+    Raises:
+        InvalidInputError: Something is wrong with it; every flaw's ``where`` is the path of the offending value.
+        TooLargeError: The seed program is over the limit.
+    """
+    problem, flaws = examine(definition)
+    if problem is None:
+        raise invalid(name, flaws)
+    return problem
+
+
+def invalid(name: str, flaws: Sequence[Flaw]) -> InvalidInputError:
+    """Return the error for a definition with flaws; its message shows the first and counts the rest."""
+    more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
+    return InvalidInputError(f"{name} is not valid: {flaws[0]}{more}", flaws=tuple(flaws))
+
+
+def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
+    """Return the problem, or None and everything that is wrong with the definition.
+
+    Raises:
+        TooLargeError: The seed program is over the limit.
+    """
+    seed = definition.get("seed_program")
+    if isinstance(seed, str) and (size := len(seed.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
+        raise TooLargeError(f"the seed program has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
+    flaws = [*_rule_flaws(definition), *_program_flaws(definition)]
+    problem = None
+    try:
+        problem = Problem.model_validate(dict(definition))
+    except ValidationError as error:
+        flaws = [*(_flaw_of(detail, definition) for detail in _causes(error.errors())), *flaws]
+    except RuleError as error:
+        # A rule stops the domain's own reading at the first one; ``_rule_flaws`` has read them all.
+        flaws = flaws or [Flaw(str(error), "targets")]
+    return (None if flaws else problem), flaws
+
+
+def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out that a list is too short when it is so because its elements were refused."""
+    inside = {detail["loc"][: len(detail["loc"]) - i] for detail in details for i in range(1, len(detail["loc"]))}
+    return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
+
+
+def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
+    where = ".".join(str(part) for part in detail["loc"])
+    match detail["type"]:
+        case "missing":
+            return Flaw("is missing: expected a value", where)
+        case "extra_forbidden":
+            path = detail["loc"]
+            model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem
+            return Flaw(f"unknown key {path[-1]!r}: expected one of {', '.join(model.model_fields)}", where)
+        case "value_error":
+            message = str(detail.get("ctx", {}).get("error", detail["msg"]))
+            return Flaw(message, where or _place_of(message, definition))
+        case _:
+            return Flaw(f"{detail['msg']}, not {_short(detail['input'])}", where)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _place_of(message: str, definition: Mapping[str, Any]) -> str:
+    if named := _NAMED.match(message):
+        key = named[1] + "s"
+        indices = [i for i, entry in enumerate(definition[key]) if dict(entry).get("name") == named[2]]
+        return f"{key}.{indices[-1]}.name" if indices else key
+    if "targets are marked" in message:
+        return "targets"
+    return next((place for words, place in _WHOLE_CHECKS.items() if message.startswith(words)), "")
+
+
+def _rule_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+    objectives, targets = definition.get("objectives"), definition.get("targets")
+    if not isinstance(objectives, list | tuple) or not isinstance(targets, list | tuple):
+        return []
+    names = [entry.get("name") for entry in objectives if isinstance(entry, Mapping)]
+    if len(names) < len(objectives) or not all(isinstance(name, str) for name in names):
+        return []  # "unknown objective" would blame the rule for a flaw of the objectives
+    flaws: list[Flaw] = []
+    for i, target in enumerate(targets):
+        rule = target.get("rule") if isinstance(target, Mapping) else None
+        if not isinstance(rule, str) or not rule:
+            continue
+        try:
+            parse_rule(rule, [str(name) for name in names])
+        except RuleError as error:
+            flaws.append(Flaw(f"in {_short(rule)}: {error}", f"targets.{i}.rule"))
+    return flaws
+
+
+def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+    kind = definition.get("kind")
+    flaws: list[Flaw] = []
+    seed = definition.get("seed_program")
+    if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
+        called = definition.get("entry_point", "solve") if kind == ProblemKind.CASES.value else None
+        flaws += python_flaws(seed, where="seed_program", defines=called)
+        flaws += marker_flaws(seed, where="seed_program")
+    evaluator = definition.get("evaluator")
+    if isinstance(evaluator, str) and evaluator.strip():
+        flaws += python_flaws(evaluator, where="evaluator", defines=_SCORERS.get(str(kind)))
+    return flaws
+
+
+def python_flaws(program: str, *, where: str, defines: object = None) -> list[Flaw]:
+    """Return why a text is not the Python program it should be; nothing of it is executed.
+
+    Args:
+        program: Program text.
+        where: Path that the flaws carry.
+        defines: Name of a function that it must define, if any.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(program)
+            compile(program, where, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return [Flaw(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        return [Flaw(f"does not compile as Python: {error or type(error).__name__}", where, line=1)]
+    if isinstance(defines, str) and defines not in _bound_names(tree):
+        return [Flaw(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
+    return []
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.alias(name=name, asname=asname):
+                names.add(asname or name)
+    return names

@@ -1,0 +1,109 @@
+"""Reading ``problem.toml`` and the files beside it.
+
+``problem.toml`` holds the fields of ``speciate.domain.problem.Problem``, except that ``seed``, ``evaluator``, ``cases``
+and ``files`` name files in the same directory.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.errors import Flaw, NotFoundError
+from speciate.domain.problem import Problem
+from speciate.problems.definition import examine, invalid
+from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
+from speciate.problems.toml_places import line_of, toml_places
+
+FILE_NAME: Final = "problem.toml"
+
+_BUNDLED: Final = Path(__file__).parent / "bundled"
+_KNOWN: Final = tuple("seed" if name == "seed_program" else name for name in Problem.model_fields)
+_TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def bundled() -> dict[str, Path]:
+    """Return the directories of the problems that come with the package, by slug."""
+    return {path.parent.name: path.parent for path in sorted(_BUNDLED.glob(f"*/{FILE_NAME}"))}
+
+
+def load_problem(path: Path) -> Problem:
+    """Return the problem that stands in a directory.
+
+    Args:
+        path: The directory, or the ``problem.toml`` in it.
+
+    Raises:
+        NotFoundError: There is no such file.
+        InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
+        TooLargeError: The seed program is over the limit.
+    """
+    definition = path / FILE_NAME if path.is_dir() else path
+    if not definition.is_file():
+        raise NotFoundError(
+            f"there is no {definition}: expected a directory with a {FILE_NAME}.",
+            remedy="'speciate problems init DIR' writes one to start from.",
+        )
+    try:
+        text = read_sibling(definition.parent, definition.name)
+    except UnreadableError as error:
+        raise invalid(definition.name, [Flaw(str(error), file=definition.name)]) from error
+    return _parse(text, lambda name: read_sibling(definition.parent, name), definition.name)
+
+
+def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
+    """Return the problem that a TOML text and the texts of its files describe.
+
+    Args:
+        text: Content of ``problem.toml``.
+        files: Content of the files that it may name, by name.
+        file: Name of the definition in messages.
+
+    Raises:
+        InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
+        TooLargeError: The seed program is over the limit.
+    """
+
+    def read(name: str) -> str:
+        if name not in files:
+            raise UnreadableError(f"there is no file {name!r} beside {file}")
+        return files[name]
+
+    return _parse(text, read, file)
+
+
+def _parse(text: str, read: Reader, file: str) -> Problem:
+    try:
+        raw = tomllib.loads(text)
+        places = toml_places(text)
+    except tomllib.TOMLDecodeError as error:
+        raise invalid(file, [_syntax_flaw(str(error), text, file)]) from error
+    except RecursionError as error:
+        raise invalid(file, [Flaw("is nested too deep: expected tables of plain values", file=file, line=1)]) from error
+    siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
+    problem, found = examine(siblings.definition)
+    if siblings.flaws:
+        # Checks across fields would report the parts that could not be read a second time.
+        found = [flaw for flaw in found if flaw.where.partition(".")[0] not in ("", "kind", "cases")]
+    unknown = [
+        Flaw(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
+    ]
+    flaws = [*unknown, *siblings.flaws, *(siblings.place(flaw) for flaw in found)]
+    if problem is None or flaws:
+        placed = [f if f.file else replace(f, file=file, line=line_of(places, _path(f.where))) for f in flaws]
+        raise invalid(file, sorted(placed, key=lambda flaw: (flaw.file != file, flaw.file or "", flaw.line or 0)))
+    return problem
+
+
+def _syntax_flaw(message: str, text: str, file: str) -> Flaw:
+    place = _TOML_PLACE.search(message)
+    line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
+    return Flaw(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
+
+
+def _path(where: str) -> tuple[str | int, ...]:
+    return tuple(int(part) if part.isdecimal() else part for part in where.split("."))

@@ -1,0 +1,138 @@
+"""The files beside a ``problem.toml``: seed, evaluator, cases and further files, read into the definition."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from speciate.domain.errors import Flaw
+
+MAX_FILE_BYTES: Final = 16 << 20
+"""Largest file of a definition that is read, in bytes."""
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
+
+Reader = Callable[[str], str]
+"""Returns the text of a file by name, or raises ``UnreadableError``."""
+
+
+class UnreadableError(Exception):
+    """A file beside the definition cannot be used; the text says why and what was expected."""
+
+
+class Siblings:
+    """The definition with the texts of the named files in place, and what was wrong with those files.
+
+    Attributes:
+        definition: Fields of ``Problem`` as JSON values.
+        flaws: Flaws of the names and files; ``where`` as in the TOML.
+    """
+
+    def __init__(self, raw: dict[str, Any], read: Reader) -> None:
+        self.flaws: list[Flaw] = []
+        self._read = read
+        self._raw = raw
+        self._case_lines: list[int] = []
+        self.definition = {key: value for key, value in raw.items() if key not in _FILE_KEYS}
+        for key, (field, load) in _FILE_KEYS.items():
+            if key in raw and (value := load(self, raw[key])) is not None:
+                self.definition[field] = value
+
+    def place(self, flaw: Flaw) -> Flaw:
+        """Return a flaw of the definition with the file it is about and that file's lines, where it is not the TOML."""
+        head, _, rest = flaw.where.partition(".")
+        match head:
+            case "seed_program" | "evaluator" if flaw.line is not None and flaw.file is None:
+                key = "seed" if head == "seed_program" else head
+                return replace(flaw, where=key, file=self._raw[key])
+            case "seed_program":
+                return replace(flaw, where="seed")
+            case "cases" if rest and flaw.file is None:
+                index = int(rest.partition(".")[0])
+                return replace(flaw, file=self._raw["cases"], line=self._case_lines[index])
+            case _:
+                return flaw
+
+    def text(self, key: str, name: object) -> str | None:
+        """Return the content of a named file, or None after noting the flaw."""
+        if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
+            self.flaws.append(Flaw(f"is {name!r}: expected the name of a file in the same directory", key))
+            return None
+        try:
+            return self._read(name)
+        except UnreadableError as error:
+            self.flaws.append(Flaw(str(error), key))
+            return None
+
+    def texts(self, names: object) -> dict[str, str] | None:
+        """Return the contents of the files in a list of names."""
+        if not isinstance(names, list):
+            self.flaws.append(Flaw(f"is {names!r}: expected a list of names of files in the same directory", "files"))
+            return None
+        texts = {str(name): self.text(f"files.{i}", name) for i, name in enumerate(names)}
+        return {name: text for name, text in texts.items() if text is not None}
+
+    def cases(self, name: object) -> list[Any] | None:
+        """Return the cases in a named JSON file and remember their lines."""
+        text = self.text("cases", name)
+        if text is None:
+            return None
+        try:
+            cases = json.loads(text)
+            if isinstance(cases, list):
+                self._case_lines = _element_lines(text)
+                return cases
+            problem = Flaw("expected a JSON list of cases", "cases", file=str(name), line=1)
+        except json.JSONDecodeError as error:
+            problem = Flaw(f"is not valid JSON: {error.msg}", "cases", str(name), error.lineno, error.colno)
+        except (RecursionError, ValueError) as error:
+            problem = Flaw(f"is not valid JSON: {error}", "cases", str(name), 1)
+        self.flaws.append(problem)
+        return None
+
+
+_FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
+    "seed": ("seed_program", lambda parts, name: parts.text("seed", name)),
+    "evaluator": ("evaluator", lambda parts, name: parts.text("evaluator", name)),
+    "cases": ("cases", Siblings.cases),
+    "files": ("files", Siblings.texts),
+}
+
+
+def _element_lines(text: str) -> list[int]:
+    """Return the line of every element of a JSON list that has been read before."""
+    decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
+    lines: list[int] = []
+    at = text.index("[") + 1
+    while True:
+        skipped = blank.match(text, at)
+        at = skipped.end() if skipped else at
+        if text[at] == "]":
+            return lines
+        lines.append(text.count("\n", 0, at) + 1)
+        _, at = decoder.raw_decode(text, at)
+
+
+def read_sibling(directory: Path, name: str) -> str:
+    """Return the text of a file in a directory.
+
+    Raises:
+        UnreadableError: It is not there, leads out of the directory, is too large or is not text.
+    """
+    path = (directory / name).resolve()
+    if not path.is_relative_to(directory.resolve()):
+        raise UnreadableError(f"{name!r} leads out of the directory: expected a file inside it")
+    if not path.is_file():
+        raise UnreadableError(f"there is no file {name!r} in {directory}")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise UnreadableError(f"{name!r} is over {MAX_FILE_BYTES} bytes")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{name!r} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise UnreadableError(f"{name!r} cannot be read: {error.strerror}") from error

@@ -1,0 +1,96 @@
+import copy
+from typing import Any
+
+import pytest
+
+from speciate.domain.errors import Flaw, InvalidInputError, TooLargeError
+from speciate.problems.definition import parse_definition
+
+DEFINITION: dict[str, Any] = {
+    "slug": "small",
+    "title": "Small",
+    "kind": "cases",
+    "objectives": [{"name": "right"}],
+    "targets": [{"name": "all", "rule": "right >= 1", "unlock": True}],
+    "cases": [{"input": [1], "expected": 2}],
+    "seed_program": "def solve(x):\n    return x\n",
+}
+
+
+def flaws_of(**changes: Any) -> list[Flaw]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_definition(copy.deepcopy(DEFINITION) | changes)
+    return list(caught.value.flaws)
+
+
+def test_a_definition_and_what_it_says_of_itself_are_the_same_problem() -> None:
+    problem = parse_definition(DEFINITION)
+    assert parse_definition(problem.definition()) == problem
+
+
+def test_flaws_carry_the_path() -> None:
+    flaws = flaws_of(
+        title=3,
+        objectives=[{"name": "right", "range": [0, float("nan")]}],
+        targets=[{"name": "all", "rule": "wrong >= 1", "unlock": True}, {"name": "b", "rule": "right >= ", "x": 1}],
+        cases=[{"input": 1, "expected": 2}],
+    )
+    assert [flaw.where for flaw in flaws] == [
+        "title",
+        "objectives.0.range.1",
+        "targets.1.x",
+        "cases.0.input",
+        "targets.0.rule",
+        "targets.1.rule",
+    ]
+    assert all(flaw.file is None for flaw in flaws)
+    assert "expected one of name, rule, unlock, description" in flaws[2].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "words"),
+    [
+        ({"objectives": []}, "objectives", "at least 1"),
+        ({"objectives": [{"name": "right", "role": "record"}]}, "objectives", "nothing to improve"),
+        (
+            {"objectives": [{"name": "and"}], "targets": [{"name": "x", "rule": "and > 1"}]},
+            "objectives.0.name",
+            "rule language",
+        ),
+        ({"cases": []}, "kind", "at least one case"),
+        ({"cases": [{"input": [], "expected": 1, "reward": "x"}]}, "cases", "right"),
+        ({"colour": "red"}, "colour", "expected one of slug"),
+        ({"seed_program": "def run():\n    return 1\n"}, "seed_program", "def solve(...)"),
+        ({"objectives": "right"}, "objectives", "valid"),
+        ({"targets": [3]}, "targets.0", "valid"),
+        ({"seed_program": "# EVOLVE-BLOCK-START\ndef solve(x):\n    return x\n"}, "seed_program", "never closed"),
+    ],
+)
+def test_a_flaw_has_its_place(changes: dict[str, Any], where: str, words: str) -> None:
+    flaws = flaws_of(**changes)
+    assert any(flaw.where == where and words in flaw.message for flaw in flaws), flaws
+
+
+def test_a_program_flaw_has_the_line_of_the_program() -> None:
+    (flaw,) = flaws_of(seed_program="def solve(x):\n    return (\n")
+    assert (flaw.where, flaw.line) == ("seed_program", 2)
+
+
+def test_a_data_problem_starts_from_any_text() -> None:
+    data = {
+        "kind": "data",
+        "cases": [],
+        "seed_program": "URDL (",
+        "evaluator": "def score(text, context):\n    return {}\n",
+    }
+    assert parse_definition(DEFINITION | data).seed_program == "URDL ("
+
+
+def test_a_hostile_seed_warns_nobody_and_never_runs() -> None:
+    seed = "def solve(x):\n    return '\\d' is x\nraise SystemExit\n"
+    assert parse_definition(DEFINITION | {"seed_program": seed}).seed_program == seed
+
+
+def test_a_seed_over_the_limit_is_too_large() -> None:
+    with pytest.raises(TooLargeError):
+        parse_definition(DEFINITION | {"seed_program": "é" * (1 << 19) + "x"})

@@ -1,0 +1,243 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, TooLargeError
+from speciate.domain.problem import ProblemKind
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.problems.loader import load_problem, parse_problem
+
+TOML = """\
+slug = "small"
+title = "Small"
+kind = "evaluator"
+seed = "seed.py"
+evaluator = "evaluate.py"
+
+[[objectives]]
+name = "value"
+
+[[objectives]]
+name = "cost"
+direction = "minimize"
+
+[[targets]]
+name = "easy"
+rule = "value >= 1"
+
+[[targets]]
+name = "hard"
+rule = "value >= 2 and cost <= 1"
+unlock = true
+"""
+FILES = {"seed.py": "def solve():\n    return 1\n", "evaluate.py": "def evaluate(candidate, context):\n    return {}\n"}
+
+
+def flaws_of(text: str = TOML, files: dict[str, str] = FILES) -> list[Flaw]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_problem(text, files)
+    assert str(caught.value.flaws[0]) in str(caught.value)
+    return list(caught.value.flaws)
+
+
+def the_flaw(text: str = TOML, files: dict[str, str] = FILES) -> Flaw:
+    (flaw,) = flaws_of(text, files)
+    return flaw
+
+
+def test_a_definition_is_read_with_its_files() -> None:
+    problem = parse_problem(TOML + "\n[limits]\nwall_s = 3\n", FILES)
+    assert problem.kind is ProblemKind.EVALUATOR
+    assert problem.seed_program == FILES["seed.py"]
+    assert problem.evaluator == FILES["evaluate.py"]
+    assert problem.limits.wall_s == 3
+    assert [target.unlock for target in problem.targets] == [False, True]
+
+
+def test_an_unknown_objective_in_a_rule_names_file_line_and_what_was_expected() -> None:
+    flaw = the_flaw(TOML.replace("value >= 2", "speed >= 2"))
+    assert (flaw.file, flaw.line, flaw.where) == ("problem.toml", 20, "targets.1.rule")
+    assert "unknown objective 'speed' at column 1: expected one of value, cost" in flaw.message
+    assert str(flaw).startswith("problem.toml:20 targets.1.rule: ")
+
+
+def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = TOML.replace('title = "Small"', 'title = ""\ncolour = "red"').replace('"minimize"', '"down"')
+    flaws = flaws_of(text.replace("value >= 1", "value => 1"))
+    assert [(f.line, f.where) for f in flaws] == [
+        (2, "title"),
+        (3, "colour"),
+        (13, "objectives.1.direction"),
+        (17, "targets.0.rule"),
+    ]
+    assert "expected one of slug, title" in flaws[1].message
+    assert "'maximize' or 'minimize'" in flaws[2].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "where", "words"),
+    [
+        ('title = "Small"\n', "", 1, "title", "missing"),
+        ('name = "cost"\n', "", 10, "objectives.1.name", "missing"),
+        ('name = "cost"', 'name = "cost"\nrange = [2, 1]', 10, "objectives.1", "expected low < high"),
+        ('name = "cost"', 'name = "cost"\nrange = [0, inf]', 12, "objectives.1.range.1", "finite"),
+        ('name = "cost"', 'name = "cost"\nweight = 2', 12, "objectives.1.weight", "expected one of name, direction"),
+        ('name = "hard"', 'name = "easy"', 19, "targets.1.name", "'easy' is declared 2 times"),
+        ("unlock = true", "unlock = false", 14, "targets", "expected exactly one"),
+        ('name = "hard"', 'name = "hard"\n[limits]\nwall_s = -1\n[unused]', 21, "limits.wall_s", "greater than 0"),
+        ('slug = "small"', 'slug = "Too Big"', 1, "slug", "pattern"),
+        ('kind = "evaluator"', 'kind = "guess"', 3, "kind", "'cases', 'evaluator' or 'data'"),
+        ('seed = "seed.py"', 'seed = "seed.py"\nweights = { cost = -1 }', 5, "weights", "weights must be"),
+        ('evaluator = "evaluate.py"\n', "", 3, "kind", "needs an evaluator script"),
+        ('seed = "seed.py"', 'seed_program = "x = 1"', 4, "seed_program", "unknown key"),
+        ('seed = "seed.py"', 'seed = "seed.py"\n"²" = 1', 5, "²", "unknown key"),
+    ],
+)
+def test_a_flaw_is_placed_on_its_line(old: str, new: str, line: int, where: str, words: str) -> None:
+    flaws = flaws_of(TOML.replace(old, new))
+    assert any((f.line, f.where) == (line, where) and words in f.message for f in flaws), flaws
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [('slug = "a\n', 1, 10), ("slug = 1\nslug = 2\n", 2, None), ("a = 1\nb = = 2\n", 2, 5), ("[x", 1, None)],
+)
+def test_a_syntax_error_has_line_and_column(text: str, line: int, column: int | None) -> None:
+    flaw = the_flaw(text)
+    assert flaw.line == line
+    assert column is None or flaw.column == column
+    assert "not valid TOML" in flaw.message
+
+
+def test_nesting_without_end_is_a_flaw_and_no_crash() -> None:
+    assert "nested too deep" in the_flaw("a = " + "[" * 100_000).message
+
+
+def test_a_missing_file_is_named() -> None:
+    flaw = the_flaw(files={"evaluate.py": FILES["evaluate.py"]})
+    assert (flaw.line, flaw.where) == (4, "seed")
+    assert "'seed.py'" in flaw.message
+
+
+@pytest.mark.parametrize(
+    "name", ['"../seed.py"', '"/etc/passwd"', '"a/../../b"', '".."', '"a\\\\b"', '""', "3", '["seed.py"]']
+)
+def test_a_name_that_is_not_of_a_file_beside_is_refused(name: str) -> None:
+    flaw = the_flaw(TOML.replace('"seed.py"', name))
+    assert (flaw.line, flaw.where) == (4, "seed")
+    assert "in the same directory" in flaw.message
+
+
+def test_a_seed_that_is_not_python_is_placed_in_its_own_file() -> None:
+    flaw = the_flaw(files=FILES | {"seed.py": "x = 1\ndef solve(:\n"})
+    assert (flaw.file, flaw.line, flaw.where) == ("seed.py", 2, "seed")
+    assert flaw.column is not None
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [("\0", "null"), ("return 1\n", "outside function"), ("x = " + "(" * 5000 + ")" * 5000, "compile")],
+)
+def test_whatever_does_not_compile_is_a_flaw(program: str, words: str) -> None:
+    assert words in the_flaw(files=FILES | {"seed.py": program}).message
+
+
+def test_an_evaluator_without_the_function_is_told_so() -> None:
+    flaw = the_flaw(files=FILES | {"evaluate.py": "def score(text, context):\n    return {}\n"})
+    assert (flaw.file, flaw.where) == ("evaluate.py", "evaluator")
+    assert "def evaluate(...)" in flaw.message
+
+
+@pytest.mark.parametrize(
+    ("lines", "flawed"),
+    [
+        ("# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\n", 3),
+        ("x = 1\n# EVOLVE-BLOCK-END\n", 2),
+        ("x = 1\n# EVOLVE-BLOCK-START\n", 2),
+        ("# EVOLVE-BLOCK-START EVOLVE-BLOCK-END\n", 1),
+    ],
+)
+def test_marks_that_do_not_pair_are_placed(lines: str, flawed: int) -> None:
+    flaw = the_flaw(files=FILES | {"seed.py": lines})
+    assert (flaw.file, flaw.line, flaw.where) == ("seed.py", flawed, "seed")
+
+
+def test_several_blocks_are_right() -> None:
+    block = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n"
+    assert parse_problem(TOML, FILES | {"seed.py": block * 2}).seed_program == block * 2
+
+
+CASES = TOML.replace('"evaluator"', '"cases"').replace('evaluator = "evaluate.py"', 'cases = "cases.json"')
+
+
+def test_cases_come_from_a_json_file() -> None:
+    cases = [{"input": [1], "expected": 1}, {"input": [2], "expected": 4, "reward": "cost", "hidden": True}]
+    problem = parse_problem(CASES, FILES | {"cases.json": json.dumps(cases)})
+    assert [case.reward for case in problem.cases] == [None, "cost"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[\n{]", 2, "not valid JSON"),
+        ('{"input": []}', 1, "a JSON list of cases"),
+        ('[\n{"input": [], "expected": 1},\n\n{"input": [],\n"expects": 1}]', 4, "missing"),
+    ],
+)
+def test_flaws_of_cases_are_placed_in_their_file(text: str, line: int, words: str) -> None:
+    flaws = flaws_of(CASES, FILES | {"cases.json": text})
+    assert any((f.file, f.line) == ("cases.json", line) and words in f.message for f in flaws), flaws
+
+
+def test_a_cases_seed_must_define_the_entry_point() -> None:
+    cases = '[{"input": [], "expected": 1}, {"input": [], "expected": 1, "reward": "cost"}]'
+    flaw = the_flaw('entry_point = "run"\n' + CASES, FILES | {"cases.json": cases})
+    assert (flaw.file, flaw.where) == ("seed.py", "seed")
+    assert "def run(...)" in flaw.message
+
+
+def test_a_seed_over_the_limit_is_too_large() -> None:
+    with pytest.raises(TooLargeError, match=str(MAX_PROGRAM_BYTES)):
+        parse_problem(TOML, FILES | {"seed.py": "#" * (MAX_PROGRAM_BYTES + 1)})
+
+
+def _write(directory: Path, text: str = TOML) -> Path:
+    (directory / "problem.toml").write_text(text)
+    for name, content in FILES.items():
+        (directory / name).write_text(content)
+    return directory
+
+
+def test_a_directory_or_its_file_can_be_named(tmp_path: Path) -> None:
+    _write(tmp_path, 'files = ["a.json"]\n' + TOML)
+    (tmp_path / "a.json").write_text("{}")
+    problem = load_problem(tmp_path)
+    assert problem == load_problem(tmp_path / "problem.toml")
+    assert problem.files == {"a.json": "{}"}
+
+
+def test_nothing_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"problem\.toml.*speciate problems init"):
+        load_problem(tmp_path)
+
+
+def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret.py").write_text("x = 1\n")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    _write(inside)
+    (inside / "seed.py").unlink()
+    (inside / "seed.py").symlink_to(tmp_path / "secret.py")
+    with pytest.raises(InvalidInputError, match="leads out of the directory"):
+        load_problem(inside)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path)
+    (tmp_path / "seed.py").write_bytes(b"x = '\xff'\n")
+    with pytest.raises(InvalidInputError, match="not UTF-8"):
+        load_problem(tmp_path)
+    (tmp_path / "problem.toml").write_bytes(b"\xff")
+    with pytest.raises(InvalidInputError, match="not UTF-8"):
+        load_problem(tmp_path)
