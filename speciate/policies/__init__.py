@@ -1,0 +1,54 @@
+"""Who can be asked for candidates: one file for each kind of policy, and one line in ``CLIENTS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.policy import Policy
+from speciate.ports.policy import PolicyClient
+
+
+# Imported when first used: a worker that mutates programs needs no HTTP client.
+def _openai_compatible(policy: Policy) -> PolicyClient:
+    from speciate.policies.openai_compatible import OpenAICompatible
+
+    return OpenAICompatible(policy)
+
+
+def _program_mutator(policy: Policy) -> PolicyClient:
+    from speciate.policies.program_mutator import ProgramMutator
+
+    return ProgramMutator(policy)
+
+
+def _scripted(policy: Policy) -> PolicyClient:
+    from speciate.policies.scripted import Scripted
+
+    return Scripted(policy)
+
+
+CLIENTS: Final[dict[str, Callable[[Policy], PolicyClient]]] = {
+    "openai_compatible": _openai_compatible,
+    "program_mutator": _program_mutator,
+    "scripted": _scripted,
+}
+"""How each kind of policy is asked, by the name that a registration gives."""
+
+
+def build_client(policy: Policy) -> PolicyClient:
+    """Return the client that asks a policy. Nothing is contacted yet.
+
+    Raises:
+        InvalidInputError: The kind is unknown, or its options or endpoint do not fit; the message lists what does.
+    """
+    build = CLIENTS.get(policy.kind)
+    if build is None:
+        raise InvalidInputError(
+            f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.", remedy=f"Kinds: {', '.join(CLIENTS)}."
+        )
+    return build(policy)
+
+
+__all__ = ["CLIENTS", "build_client"]

@@ -1,0 +1,131 @@
+"""One child of given parents: which operator, how often, and what counts as a child at all."""
+
+from __future__ import annotations
+
+import ast
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.policies.mutators.crossover import cross
+from speciate.policies.mutators.numbers import Steps, perturb, swap_words
+from speciate.policies.mutators.reading import read_source
+from speciate.policies.mutators.source import Edit, Source, applied
+from speciate.policies.mutators.structure import (
+    change_elements,
+    change_expression,
+    change_operator,
+    change_statement,
+)
+from speciate.prompts.python_source import parse_python
+
+_ATTEMPTS: Final = 8
+
+Operation = Callable[[Source, np.random.Generator], list[Edit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often each operator is tried, relative to the others.
+
+    Attributes:
+        constants: Numeric constants; grows with their number.
+        operators: Operators and comparisons.
+        expressions: Expressions.
+        statements: Statements.
+        elements: Elements of lists, tuples and sets.
+        crossover: Probability of recombination when there is a second parent.
+        steps: Step sizes of constants.
+    """
+
+    constants: float
+    operators: float
+    expressions: float
+    statements: float
+    elements: float
+    crossover: float
+    steps: Steps
+
+
+def child_of(programs: Sequence[str], rates: Rates, edits: int, rng: np.random.Generator) -> str:
+    """Return a child.
+
+    Args:
+        programs: The parent, then others to recombine it with.
+        rates: How often which operator is tried.
+        edits: Operators applied one after the other.
+        rng: Draws everything.
+
+    Returns:
+        A text that differs from the parent and, if the parent is Python (or JSON), is Python (or JSON). The parent
+        itself when no operator finds anything to do.
+    """
+    text = programs[0]
+    if len(programs) > 1 and rng.random() < rates.crossover:
+        mate = read_source(programs[1 + int(rng.integers(len(programs) - 1))])
+        text = _tried(text, lambda source, rng: cross(source, mate, rng), rng, checked=True)
+        edits -= text != programs[0]
+    for _ in range(edits):
+        text = _edited(text, rates, rng)
+    return text
+
+
+def _edited(text: str, rates: Rates, rng: np.random.Generator) -> str:
+    for _ in range(_ATTEMPTS):
+        operation, checked = _operation(read_source(text), rates, rng)
+        child = _tried(text, operation, rng, checked=checked)
+        if child != text:
+            return child
+    return text
+
+
+def _operation(source: Source, rates: Rates, rng: np.random.Generator) -> tuple[Operation, bool]:
+    """Draw an operator among those that have something to work on, and whether its children must be checked."""
+
+    def step(source: Source, rng: np.random.Generator) -> list[Edit]:
+        return perturb(source, rates.steps, rng)
+
+    # With sixty constants in a program, sixty coordinates want tuning; a few want a try now and then.
+    tuning = rates.constants * (1 + len(source.numbers) / 4) * bool(source.numbers)
+    if not source.is_python:
+        return (step, True) if rng.random() * (tuning + 1) < tuning else (swap_words, True)
+    listed = 0.0 if source.floats else sum(map(len, source.elements)) / 4
+    weights = (
+        (step, tuning),
+        (change_operator, rates.operators * bool(source.operators)),
+        (change_expression, rates.expressions * bool(source.expressions)),
+        (change_statement, rates.statements * bool(source.statements)),
+        (change_elements, rates.elements * (1 + listed) * bool(source.elements)),
+    )
+    sums = list(accumulate(weight for _, weight in weights))
+    chosen = min(bisect_right(sums, rng.random() * sums[-1]), len(weights) - 1)
+    return weights[chosen][0], chosen > 0
+
+
+def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked: bool) -> str:
+    """Return what an operator makes of a text, or the text itself where that is nothing usable."""
+    source = read_source(text)
+    made = applied(source.data, operation(source, rng)).decode("utf-8", "replace")
+    if made == text or len(made) > MAX_PROGRAM_BYTES or (checked and not _usable(source, text, made)):
+        return text
+    return made
+
+
+def _usable(source: Source, parent: str, child: str) -> bool:
+    if source.is_python:
+        return isinstance(parse_python(child), ast.Module)
+    return bool(child.strip()) and (not _is_json(parent) or _is_json(child))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

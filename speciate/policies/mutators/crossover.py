@@ -1,0 +1,77 @@
+"""Recombination of two parents: constants, sub-expressions, definitions, whole regions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from speciate.policies.mutators.numbers import written
+from speciate.policies.mutators.source import Edit, Source
+from speciate.policies.mutators.structure import operand, pick
+
+
+def cross(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+    """Return edits that bring something of the second parent into the first; none when they have nothing in common."""
+    if first.data == second.data:
+        return []
+    kinds = (cross_numbers, cross_numbers, cross_definitions, cross_expressions, cross_regions)
+    start = int(rng.integers(len(kinds)))
+    for offset in range(len(kinds)):
+        if edits := kinds[(start + offset) % len(kinds)](first, second, rng):
+            return edits
+    return []
+
+
+def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+    """Mix the constants of two programs that have the same ones in the same order.
+
+    Either a run of constants is copied, or each is copied with probability 1/2, or all floats move along the line
+    through both parents, also a little beyond (BLX-0.25; Eshelman & Schaffer 1993).
+    """
+    if len(first.numbers) != len(second.numbers):
+        return []
+    pairs = [(a, b) for a, b in zip(first.numbers, second.numbers, strict=True) if a.value != b.value]
+    if not pairs or any(type(a.value) is not type(b.value) for a, b in pairs):
+        return []
+    match int(rng.integers(3)):
+        case 0:
+            start, end = sorted(int(i) for i in rng.integers(len(pairs), size=2))
+            return [written(a, b.value) for a, b in pairs[start : end + 1]]
+        case 1:
+            copied = rng.random(len(pairs)) < 0.5
+            return [written(a, b.value) for (a, b), copy in zip(pairs, copied, strict=True) if copy]
+        case _:
+            share = rng.uniform(-0.25, 1.25)
+            return [written(a, a.value + share * (b.value - a.value)) for a, b in pairs]
+
+
+def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+    """Take a function or class over from the second parent."""
+    names = [n for n, span in first.definitions.items() if _other(first, second, n) not in (None, first.cut(span))]
+    if not names:
+        return []
+    name = pick(names, rng)
+    return [Edit(first.definitions[name], second.cut(second.definitions[name]))]
+
+
+def cross_expressions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+    """Put an expression of the second parent in the place of one of the first."""
+    if not first.expressions or not second.expressions:
+        return []
+    return [Edit(pick(first.expressions, rng).span, operand(second, pick(second.expressions, rng)))]
+
+
+def cross_regions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+    """Take one EVOLVE-BLOCK over from the second parent, where there are several."""
+    if len(first.regions) != len(second.regions) or len(first.regions) < 2:
+        return []
+    at = int(rng.integers(len(first.regions)))
+    return [Edit(first.regions[at], second.cut(second.regions[at]))]
+
+
+def _other(first: Source, second: Source, name: str) -> bytes | None:
+    here, there = first.definitions[name], second.definitions.get(name)
+    return None if there is None or _margin(first, here.start) != _margin(second, there.start) else second.cut(there)
+
+
+def _margin(source: Source, start: int) -> int:
+    return start - (source.data.rfind(b"\n", 0, start) + 1)

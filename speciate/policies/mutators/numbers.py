@@ -1,0 +1,138 @@
+"""New values for numeric constants: small steps, large steps, together and alone.
+
+Nothing is remembered between children, so a child's step size cannot follow past success. It is drawn log-uniformly
+over several decades instead: whatever the right scale is at this stage of a run, a fixed share of the children has it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from speciate.policies.mutators.source import Edit, Number, Source, Span
+
+_DIGITS: Final = 12
+_RELOCATED: Final = 0.12
+_INT_LIMIT: Final = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How far constants move.
+
+    Attributes:
+        sigma_low: Smallest step, as a share of the value or of the typical value.
+        sigma_high: Largest step, likewise.
+    """
+
+    sigma_low: float
+    sigma_high: float
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Draw one step size, log-uniformly."""
+        return math.exp(rng.uniform(math.log(self.sigma_low), math.log(self.sigma_high)))
+
+
+def perturb(source: Source, steps: Steps, rng: np.random.Generator) -> list[Edit]:
+    """Return edits that move some constants of a source; none when it has no constants."""
+    if not source.numbers:
+        return []
+    anchor = _anchor(source, rng)
+    if isinstance(source.numbers[anchor].value, int):
+        return _change_ints(source, anchor, rng)
+    if len(source.floats) > 2 and rng.random() < _RELOCATED:
+        return [_relocated(source, anchor, rng)]
+    chosen = _together(source, anchor, rng)
+    sigma = steps.draw(rng)
+    if len(chosen) > 1:
+        # A step of a given length, whatever the number of constants that share it.
+        sigma /= math.sqrt(len(chosen))
+    relative = rng.random() < 0.5
+    moves = rng.standard_normal(len(chosen))
+    edits = []
+    for position, move in zip(chosen, moves, strict=True):
+        number = source.numbers[position]
+        unit = abs(number.value) if relative and number.value else source.scale
+        edits.append(written(number, number.value + sigma * unit * float(move)))
+    return edits
+
+
+def written(number: Number, value: float) -> Edit:
+    """Return the edit that gives a constant a new value of its own type; one that is not finite leaves it alone."""
+    if isinstance(number.value, int):
+        text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))
+    else:
+        rounded = float(f"{value:.{_DIGITS}g}")
+        text = repr(rounded if math.isfinite(rounded) and abs(rounded) < 1e300 else float(number.value))
+    return Edit(number.span, text.encode())
+
+
+def _anchor(source: Source, rng: np.random.Generator) -> int:
+    weights = source.number_weights
+    return min(bisect_right(weights, rng.random() * weights[-1]), len(weights) - 1)
+
+
+def _relocated(source: Source, anchor: int, rng: np.random.Generator) -> Edit:
+    """Move a float anywhere between two others: what steps cannot reach, from a start that is far off."""
+    one, two = (source.numbers[source.floats[int(rng.integers(len(source.floats)))]].value for _ in range(2))
+    return written(source.numbers[anchor], one + float(rng.random()) * (two - one))
+
+
+def _together(source: Source, anchor: int, rng: np.random.Generator) -> Sequence[int]:
+    """Choose the floats that move in one step: one, a few neighbours, a few anywhere, or all."""
+    floats = source.floats
+    kind = rng.random()
+    if kind < 0.5 or len(floats) == 1:
+        return [anchor]
+    if kind < 0.7:
+        # Neighbours in the text often belong together: the coordinates of one thing.
+        at = floats.index(anchor)
+        return floats[max(0, at - int(rng.integers(3))) : at + 1 + int(rng.integers(3))]
+    if kind < 0.93:
+        few = min(len(floats), 2 + int(rng.geometric(0.4)))
+        return [floats[i] for i in rng.permutation(len(floats))[:few]]
+    return floats
+
+
+def _change_ints(source: Source, anchor: int, rng: np.random.Generator) -> list[Edit]:
+    number = source.numbers[anchor]
+    peers = [i for i, other in enumerate(source.numbers) if isinstance(other.value, int) and not other.structural]
+    kind = rng.random()
+    if not number.structural and len(peers) > 2 and kind < 0.4:
+        other = peers[int(rng.integers(len(peers)))]
+        if kind < 0.2 and other != anchor:
+            return [written(number, source.numbers[other].value), written(source.numbers[other], number.value)]
+        return [written(number, source.numbers[other].value)]
+    return [written(number, _stepped(number, rng))]
+
+
+def _stepped(number: Number, rng: np.random.Generator) -> float:
+    size = 1 if rng.random() < 0.6 else max(1, round(abs(number.value) * abs(float(rng.standard_normal())) * 0.3))
+    value = number.value + (size if rng.random() < 0.5 else -size)
+    # An index or a size that was not negative stays so.
+    return abs(value) if number.structural and number.value >= 0 else value
+
+
+def swap_words(source: Source, rng: np.random.Generator) -> list[Edit]:
+    """Return an edit of the characters of a text without regard for numbers: replace, delete, insert or exchange."""
+    places = [i for i, byte in enumerate(source.data) if chr(byte).isalnum() and byte < 128]
+    if not places:
+        return []
+    at = places[int(rng.integers(len(places)))]
+    letter = source.data[(other := places[int(rng.integers(len(places)))]) : other + 1]
+    match int(rng.integers(4)):
+        case 0:
+            return [Edit(Span(at, at + 1), letter)]
+        case 1:
+            return [Edit(Span(at, at + 1), b"")]
+        case 2:
+            return [Edit(Span(at, at), letter)]
+        case _ if at != other:
+            return [Edit(Span(at, at + 1), letter), Edit(Span(other, other + 1), source.data[at : at + 1])]
+        case _:
+            return []

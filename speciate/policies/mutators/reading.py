@@ -1,0 +1,61 @@
+"""Reads a text into a ``Source``: as a Python program where it is one, else as text with numbers in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from typing import Final
+
+from speciate.policies.mutators.source import Number, Source, Span
+from speciate.policies.mutators.walk import Walker
+from speciate.prompts.evolve_blocks import blocks_or_none
+from speciate.prompts.python_source import parse_python
+
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_TEXT_NUMBER: Final = re.compile(rb"(?<![\w.])-?\d{1,15}(?:\.\d{1,17})?(?:[eE][-+]?\d{1,2})?(?![\w.])")
+
+
+@lru_cache(maxsize=512)
+def read_source(text: str) -> Source:
+    """Return the map of a program. Parents are chosen again and again, so the latest maps are kept."""
+    data = text.encode("utf-8", "replace")
+    tree = parse_python(text)
+    if isinstance(tree, ast.Module) and not _is_document(tree):
+        return _read_python(data, text, tree)
+    return _read_text(data)
+
+
+def _is_document(tree: ast.Module) -> bool:
+    # JSON and single words are Python expressions, too; a program has statements.
+    return all(isinstance(node, ast.Expr) for node in tree.body)
+
+
+def _read_python(data: bytes, text: str, tree: ast.Module) -> Source:
+    starts = [0, *(end.end() for end in _LINE_END.finditer(data))]
+    blocks = blocks_or_none(text)
+    regions = tuple(Span(starts[block.start], starts[block.end - 1]) for block in blocks) or (Span(0, len(data)),)
+    walker = Walker(data, starts, regions)
+    try:
+        walker.walk(tree)
+    except RecursionError:
+        return Source(data, regions=regions)
+    return Source(
+        data,
+        numbers=tuple(sorted(walker.numbers, key=lambda number: number.span.start)),
+        operators=tuple(walker.operators),
+        expressions=tuple(walker.expressions),
+        statements=tuple(walker.statements),
+        elements=tuple(walker.elements),
+        definitions=walker.definitions,
+        regions=regions,
+    )
+
+
+def _read_text(data: bytes) -> Source:
+    numbers = []
+    for found in _TEXT_NUMBER.finditer(data):
+        written = found.group()
+        value = int(written) if written.lstrip(b"-").isdigit() else float(written)
+        numbers.append(Number(Span(*found.span()), value))
+    return Source(data, numbers=tuple(numbers), regions=(Span(0, len(data)),), is_python=False)

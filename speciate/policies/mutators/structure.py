@@ -1,0 +1,120 @@
+"""Edits of a program's structure: operators, expressions, statements, elements of displays."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from speciate.policies.mutators.source import Edit, Expression, Source, Span, Statement
+
+T = TypeVar("T")
+
+_WRAPPERS = (
+    b"abs(%s)",
+    b"max(%s, %s)",
+    b"min(%s, %s)",
+    b"(%s + %s)",
+    b"(%s - %s)",
+    b"(%s * %s)",
+    b"(%s * 2)",
+    b"(%s / 2)",
+)
+
+
+def pick(items: Sequence[T], rng: np.random.Generator) -> T:
+    """Draw one of the items."""
+    return items[int(rng.integers(len(items)))]
+
+
+def change_operator(source: Source, rng: np.random.Generator) -> list[Edit]:
+    """Exchange an operator or comparison for a related one."""
+    if not source.operators:
+        return []
+    operator = pick(source.operators, rng)
+    return [Edit(operator.span, pick(operator.choices, rng))]
+
+
+def change_expression(source: Source, rng: np.random.Generator) -> list[Edit]:
+    """Replace an expression by another one in sight, by a part of itself, or by a combination of both."""
+    if not source.expressions:
+        return []
+    target = pick(source.expressions, rng)
+    kind = rng.random()
+    if kind < 0.35 and target.parts:
+        return [Edit(target.span, _enclosed(source.cut(pick(target.parts, rng))))]
+    visible = [e for e in source.expressions if target.scope[: len(e.scope)] == e.scope]
+    donor = pick(visible, rng)
+    if kind < 0.7:
+        return [Edit(target.span, operand(source, donor))]
+    wrapper = pick(_WRAPPERS, rng)
+    parts = (operand(source, target), operand(source, donor))[: wrapper.count(b"%s")]
+    return [Edit(target.span, wrapper % parts)]
+
+
+def operand(source: Source, expression: Expression) -> bytes:
+    """Return an expression's text as it may stand inside any other."""
+    text = source.cut(expression.span)
+    return text if expression.atomic else _enclosed(text)
+
+
+def change_statement(source: Source, rng: np.random.Generator) -> list[Edit]:
+    """Delete or repeat a statement, or exchange it with the next one of its body."""
+    if not source.statements:
+        return []
+    statement = pick(source.statements, rng)
+    match int(rng.integers(3)):
+        case 0:
+            empty = statement.margin + b"pass\n" if statement.alone else b""
+            return [Edit(statement.span, empty)]
+        case 1:
+            return [Edit(Span(statement.span.end, statement.span.end), _whole_lines(source, statement))]
+        case _:
+            return _exchange(source, statement)
+
+
+def change_elements(source: Source, rng: np.random.Generator) -> list[Edit]:
+    """Delete, repeat, exchange or move an element of a list, tuple or set display."""
+    if not source.elements:
+        return []
+    weights = source.element_weights
+    elements = source.elements[bisect_right(weights, int(rng.integers(weights[-1])))]
+    at = int(rng.integers(len(elements)))
+    other = int(rng.integers(len(elements)))
+    one, two = elements[at], elements[other]
+    match int(rng.integers(4)):
+        case 0:
+            return [_without(elements, at)]
+        case 1:
+            return [Edit(Span(two.start, two.start), source.cut(one) + b", ")]
+        case 2 if at != other:
+            return [Edit(one, source.cut(two)), Edit(two, source.cut(one))]
+        case 3 if other not in (at, at + 1) and at + 1 < len(elements):
+            return [_without(elements, at), Edit(Span(two.start, two.start), source.cut(one) + b", ")]
+        case _:
+            return []
+
+
+def _without(elements: Sequence[Span], at: int) -> Edit:
+    if at + 1 < len(elements):
+        return Edit(Span(elements[at].start, elements[at + 1].start), b"")
+    return Edit(Span(elements[at - 1].end, elements[at].end), b"")
+
+
+def _exchange(source: Source, statement: Statement) -> list[Edit]:
+    following = [s for s in source.statements if s.body == statement.body and s.span.start >= statement.span.end]
+    if not following:
+        return []
+    other = following[0]
+    return [Edit(statement.span, _whole_lines(source, other)), Edit(other.span, _whole_lines(source, statement))]
+
+
+def _whole_lines(source: Source, statement: Statement) -> bytes:
+    text = source.cut(statement.span)
+    return text if text.endswith((b"\n", b"\r")) else text + b"\n"
+
+
+def _enclosed(text: bytes) -> bytes:
+    return b"(" + text + b")"

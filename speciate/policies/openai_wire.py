@@ -1,0 +1,198 @@
+"""The OpenAI protocol as vLLM speaks it: what is sent, and what is believed of what comes back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from speciate.domain.policy import Policy, PromptFormat
+from speciate.domain.rollout import Completion, Prompt
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.hostile import storable
+
+_SEEDS: Final = 2**31
+"""Seeds are sent modulo this: some servers keep them in 32 bits."""
+
+
+class GarbageError(ValueError):
+    """The endpoint answered with something that is not a completion; the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What a request can cost at most, in tokens.
+
+    Attributes:
+        prompt: The prompt: no tokenizer makes more tokens than bytes.
+        completion: All completions together.
+    """
+
+    prompt: int
+    completion: int
+
+
+def path_of(policy: Policy) -> str:
+    """Return the route that the policy is asked on, relative to its base URL."""
+    return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
+
+
+def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a request; ``extra`` adds fields and overrides none of ours."""
+    sampling = policy.sampling
+    body: dict[str, Any] = {
+        **extra,
+        "model": policy.model,
+        "n": request.n,
+        "seed": request.seed % _SEEDS,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "stream": False,
+    }
+    if policy.prompt_format is PromptFormat.CHAT:
+        body["messages"] = _messages(request.prompt)
+        if sampling.logprobs:
+            body["logprobs"] = True
+    else:
+        body["prompt"] = storable(request.prompt.text())
+        if sampling.logprobs:
+            body["logprobs"] = 1
+    return body
+
+
+def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> Ceilings:
+    """Return what a request can cost at most; ``overhead`` is what a chat template adds to the prompt."""
+    prompt = len(storable(request.prompt.text()).encode())
+    chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
+    return Ceilings(prompt + chat, request.n * policy.sampling.max_tokens)
+
+
+def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, latency_s: float) -> SampleResult:
+    """Return the completions of a response, in the order of their index.
+
+    Tokens are those the endpoint reports. Where it reports none, or more than is possible, every byte counts as a token
+    up to the ceiling, so that a budget holds whatever the endpoint says.
+
+    Raises:
+        GarbageError: The body is not a completion.
+    """
+    data = _object(_json(body), "the response")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise GarbageError("the response has no choices")
+    ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[:wanted]
+    texts = [_text(choice, policy.prompt_format) for choice in ordered]
+    usage = data.get("usage")
+    reported: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
+    shares = _shares(reported.get("completion_tokens"), texts, policy.sampling.max_tokens, ceilings.completion)
+    return SampleResult(
+        completions=tuple(
+            Completion(text, tokens, _finish(choice), _mean_logprob(choice))
+            for choice, text, tokens in zip(ordered, texts, shares, strict=True)
+        ),
+        prompt_tokens=_possible(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
+        latency_s=latency_s,
+    )
+
+
+def model_names(body: bytes) -> list[str]:
+    """Return the models that ``GET /models`` lists.
+
+    Raises:
+        GarbageError: The body is not such a list.
+    """
+    listed = _object(_json(body), "the response").get("data")
+    if not isinstance(listed, list):
+        raise GarbageError("the response lists no models")
+    return [str(item["id"]) for item in listed if isinstance(item, dict) and "id" in item]
+
+
+def error_message(body: bytes) -> str:
+    """Return what an error response says, as found in the places where servers put it."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+    for key in ("error", "message", "detail"):
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+    return data if isinstance(data, str) else json.dumps(data)
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    system = [{"role": "system", "content": storable(prompt.system)}] if prompt.system else []
+    return [*system, {"role": "user", "content": storable(prompt.user)}]
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise GarbageError(f"the response is not JSON ({type(error).__name__})") from None
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise GarbageError(f"{what} is {type(value).__name__}: expected an object")
+    return value
+
+
+def _index(choice: Mapping[str, Any]) -> int:
+    index = choice.get("index")
+    return index if isinstance(index, int) else 0
+
+
+def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
+    if prompt_format is PromptFormat.COMPLETION:
+        text = choice.get("text")
+    else:
+        message = _object(choice.get("message"), "the message of a choice")
+        text = message.get("content")
+        if text is None and (choice.get("finish_reason") != "stop" or message.get("refusal")):
+            # Cut off while it was still thinking, or refused: an answer without a program, and it was paid for.
+            return ""
+    if not isinstance(text, str):
+        raise GarbageError(f"the text of a choice is {type(text).__name__}: expected a string")
+    return text
+
+
+def _finish(choice: Mapping[str, Any]) -> str:
+    reason = choice.get("finish_reason")
+    return reason[:40] if isinstance(reason, str) else "unknown"
+
+
+def _mean_logprob(choice: Mapping[str, Any]) -> float | None:
+    found = choice.get("logprobs")
+    if not isinstance(found, dict):
+        return None
+    values = found.get("token_logprobs")
+    if not isinstance(values, list):
+        content = found.get("content")
+        values = (
+            [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+        )
+    known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    return sum(known) / len(known) if known else None
+
+
+def _possible(reported: object, ceiling: int) -> int | None:
+    if isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= ceiling:
+        return reported
+    return None
+
+
+def _shares(reported: object, texts: Sequence[str], max_tokens: int, ceiling: int) -> list[int]:
+    """Divide the reported tokens among the completions in proportion to their bytes; their sum is what was reported."""
+    sizes = [len(text.encode("utf-8", "replace")) for text in texts]
+    total = _possible(reported, ceiling)
+    if total is None:
+        return [min(size + 1, max_tokens) for size in sizes]
+    weight, shares, before, seen = sum(sizes) or len(sizes), [], 0, 0
+    for size in sizes:
+        seen += size if sum(sizes) else 1
+        shares.append(total * seen // weight - before)
+        before += shares[-1]
+    return shares

@@ -1,0 +1,87 @@
+"""A policy that answers from a script: for tests, replays and benchmarks of everything that is not a policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, Self
+
+from pydantic import Field, model_validator
+
+from speciate.domain.policy import Policy
+from speciate.domain.rollout import Completion
+from speciate.domain.values import Value
+from speciate.policies.options import read_options
+from speciate.ports.policy import SampleRequest, SampleResult
+
+_NUMBER: Final = "{number}"
+
+
+class Order(StrEnum):
+    """How a completion is chosen; it depends on the request's seed alone, never on what was asked before."""
+
+    CYCLE = "cycle"
+    """Completion i of a request with seed s is text ``(s + i) mod count``."""
+    SEED = "seed"
+    """Each is drawn by a hash of (s, i)."""
+
+
+class ScriptedOptions(Value):
+    """Options of ``scripted``: either ``completions`` or ``template``.
+
+    Attributes:
+        completions: Texts to answer with.
+        template: Text in which ``{number}`` is replaced by a number that differs for every seed and completion.
+        order: How one of the texts is chosen.
+        tokens_per_completion: Tokens each completion is charged.
+        prompt_tokens: Tokens each prompt is charged.
+    """
+
+    completions: tuple[str, ...] = Field(default=(), max_length=100_000)
+    template: str = Field(default="", max_length=1 << 20)
+    order: Order = Order.CYCLE
+    tokens_per_completion: int = Field(default=0, ge=0, le=10**9)
+    prompt_tokens: int = Field(default=0, ge=0, le=10**9)
+
+    @model_validator(mode="after")
+    def _one_script(self) -> Self:
+        if bool(self.completions) == bool(self.template):
+            raise ValueError("expected either completions (a list of texts) or template (a text with {number})")
+        return self
+
+
+class Scripted:
+    """Answers every request from its script; equal seeds get equal answers."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._options = read_options(policy, ScriptedOptions)
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        """Return what the request will be charged."""
+        return self._options.prompt_tokens + request.n * self._options.tokens_per_completion
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Answer every request, in order."""
+        return [self._answer(request) for request in requests]
+
+    def ping(self) -> str:
+        """Say that it can be used."""
+        return "scripted needs no endpoint"
+
+    def _answer(self, request: SampleRequest) -> SampleResult:
+        texts = (self._text(request.seed, position) for position in range(request.n))
+        tokens = self._options.tokens_per_completion
+        return SampleResult(tuple(Completion(text, tokens) for text in texts), self._options.prompt_tokens)
+
+    def _text(self, seed: int, position: int) -> str:
+        if self._options.template:
+            return self._options.template.replace(_NUMBER, str(_hashed(seed, position)))
+        cycled = self._options.order is Order.CYCLE
+        chosen = seed + position if cycled else _hashed(seed, position)
+        return self._options.completions[chosen % len(self._options.completions)]
+
+
+def _hashed(seed: int, position: int) -> int:
+    """Return a number below 2**53, which every JSON reader keeps whole."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{position}".encode()).digest()[:8]) >> 11

@@ -1,0 +1,181 @@
+"""SEARCH/REPLACE blocks: reading them, and applying them to a parent with tolerance for how models copy text.
+
+A block is::
+
+    <<<<<<< SEARCH
+    lines of the parent
+    =======
+    lines that take their place
+    >>>>>>> REPLACE
+
+Its SEARCH lines are looked for exactly, then without trailing blanks, then without indentation (the replacement is
+re-indented by the same shift). A place must be the only one; regions that may change come before protected ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from speciate.domain.candidate import Failure
+from speciate.prompts.evolve_blocks import blocks_or_none
+from speciate.prompts.fences import SEPARATOR
+from speciate.prompts.rejection import Reason, rejected
+
+_SEARCH: Final = re.compile(r"\s*<{5,9}\s*SEARCH\b.*$")
+_DIVIDER: Final = re.compile(r"\s*={5,9}\s*$")
+_REPLACE: Final = re.compile(r"\s*>{5,9}\s*REPLACE\b.*$")
+_MAX_EDITS: Final = 256
+_MAX_PLACES: Final = 32
+_COMPARED_LINES: Final = 400
+_COMPARED_CHARS: Final = 120
+
+
+@dataclass(slots=True)
+class Edit:
+    """One SEARCH/REPLACE block.
+
+    Attributes:
+        search: Lines to find.
+        replace: Lines that take their place.
+        section: How many separator lines stand before it, outside of blocks.
+        complete: Whether its end was seen.
+    """
+
+    search: list[str] = field(default_factory=list)
+    replace: list[str] = field(default_factory=list)
+    section: int = 0
+    complete: bool = False
+
+
+def read_edits(text: str) -> list[list[Edit]]:
+    """Return the edits of a completion, grouped by answer; answers are divided by separator lines."""
+    edits: list[Edit] = []
+    into: list[str] | None = None
+    section = 0
+    for line in text.split("\n"):
+        if _SEARCH.match(line):
+            edits.append(Edit(section=section))
+            into = edits[-1].search
+        elif into is None:
+            section += line.strip() == SEPARATOR
+        elif into is edits[-1].search and _DIVIDER.match(line):
+            into = edits[-1].replace
+        elif _REPLACE.match(line):
+            edits[-1].complete = into is edits[-1].replace
+            into = None
+        else:
+            into.append(line)
+    groups: dict[int, list[Edit]] = {}
+    for edit in edits:
+        groups.setdefault(edit.section, []).append(edit)
+    return list(groups.values())
+
+
+def apply_edits(base: str, edits: Sequence[Edit]) -> str | Failure:
+    """Return the base with the edits made one after the other, or why that is not possible."""
+    if len(edits) > _MAX_EDITS:
+        return rejected(Reason.DIFF_MALFORMED, f"{len(edits)} SEARCH/REPLACE blocks: at most {_MAX_EDITS} are read")
+    text = base
+    for number, edit in enumerate(edits, start=1):
+        if not edit.complete:
+            return rejected(
+                Reason.DIFF_MALFORMED, f"SEARCH/REPLACE block {number} has no ======= or no >>>>>>> REPLACE"
+            )
+        outcome = _apply(text, edit, number)
+        if isinstance(outcome, Failure):
+            return outcome
+        text = outcome
+    return rejected(Reason.EMPTY_DIFF, "the diff leaves the program as it was") if text == base else text
+
+
+def _apply(text: str, edit: Edit, number: int) -> str | Failure:
+    if not any(line.strip() for line in edit.search):
+        return rejected(
+            Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: SEARCH is empty: it must quote lines of the program"
+        )
+    lines = text.split("\n")
+    for normal, trim in ((str, False), (str.rstrip, True), (str.strip, True)):
+        search = _without_blank_ends(edit.search) if trim else edit.search
+        places = _places(lines, search, normal)
+        shifts = {place: _shift(lines[place : place + len(search)], search) for place in places}
+        if normal is str.strip:
+            places = [place for place in places if shifts[place] is not None]
+        places = _allowed(text, places, len(search))
+        if len(places) > 1:
+            found = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
+            return rejected(
+                Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {found}: quote more lines around it"
+            )
+        if places:
+            replace = _without_blank_ends(edit.replace) if trim else edit.replace
+            new = _shifted(replace, shifts[places[0]]) if normal is str.strip else replace
+            return "\n".join([*lines[: places[0]], *new, *lines[places[0] + len(search) :]])
+    return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _closest(lines, edit.search, number))
+
+
+def _places(lines: Sequence[str], search: Sequence[str], normal: Callable[[str], str]) -> list[int]:
+    """Return the first places at which the lines fit; ``str.find`` keeps hostile repetitions linear."""
+    text = "\n".join(["", *map(normal, lines), ""])
+    needle = "\n".join(["", *map(normal, search), ""])
+    places: list[int] = []
+    counted, at, line = 0, text.find(needle), 0
+    while at >= 0 and len(places) < _MAX_PLACES:
+        line += text.count("\n", counted, at)
+        counted = at
+        places.append(line)
+        at = text.find(needle, at + 1)
+    return places
+
+
+def _allowed(text: str, places: list[int], length: int) -> list[int]:
+    """Keep the places within regions that may change, if there are any; protected ones are refused later, by name."""
+    if len(places) < 2:
+        return places
+    blocks = blocks_or_none(text)
+    inside = [p for p in places if any(b.start <= p and p + length < b.end for b in blocks)]
+    return inside or places
+
+
+def _shift(found: Sequence[str], search: Sequence[str]) -> tuple[str, str] | None:
+    """Return ``(drop, add)``: what turns the indentation of SEARCH into that of the program, if one fits all lines."""
+    rules: set[tuple[str, str]] = set()
+    for have, want in zip(found, search, strict=True):
+        if want.strip():
+            here, there = _margin(have), _margin(want)
+            if here.endswith(there):
+                rules.add(("", here[: len(here) - len(there)]))
+            elif there.endswith(here):
+                rules.add((there[: len(there) - len(here)], ""))
+            else:
+                return None
+    return rules.pop() if len(rules) == 1 else None
+
+
+def _shifted(lines: Sequence[str], shift: tuple[str, str] | None) -> list[str]:
+    drop, add = shift or ("", "")
+    return [add + line.removeprefix(drop) if line.strip() else "" for line in lines]
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _without_blank_ends(lines: Sequence[str]) -> list[str]:
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    return list(lines[full[0] : full[-1] + 1]) if full else []
+
+
+def _closest(lines: Sequence[str], search: Sequence[str], number: int) -> str:
+    wanted = next(line.strip() for line in search if line.strip())[:_COMPARED_CHARS]
+    stripped = [line.strip()[:_COMPARED_CHARS] for line in lines[:_COMPARED_LINES]]
+    close = difflib.get_close_matches(wanted, [line for line in stripped if line], n=3, cutoff=0.5)
+    if not close:
+        return f"block {number}: no line of the program is like the first line of SEARCH: {wanted}"
+    quoted = "\n".join(f"  line {stripped.index(line) + 1}: {line}" for line in dict.fromkeys(close))
+    return (
+        f"block {number}: SEARCH is not in the program. Its first line is: {wanted}\nThe closest lines are:\n{quoted}"
+    )

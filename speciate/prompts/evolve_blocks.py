@@ -1,0 +1,126 @@
+"""The marked regions of a program that a policy may change; everything outside of them is protected.
+
+A region stands between two comment lines of its own::
+
+    # EVOLVE-BLOCK-START
+    ...
+    # EVOLVE-BLOCK-END
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_WORD: Final = "EVOLVE-BLOCK-"
+_MARKER: Final = re.compile(r"(?:#|//|--|;|%)[ \t]*EVOLVE-BLOCK-(START|END)\b")
+_MARKER_LINE: Final = re.compile(rf"(?m)^[ \t]*{_MARKER.pattern}[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+class MarkerError(ValueError):
+    """The markers of a program do not pair up; ``line`` counts from 1."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One region.
+
+    Attributes:
+        start: Line of the START marker, counted from 1.
+        end: Line of the END marker; the lines strictly between the two may change.
+    """
+
+    start: int
+    end: int
+
+
+def lines_of(text: str) -> list[str]:
+    """Split where Python's tokenizer does (``str.splitlines`` splits at more places); line ends are kept."""
+    return _LINE.findall(text)
+
+
+def find_blocks(text: str) -> tuple[Block, ...]:
+    """Return the regions of a program in order; none when it has no markers.
+
+    Raises:
+        MarkerError: Markers are nested, unbalanced, or share a line with each other or with code.
+    """
+    if _WORD not in text:
+        return ()
+    blocks: list[Block] = []
+    opened: int | None = None
+    for number, line in enumerate(lines_of(text), start=1):
+        word = _marker(line, number)
+        if word == "START":
+            if opened is not None:
+                raise MarkerError(
+                    f"EVOLVE-BLOCK-START inside the block that line {opened} opened: blocks do not nest", number
+                )
+            opened = number
+        elif word == "END":
+            if opened is None:
+                raise MarkerError("EVOLVE-BLOCK-END without an EVOLVE-BLOCK-START before it", number)
+            blocks.append(Block(opened, number))
+            opened = None
+    if opened is not None:
+        raise MarkerError("EVOLVE-BLOCK-START without an EVOLVE-BLOCK-END after it", opened)
+    return tuple(blocks)
+
+
+def blocks_or_none(text: str) -> tuple[Block, ...]:
+    """Return the regions, or none where the markers are broken: for texts that a loader has not checked."""
+    try:
+        return find_blocks(text)
+    except MarkerError:
+        return ()
+
+
+def contents_of(text: str, blocks: Sequence[Block]) -> list[str]:
+    """Return the text inside each region, without its markers."""
+    lines = lines_of(text)
+    return ["".join(lines[block.start : block.end - 1]) for block in blocks]
+
+
+def outside_of(text: str, blocks: Sequence[Block]) -> list[str]:
+    """Return the text before, between and after the regions, without markers: one piece more than regions."""
+    lines = lines_of(text)
+    starts = [0, *(block.end for block in blocks)]
+    ends = [*(block.start - 1 for block in blocks), len(lines)]
+    return ["".join(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -> str:
+    """Return the text with the insides of its regions replaced and every other byte kept."""
+    lines = lines_of(text)
+    parts: list[str] = []
+    position = 0
+    for block, content in zip(blocks, contents, strict=True):
+        parts += lines[position : block.start]
+        parts.append(content if not content or content.endswith("\n") else content + "\n")
+        position = block.end - 1
+    return "".join(parts + lines[position:])
+
+
+def without_markers(text: str) -> str:
+    """Return the text without its lines that hold a marker and nothing else."""
+    return _MARKER_LINE.sub("", text) if _WORD in text else text
+
+
+def _marker(line: str, number: int) -> str | None:
+    found = _MARKER.search(line) if _WORD in line else None
+    if found is None:
+        return None
+    if line[: found.start()].strip():
+        raise MarkerError(
+            f"EVOLVE-BLOCK-{found.group(1)} shares the line with code: it needs a line of its own", number
+        )
+    if _WORD in line[found.end() :]:
+        raise MarkerError("two EVOLVE-BLOCK markers share the line: each needs a line of its own", number)
+    return found.group(1)

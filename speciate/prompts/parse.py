@@ -1,0 +1,182 @@
+"""From a completion to children: which programs a model wrote, and why the rest cannot be used.
+
+Whatever the text, the outcome is a list of answers; nothing in here raises on hostile input.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from speciate.domain.candidate import Failure
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.diff import apply_edits, read_edits
+from speciate.prompts.fences import Fenced, fenced_blocks, sections
+from speciate.prompts.hostile import unstorable
+from speciate.prompts.protected import keep_protected
+from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
+from speciate.prompts.rejection import Reason, rejected
+
+_ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
+_THOUGHT_END: Final = "</think>"
+_MAX_READ: Final = 8 * MAX_PROGRAM_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a completion.
+
+    Attributes:
+        program: Program text (or data document). Kept for a rejected one where it can be stored, else empty.
+        failure: Why it is rejected, or None.
+    """
+
+    program: str
+    failure: Failure | None = None
+
+
+def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str | None) -> list[Answer]:
+    """Read the answers out of a completion.
+
+    Args:
+        text: What the policy wrote.
+        problem: Says whether candidates are Python programs (kinds ``cases`` and ``evaluator``) or data.
+        policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
+        parent: Program that was to be changed; None stands for the problem's seed program, if there is one. Diffs are
+            applied to it, and its protected regions are kept.
+
+    Returns:
+        One to m answers in the order in which they were written. A completion without any gives one rejected answer.
+    """
+    base = (parent if parent is not None else problem.seed_program) or None
+    wanted = policy.answers_per_rollout
+    is_data = problem.kind is ProblemKind.DATA
+    body = _after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
+    raw = _from_diffs(body, base) or (_data(body, wanted) if is_data else _programs(body, wanted, problem))
+    if not raw:
+        return [Answer("", _nothing(is_data, f"nothing to read in {len(text)} characters of completion"))]
+    return _without_repeats([_finished(one, base, is_data) for one in raw[:wanted]], is_data)
+
+
+def _after_thoughts(text: str) -> str:
+    _, end, rest = text.rpartition(_THOUGHT_END)
+    return rest if end else text
+
+
+def _from_diffs(text: str, base: str | None) -> list[str | Failure]:
+    """Apply SEARCH/REPLACE blocks where there are any, also for a policy that was asked for a rewrite."""
+    groups = read_edits(text)
+    if groups and base is None:
+        return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
+    return [apply_edits(base or "", edits) for edits in groups]
+
+
+def _data(text: str, wanted: int) -> list[str | Failure]:
+    tagged = _tagged(text)
+    if tagged:
+        return [*tagged] if wanted > 1 else [tagged[-1]]
+    blocks = [block.text for block in fenced_blocks(text) if block.text.strip()]
+    if blocks:
+        return [*blocks] if wanted > 1 else [blocks[-1]]
+    return [*sections(text)] if wanted > 1 else [text] if text.strip() else []
+
+
+def _tagged(text: str) -> list[str]:
+    # Written out, since a lazy regex over unclosed tags takes quadratic time.
+    found: list[str] = []
+    opening = _ANSWER.search(text)
+    while opening is not None and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
+        found.append(text[opening.end() : end])
+        opening = _ANSWER.search(text, end)
+    return found
+
+
+def _programs(text: str, wanted: int, problem: Problem) -> list[str | Failure]:
+    entry = problem.entry_point if problem.kind is ProblemKind.CASES else None
+    blocks = [block for block in fenced_blocks(text) if block.text.strip()]
+    if not blocks:
+        parts = sections(text) if wanted > 1 and not is_program(text) else [text]
+        return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
+    labelled = [block for block in blocks if block.may_be_python] or blocks
+    if wanted == 1:
+        return [_best(labelled, entry, whole=text)]
+    by_section: dict[int, list[Fenced]] = {}
+    for block in labelled:
+        by_section.setdefault(block.section, []).append(block)
+    if len(by_section) == 1:
+        return [block.text for block in labelled]
+    return [_best(group, entry) for group in by_section.values()]
+
+
+def _best(blocks: Sequence[Fenced], entry: str | None, whole: str = "") -> str:
+    """Return the program among several blocks: the last one that is not a fragment.
+
+    Models draft first and answer last, but also close with a short example of use: of the blocks that are Python,
+    those with the entry point (else those at least half as long as the longest) count, and the last of them wins.
+    """
+    if len(blocks) == 1:
+        return blocks[0].text if not whole else _unless_nested(blocks[0].text, whole)
+    good = [b.text for b in blocks if len(b.text) <= MAX_PROGRAM_BYTES and isinstance(parse_python(b.text), ast.Module)]
+    if not good:
+        return _unless_nested(max((b.text for b in blocks), key=len), whole)
+    defining = [text for text in good if entry in defined_names(text)] if entry else []
+    longest = max(len(text) for text in good)
+    return (defining or [text for text in good if 2 * len(text) >= longest])[-1]
+
+
+def _unless_nested(block: str, whole: str) -> str:
+    """Return the block, or all from the first to the last fence where only that is Python (fences in a docstring)."""
+    if whole.count("```") <= 2 or len(whole) > MAX_PROGRAM_BYTES or isinstance(parse_python(block), ast.Module):
+        return block
+    start, end = whole.find("\n", whole.find("```")), whole.rfind("\n```")
+    outer = whole[start + 1 : end + 1]
+    return outer if 0 <= start < end and isinstance(parse_python(outer), ast.Module) else block
+
+
+def _finished(raw: str | Failure, base: str | None, is_data: bool) -> Answer:
+    if isinstance(raw, Failure):
+        return Answer("", raw)
+    if failure := _unkeepable(raw):
+        return Answer("", failure)
+    kept = raw if is_data else keep_protected(base or "", raw)
+    if isinstance(kept, Failure):
+        return Answer(raw, kept)
+    program = kept.strip() if is_data else kept.lstrip("\n").rstrip() + "\n" if base is None else kept
+    # Again, since the parent's text came in: its regions were kept, or a diff was applied to it.
+    if failure := _unkeepable(program):
+        return Answer("", failure)
+    if not program.strip():
+        return Answer("", _nothing(is_data, "the answer is empty"))
+    tree = None if is_data else parse_python(program)
+    return Answer(program, tree if isinstance(tree, Failure) else None)
+
+
+def _nothing(is_data: bool, detail: str) -> Failure:
+    return rejected(Reason.NO_ANSWER if is_data else Reason.NO_CODE_BLOCK, detail)
+
+
+def _unkeepable(program: str) -> Failure | None:
+    if reason := unstorable(program):
+        return rejected(Reason.UNSTORABLE_TEXT, reason)
+    size = len(program.encode())
+    if size <= MAX_PROGRAM_BYTES:
+        return None
+    return rejected(Reason.PROGRAM_TOO_LARGE, f"{size} bytes: at most {MAX_PROGRAM_BYTES} are accepted")
+
+
+def _without_repeats(answers: list[Answer], is_data: bool) -> list[Answer]:
+    if len(answers) == 1:
+        return answers
+    first: dict[str, int] = {}
+    for position, answer in enumerate(answers):
+        if answer.failure is None:
+            earlier = first.setdefault(answer.program if is_data else shape_key(answer.program), position)
+            if earlier != position:
+                detail = f"answer {position + 1} is the same program as answer {earlier + 1}"
+                answers[position] = Answer(answer.program, rejected(Reason.DUPLICATE_IN_ROLLOUT, detail))
+    return answers

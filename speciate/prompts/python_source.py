@@ -1,0 +1,52 @@
+"""Reading hostile Python: whatever the text, the answer is a tree or a failure."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from typing import Final
+
+from speciate.domain.candidate import Failure
+from speciate.prompts.rejection import Reason, rejected
+
+_PASSIVE: Final = (ast.Expr, ast.Pass)
+
+
+def parse_python(text: str) -> ast.Module | Failure:
+    """Return the syntax tree, or the failure ``syntax_error`` with line and message. Nothing is executed."""
+    with warnings.catch_warnings():
+        # An invalid escape sequence in a candidate is its own affair, not a line in our log.
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except SyntaxError as error:
+            return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}")
+        except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+            # Null bytes, surrogates, endless digits, nesting deeper than the parser's stack.
+            return rejected(Reason.SYNTAX_ERROR, f"the parser gave up: {type(error).__name__}")
+
+
+def is_program(text: str) -> bool:
+    """Tell whether a text is Python that does something; a sentence of one word would parse as well."""
+    tree = parse_python(text)
+    return isinstance(tree, ast.Module) and any(not isinstance(node, _PASSIVE) for node in tree.body)
+
+
+def defined_names(text: str) -> frozenset[str]:
+    """Return the names that a program's top level defines as functions or classes; none when it does not parse."""
+    tree = parse_python(text)
+    if isinstance(tree, Failure):
+        return frozenset()
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, definitions))
+
+
+def shape_key(text: str) -> str:
+    """Return a key that two programs share exactly when their syntax trees are equal (else their texts)."""
+    tree = parse_python(text)
+    if isinstance(tree, Failure):
+        return text.strip()
+    try:
+        return ast.dump(tree)
+    except RecursionError:
+        return text.strip()

@@ -1,0 +1,150 @@
+"""Rewards, failures and programs as text for a prompt: bounded, named, and fenced where the text is hostile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from speciate.domain.candidate import Failure, Member
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.rule import parse_rule
+from speciate.prompts.hostile import bounded, fenced, printable
+
+MAX_ARTIFACT_CHARS: Final = 2000
+MAX_ARTIFACTS_CHARS: Final = 6000
+_MAX_REWARDS: Final = 40
+_MAX_CASES: Final = 8
+_MAX_CASE_CHARS: Final = 400
+_COMPARISON: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*[-+]?[\d.][\w.+-]*", re.ASCII)
+_NEGATION: Final = re.compile(r"\bnot\b")
+
+
+def problem_text(problem: Problem) -> str:
+    """Return the part of a prompt that is the same for the whole run: task, rewards, targets, limits, examples."""
+    secret = secret_objectives(problem)
+    rewards = [_objective_line(o) for o in problem.objectives if o.name not in secret][: 2 * _MAX_REWARDS]
+    targets = [
+        f"- {t.name}{' (this one unlocks the problem)' if t.unlock else ''}: {t.rule}"
+        + (f" — {t.description}" if t.description else "")
+        for t in problem.targets
+    ]
+    parts = [f"# Problem: {problem.title}", problem.description.strip(), "## Rewards", "\n".join(rewards)]
+    parts += ["## Targets", "\n".join(targets), _setting(problem), _examples(problem)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def secret_objectives(problem: Problem) -> frozenset[str]:
+    """Return the objectives that only hidden cases count towards: their values would give those cases away."""
+    if problem.kind is not ProblemKind.CASES:
+        return frozenset()
+    first = problem.objectives[0].name
+    shown = {case.reward or first for case in problem.cases if not case.hidden}
+    return frozenset({case.reward or first for case in problem.cases if case.hidden} - shown)
+
+
+def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
+    """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
+    secret = secret_objectives(problem)
+    shown = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
+    lines = [
+        f"- {o.name} = {number(value)}{_standing(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]
+    ]
+    if len(shown) <= _MAX_REWARDS:
+        lines = [f"- {o.name} = {number(value)}{_standing(o, value)}" for o, value in shown]
+    else:
+        lines.append(f"- … and {len(shown) - _MAX_REWARDS} more that are closer to their best end")
+    return "\n".join(lines)
+
+
+def missing_text(problem: Problem, rewards: Sequence[float]) -> str:
+    """Say what a raw reward vector of shape (d,) still lacks for the unlock."""
+    position, target = next((i, t) for i, t in enumerate(problem.targets) if t.unlock)
+    if problem.rules[position].holds(rewards):
+        return f"Meets the unlock target {target.name} ({target.rule})."
+    if _NEGATION.search(target.rule):
+        return f"Does not meet the unlock target {target.name}: {target.rule}."
+    names, secret = problem.space.names, secret_objectives(problem)
+    open_ones = [
+        f"{found[0]} (now {number(rewards[names.index(found[1])])})"
+        for found in _COMPARISON.finditer(target.rule)
+        if found[1] not in secret and not parse_rule(found[0], names).holds(rewards)
+    ]
+    return f"Still missing for the unlock target {target.name}: {'; '.join(open_ones) or target.rule}."
+
+
+def failure_text(failure: Failure) -> str:
+    """Say why a program has no rewards."""
+    head = f"It failed: {failure.kind.value} ({failure.reason})."
+    return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
+
+
+def artifacts_text(member: Member) -> str:
+    """Return the feedback on a program, each text and all together bounded."""
+    parts: list[str] = []
+    left = MAX_ARTIFACTS_CHARS
+    for name, text in sorted(member.artifacts.items()):
+        if text.strip() and left > 0:
+            shown = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
+            left -= len(shown)
+            parts.append(f"{bounded(printable(name), 80).replace(chr(10), ' ')}:\n{fenced(shown)}")
+    return "\n".join(parts)
+
+
+def number(value: float) -> str:
+    """Return a reward as short text."""
+    return f"{value:.6g}"
+
+
+def _objective_line(objective: Objective) -> str:
+    low, high = (number(end) for end in objective.range)
+    match objective.role:
+        case Role.OBJECTIVE:
+            rule = f"{objective.direction.value}, typically {low} to {high}"
+        case Role.CONSTRAINT:
+            bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
+            rule = f"constraint, must be {bound} {number(objective.limit)}"
+        case Role.RECORD:
+            rule = "only recorded"
+    return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
+
+
+def _standing(objective: Objective, value: float) -> str:
+    maximised = objective.direction is Direction.MAXIMIZE
+    match objective.role:
+        case Role.OBJECTIVE:
+            low, high = objective.range
+            return f" ({objective.direction.value}, {number(low)} to {number(high)})"
+        case Role.CONSTRAINT:
+            met = value >= objective.limit if maximised else value <= objective.limit
+            sign = ">=" if maximised else "<="
+            return f" ({'met' if met else 'VIOLATED'}: must be {sign} {number(objective.limit)})"
+        case Role.RECORD:
+            return " (only recorded)"
+
+
+def _gap(item: tuple[Objective, float]) -> float:
+    objective, value = item
+    low, high = objective.range
+    share = (value - low) / (high - low)
+    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
+
+
+def _setting(problem: Problem) -> str:
+    if problem.kind is ProblemKind.DATA:
+        return ""
+    entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
+    limits = problem.limits
+    use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
+    return f"{entry}Each evaluation may take {use}."
+
+
+def _examples(problem: Problem) -> str:
+    shown = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
+    lines = [
+        f"- {problem.entry_point}({bounded(', '.join(map(repr, case.input)), _MAX_CASE_CHARS)})"
+        f" -> {bounded(repr(case.expected), _MAX_CASE_CHARS)}"
+        for case in shown
+    ]
+    return "\n".join(["## Examples", "", *lines]) if lines else ""

@@ -1,0 +1,87 @@
+"""A small problem, policies and evaluators for tests of runs: real values, no surprises."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from speciate.domain.budget import Budget
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
+from speciate.domain.objective import Direction, Objective
+from speciate.domain.policy import Policy, PolicyRole, Sampling
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.rollout import Completion, Prompt, Rollout
+from speciate.domain.run import RunSpec
+from speciate.domain.target import Target
+from speciate.domain.values import text_digest
+
+SEED_PROGRAM = "x = 1\ny = 9\n"
+
+
+def toy_problem(*, seed_program: str = SEED_PROGRAM, confirmations: int = 1) -> Problem:
+    """Return a problem whose programs assign two numbers: ``x`` should be large, ``y`` small."""
+    return Problem(
+        slug="toy",
+        title="Two numbers",
+        kind=ProblemKind.EVALUATOR,
+        objectives=(
+            Objective(name="x", range=(0.0, 10.0)),
+            Objective(name="y", direction=Direction.MINIMIZE, range=(0.0, 10.0)),
+        ),
+        targets=(
+            Target(name="half", rule="x >= 5"),
+            Target(name="both", rule="x >= 8 and y <= 2", unlock=True),
+        ),
+        weights={"x": 1.0, "y": 1.0},
+        seed_program=seed_program,
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+        confirmations=confirmations,
+    )
+
+
+def toy_policy(**changes: object) -> Policy:
+    """Return a scripted policy; its client is not used by tests that hand in batches themselves."""
+    given = {"slug": "scripted", "kind": "scripted", "sampling": Sampling(max_tokens=64), **changes}
+    return Policy.model_validate(given)
+
+
+def toy_spec(evaluations: int | None = 40, **changes: object) -> RunSpec:
+    """Return the definition of a run of one lane with batches of four."""
+    budget = changes.pop("budget", None) or Budget(evaluations=evaluations)
+    return RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, **changes})
+
+
+def toy_proposals(*programs: str) -> tuple[Proposal, ...]:
+    """Return proposals with the given texts."""
+    return tuple(Proposal(p, text_digest(p), PolicyRole.MUTATE, parents=(1,), rollout=0) for p in programs)
+
+
+def toy_rollout(tokens: int = 0) -> Rollout:
+    """Return a rollout that is charged ``tokens``."""
+    return Rollout(PolicyRole.MUTATE, Prompt("system", "user"), Completion("text", tokens), seed=1, answers=4)
+
+
+class ToyEvaluator:
+    """Scores toy programs by reading their two assignments; anything else fails."""
+
+    tier = "none"
+
+    def __init__(self) -> None:
+        self.evaluated: list[str] = []
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        """Return ``(x, y)`` of every program."""
+        self.evaluated.extend(programs)
+        return [self._one(program) for program in programs]
+
+    def _one(self, program: str) -> Evaluation:
+        try:
+            assigned = {
+                statement.targets[0].id: float(ast.literal_eval(statement.value))  # type: ignore[attr-defined]
+                for statement in ast.parse(program).body
+            }
+            return Evaluation(rewards=(assigned["x"], assigned["y"]))
+        except (SyntaxError, ValueError, KeyError, AttributeError, TypeError) as error:
+            return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "not_assigned", str(error)))

@@ -1,0 +1,370 @@
+"""What every work store must do. A test class inherits ``WorkStoreConformance`` and says how to make a harness."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from speciate.domain.budget import Budget
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.event import Event, EventKind
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec, RunState
+from speciate.domain.unlock import Claim, ClaimState
+from speciate.ports.work import (
+    Commit,
+    Confirmation,
+    EvaluatedBatch,
+    Lease,
+    Outcome,
+    ProposedBatch,
+    WorkKind,
+    WorkRef,
+    WorkStore,
+)
+from speciate.runs.payloads import read_proposals
+from speciate.runs.progress import Progress
+from speciate.search.strategy import Placement
+from speciate.testing.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
+
+
+class StoreHarness(Protocol):
+    """A store with what tests need besides its port."""
+
+    work: WorkStore
+
+    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
+        """Create and start a run with the toy policy."""
+        ...
+
+    def pause(self, run_id: UUID) -> Commit:
+        """Pause a run."""
+        ...
+
+    def resume(self, run_id: UUID) -> Commit:
+        """Resume a run."""
+        ...
+
+    def cancel(self, run_id: UUID) -> Commit:
+        """Cancel a run."""
+        ...
+
+    def progress(self, run_id: UUID) -> Progress:
+        """Return the counters of a run."""
+        ...
+
+    def events(self, run_id: UUID) -> list[Event]:
+        """Return the events of a run."""
+        ...
+
+    def claims(self, run_id: UUID) -> list[Claim]:
+        """Return the claims of a run, by target and number."""
+        ...
+
+    def candidates(self, run_id: UUID) -> list[tuple[int, str, int | None]]:
+        """Return ``(number, program, duplicate_of)`` of every candidate, by number."""
+        ...
+
+    def pass_time(self, seconds: float) -> None:
+        """Let that much time pass for leases and budgets."""
+        ...
+
+
+class WorkStoreConformance:
+    """The suite; ``harness`` is made anew for every test."""
+
+    def make_harness(self) -> StoreHarness:
+        """Return a harness over an empty store."""
+        raise AssertionError("a subclass says which store is tested")
+
+    def setup_method(self) -> None:
+        """Make the harness, unless a fixture of the subclass has."""
+        self._made: StoreHarness | None = None
+
+    @property
+    def harness(self) -> StoreHarness:
+        """The harness of this test."""
+        if self._made is None:
+            self._made = self.make_harness()
+        return self._made
+
+    # Small steps that the tests are written in.
+
+    def _claim(self, ref: WorkRef) -> Lease:
+        lease = self.harness.work.claim(ref.id)
+        assert lease is not None, "the work should be there to lease"
+        return lease
+
+    def _generate(self, ref: WorkRef, *programs: str, tokens: int = 0) -> Commit:
+        lease = self._claim(ref)
+        assert lease.kind is WorkKind.GENERATE
+        batch = ProposedBatch((toy_rollout(tokens),), toy_proposals(*programs))
+        commit = self.harness.work.propose(lease, batch)
+        assert commit is not None
+        return commit
+
+    def _evaluate(self, ref: WorkRef, placements: tuple[Placement, ...] = ()) -> Commit:
+        lease = self._claim(ref)
+        assert lease.kind is WorkKind.EVALUATE
+        commit = self.harness.work.settle(lease, self._scored(lease, placements))
+        assert commit is not None
+        return commit
+
+    def _scored(self, lease: Lease, placements: tuple[Placement, ...] = ()) -> EvaluatedBatch:
+        problem = self.harness.work.context(lease.run_id).problem
+        proposals = read_proposals(lease.payload)
+        results = ToyEvaluator().evaluate(problem, [p.program for p in proposals], seeds=[0] * len(proposals))
+        outcomes = [
+            Outcome(p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
+            for p, r in zip(proposals, results, strict=True)
+        ]
+        return EvaluatedBatch(tuple(outcomes), placements)
+
+    def _confirm(self, ref: WorkRef, *, holds: bool) -> Commit:
+        lease = self._claim(ref)
+        assert lease.kind is WorkKind.CONFIRM
+        number, target = lease.payload["number"], lease.payload["target"]
+        commit = self.harness.work.confirm(lease, Confirmation(number, target, holds))
+        assert commit is not None
+        return commit
+
+    def _only(self, commit: Commit) -> WorkRef:
+        assert len(commit.dispatch) == 1, commit.dispatch
+        return commit.dispatch[0]
+
+    def _begin(self, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
+        return self.harness.begin(problem or toy_problem(), spec or toy_spec())
+
+    # The tests.
+
+    def test_a_run_spends_its_budget_exactly(self) -> None:
+        commit = self._begin(toy_spec(10))
+        ref, n = self._only(commit), 0
+        commit = self._evaluate(ref)
+        while commit.dispatch:
+            n += 1
+            commit = self._generate(self._only(commit), *(f"x = {n}{i}\ny = 9\n" for i in range(4)))
+            progress = self.harness.progress(commit.run_id)
+            assert progress.evaluations + progress.reserved_evaluations <= 10
+            commit = self._evaluate(self._only(commit))
+            while commit.dispatch and self._kind(commit) is WorkKind.CONFIRM:
+                commit = self._confirm(self._only(commit), holds=True)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.evaluations, progress.reserved_evaluations, progress.live) == (10, 0, 0)
+        assert progress.state is RunState.COMPLETED
+        assert [number for number, _, _ in self.harness.candidates(commit.run_id)] == list(range(1, 11))
+
+    def _kind(self, commit: Commit) -> WorkKind:
+        return self._only(commit).kind
+
+    def test_lanes_open_after_the_seed_and_share_the_budget(self) -> None:
+        commit = self._begin(toy_spec(10, lanes=3))
+        assert self._kind(commit) is WorkKind.EVALUATE
+        commit = self._evaluate(self._only(commit))
+        assert [ref.kind for ref in commit.dispatch] == [WorkKind.GENERATE] * 3
+        asked = [int(self._claim(ref).payload["answers"]) for ref in commit.dispatch]
+        assert asked == [4, 4, 1]
+
+    def test_without_a_seed_program_the_lanes_open_at_once(self) -> None:
+        commit = self._begin(toy_spec(8, lanes=2), toy_problem(seed_program=""))
+        assert [ref.kind for ref in commit.dispatch] == [WorkKind.GENERATE] * 2
+
+    def test_work_is_leased_once(self) -> None:
+        ref = self._only(self._begin())
+        assert self.harness.work.claim(ref.id) is not None
+        assert self.harness.work.claim(ref.id) is None
+
+    def test_a_result_counts_once(self) -> None:
+        lease = self._claim(self._only(self._begin()))
+        batch = self._scored(lease)
+        assert self.harness.work.settle(lease, batch) is not None
+        before = self.harness.progress(lease.run_id)
+        assert self.harness.work.settle(lease, batch) is None
+        assert self.harness.progress(lease.run_id).evaluations == before.evaluations == 1
+        assert not self.harness.work.extend(lease)
+
+    def test_missing_answers_go_back_to_the_budget(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(8))))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n")
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.evaluations, progress.reserved_evaluations) == (1, 1)
+
+    def test_surplus_answers_are_not_booked(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(3))))
+        commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
+        commit = self._evaluate(self._only(commit))
+        assert self.harness.progress(commit.run_id).evaluations == 3
+
+    def test_tokens_are_reserved_and_settled(self) -> None:
+        budget = Budget(tokens=100)
+        commit = self._evaluate(self._only(self._begin(toy_spec(budget=budget))))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.reserve_tokens(lease, 101) is False
+        assert self.harness.work.reserve_tokens(lease, 90) is True
+        assert self.harness.work.reserve_tokens(lease, 60) is True
+        assert self.harness.progress(lease.run_id).reserved_tokens == 60
+        batch = ProposedBatch((toy_rollout(35),), toy_proposals("x = 2\ny = 9\n"))
+        assert self.harness.work.propose(lease, batch) is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.tokens, progress.reserved_tokens) == (35, 0)
+
+    def test_a_lane_that_cannot_be_afforded_ends_the_run(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=5)))))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.reserve_tokens(lease, 6) is False
+        assert self.harness.work.end_lane(lease) is not None
+        progress = self.harness.progress(lease.run_id)
+        assert progress.state is RunState.COMPLETED
+        assert progress.tokens <= 5
+
+    def test_pause_lets_work_in_flight_finish_and_hands_out_no_more(self) -> None:
+        lease = self._claim(self._only(self._begin()))
+        self.harness.pause(lease.run_id)
+        commit = self.harness.work.settle(lease, self._scored(lease))
+        assert commit is not None
+        assert commit.dispatch == ()
+        assert self.harness.progress(lease.run_id).evaluations == 1
+        resumed = self.harness.resume(lease.run_id)
+        assert self._kind(resumed) is WorkKind.GENERATE
+        self._claim(self._only(resumed))
+
+    def test_paused_work_cannot_be_leased(self) -> None:
+        ref = self._only(commit := self._begin())
+        self.harness.pause(commit.run_id)
+        assert self.harness.work.claim(ref.id) is None
+
+    def test_cancel_throws_away_what_is_in_flight(self) -> None:
+        lease = self._claim(self._only(self._begin()))
+        self.harness.cancel(lease.run_id)
+        assert self.harness.work.settle(lease, self._scored(lease)) is None
+        progress = self.harness.progress(lease.run_id)
+        assert progress.state is RunState.CANCELLED
+        assert (progress.evaluations, progress.reserved_evaluations, progress.live) == (0, 0, 0)
+
+    def test_given_back_work_pauses_the_run_with_the_reason(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.give_back(lease, "the endpoint is down") is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
+        again = self._claim(self._only(self.harness.resume(lease.run_id)))
+        assert again.work_id == lease.work_id
+        assert again.attempt == 1
+
+    def test_time_that_is_up_ends_the_run_and_late_results_do_not_count(self) -> None:
+        lease = self._claim(self._only(self._begin(toy_spec(budget=Budget(seconds=1.0)))))
+        self.harness.pass_time(1.5)
+        self.harness.work.settle(lease, self._scored(lease))
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
+
+    def test_the_sweep_ends_a_run_whose_time_is_up(self) -> None:
+        commit = self._begin(toy_spec(budget=Budget(seconds=1.0)))
+        self.harness.pass_time(1.5)
+        self.harness.work.sweep()
+        assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
+
+    def test_an_unlock_counts_once_it_is_confirmed(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 1\ny = 8\n", "x = 9\ny = 1\n", "x = 9\ny = 2\n")
+        commit = self._evaluate(self._only(commit))
+        assert self._kind(commit) is WorkKind.CONFIRM
+        assert {(c.target, c.number, c.state) for c in self.harness.claims(commit.run_id)} == {
+            ("half", 3, ClaimState.PENDING),
+            ("both", 3, ClaimState.PENDING),
+        }
+        commit = self._confirm(self._only(commit), holds=True)
+        commit = self._confirm(self._only(commit), holds=True)
+        assert self._kind(commit) is WorkKind.GENERATE
+        both = next(c for c in self.harness.claims(commit.run_id) if c.target == "both")
+        assert (both.state, both.evaluations, both.unlock) == (ClaimState.CONFIRMED, 3, True)
+        assert self.harness.progress(commit.run_id).confirmed == 0b11
+
+    def test_a_refuted_claim_passes_the_turn_to_the_next(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 6\ny = 8\n", "x = 7\ny = 9\n")
+        commit = self._confirm(self._only(self._evaluate(self._only(commit))), holds=False)
+        commit = self._confirm(self._only(commit), holds=True)
+        states = [(c.number, c.state) for c in self.harness.claims(commit.run_id)]
+        assert states == [(2, ClaimState.REFUTED), (3, ClaimState.CONFIRMED)]
+
+    def test_after_the_last_refutation_the_target_is_open_again(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 6\ny = 8\n")
+        commit = self._confirm(self._only(self._evaluate(self._only(commit))), holds=False)
+        assert self.harness.progress(commit.run_id).claimed == 0
+        commit = self._generate(self._only(commit), "x = 7\ny = 8\n")
+        assert self._kind(self._evaluate(self._only(commit))) is WorkKind.CONFIRM
+
+    def test_without_confirmations_a_target_counts_at_once(self) -> None:
+        commit = self._begin(problem=toy_problem(seed_program="x = 9\ny = 0\n", confirmations=0))
+        commit = self._evaluate(self._only(commit))
+        assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
+
+    def test_stop_on_unlock_ends_the_run(self) -> None:
+        commit = self._begin(toy_spec(stop_on_unlock=True, lanes=2), toy_problem(seed_program="x = 9\ny = 0\n"))
+        commit = self._evaluate(self._only(commit))
+        commit = self._confirm(self._only(commit), holds=True)
+        self._confirm(self._only(commit), holds=True)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.live) == (RunState.COMPLETED, 0)
+
+    def test_twins_are_found_by_hash_and_rejected_proposals_are_nobodys(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        proposals = toy_proposals("x = 2\ny = 9\n", "broken")
+        rejected = Failure(FailureKind.REJECTED, "no_code_block")
+        lease = self._claim(self._only(commit))
+        commit2 = self.harness.work.propose(lease, ProposedBatch((toy_rollout(),), proposals))
+        assert commit2 is not None
+        lease = self._claim(self._only(commit2))
+        outcomes = (
+            Outcome(proposals[0], Evaluation(rewards=(2.0, 9.0))),
+            Outcome(proposals[1], Evaluation(failure=rejected)),
+        )
+        self.harness.work.settle(lease, EvaluatedBatch(outcomes))
+        twins = self.harness.work.twins(lease.run_id, [p.program_hash for p in proposals] + ["0" * 64])
+        assert {k: t.number for k, t in twins.items()} == {proposals[0].program_hash: 2}
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.failures, progress.reasons) == ({"rejected": 1}, {"no_code_block": 1})
+
+    def test_a_cell_takes_only_what_is_better(self) -> None:
+        low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))
+        commit = self._evaluate(self._only(self._begin()), (low,))
+        assert commit.placements == (low,)
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 0\ny = 9\n")
+        worse = Placement(3, 0, "w0", 0.4, (0.0, 9.0))
+        commit = self._evaluate(self._only(commit), (worse, high))
+        assert commit.placements == (high,)
+        table = self.harness.work.elites(commit.run_id, 0)
+        assert (table.cells, table.numbers.tolist(), table.rewards.tolist()) == (("w0",), [2], [[2.0, 9.0]])
+
+    def test_members_are_read_back(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        members = self.harness.work.members(commit.run_id, [1, 99])
+        assert set(members) == {1}
+        assert (members[1].program, members[1].rewards) == ("x = 1\ny = 9\n", (1.0, 9.0))
+
+    def test_the_alarm_is_raised_and_cleared(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(1000, batch=64))))
+        commit = self._generate(self._only(commit), *(f"broken {i}" for i in range(63)))
+        commit = self._evaluate(self._only(commit))
+        alarm = self.harness.progress(commit.run_id).alarm
+        assert alarm is not None
+        assert "invalid_output" in alarm
+        commit = self._generate(self._only(commit), *(f"x = 0.{i}\ny = 9\n" for i in range(64)))
+        commit = self._evaluate(self._only(commit))
+        assert self.harness.progress(commit.run_id).alarm is None
+        kinds = [event.kind for event in self.harness.events(commit.run_id)]
+        assert EventKind.ALARM_RAISED in kinds
+        assert EventKind.ALARM_CLEARED in kinds
+
+    def test_events_come_in_order(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        self._generate(self._only(commit), "x = 2\ny = 9\n")
+        kinds = [event.kind for event in self.harness.events(commit.run_id)]
+        assert kinds == [
+            EventKind.RUN_CREATED,
+            EventKind.RUN_STARTED,
+            EventKind.BATCH_EVALUATED,
+            EventKind.BATCH_PROPOSED,
+        ]

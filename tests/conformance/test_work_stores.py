@@ -1,0 +1,131 @@
+"""Both work stores pass one suite."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.domain.event import Event, EventKind
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.domain.unlock import Claim, ClaimState
+from speciate.ports.work import Commit, RunContext
+from speciate.runs import ledger
+from speciate.runs.progress import Progress
+from speciate.storage.memory import MemoryWorkStore
+from speciate.storage.plane import Plane
+from speciate.storage.progress_row import lock_progress
+from speciate.storage.work_store import PostgresWorkStore
+from speciate.testing.runs import toy_policy
+from speciate.testing.work_stores import WorkStoreConformance
+
+
+@dataclass
+class _Clock:
+    at: float = 1e9
+
+    def now(self) -> float:
+        return self.at
+
+
+@dataclass
+class MemoryHarness:
+    clock: _Clock = field(default_factory=_Clock)
+
+    def __post_init__(self) -> None:
+        self.work = MemoryWorkStore(self.clock)
+
+    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
+        context = RunContext(uuid4(), problem, toy_policy(), uuid4(), spec)
+        self.work.add(context)
+        return self.work.start(context.run_id)
+
+    def pause(self, run_id: UUID) -> Commit:
+        return self.work.move(run_id, ledger.pause)
+
+    def resume(self, run_id: UUID) -> Commit:
+        return self.work.move(run_id, ledger.resume)
+
+    def cancel(self, run_id: UUID) -> Commit:
+        return self.work.move(run_id, ledger.cancel)
+
+    def progress(self, run_id: UUID) -> Progress:
+        return self.work.runs[run_id].progress
+
+    def events(self, run_id: UUID) -> list[Event]:
+        return list(self.work.events(run_id))
+
+    def claims(self, run_id: UUID) -> list[Claim]:
+        return [claim for _, claim in sorted(self.work.runs[run_id].claims.items())]
+
+    def candidates(self, run_id: UUID) -> list[tuple[int, str, int | None]]:
+        stored = sorted(self.work.runs[run_id].candidates.items())
+        return [(n, c.outcome.proposal.program, c.outcome.duplicate_of) for n, c in stored]
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.at += seconds
+
+
+@dataclass
+class PostgresHarness:
+    plane: Plane
+
+    def __post_init__(self) -> None:
+        self.work: PostgresWorkStore = self.plane.work
+
+    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
+        stored, _ = self.plane.catalog.add_problem(problem)
+        policy, _ = self.plane.catalog.add_policy(toy_policy())
+        run_id, _ = self.plane.runs.create(stored, policy, None, spec)
+        return self.plane.runs.start(run_id)
+
+    def pause(self, run_id: UUID) -> Commit:
+        return self.plane.runs.pause(run_id)
+
+    def resume(self, run_id: UUID) -> Commit:
+        return self.plane.runs.resume(run_id)
+
+    def cancel(self, run_id: UUID) -> Commit:
+        return self.plane.runs.cancel(run_id)
+
+    def progress(self, run_id: UUID) -> Progress:
+        with self.plane.engine.begin() as connection:
+            return lock_progress(connection, run_id).progress
+
+    def events(self, run_id: UUID) -> list[Event]:
+        records = self.plane.queries.events(run_id)
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        return [Event(EventKind(record.kind), record.data) for record in records]
+
+    def claims(self, run_id: UUID) -> list[Claim]:
+        query = sa.text("SELECT * FROM claims WHERE run_id = :id ORDER BY target, number")
+        with self.plane.engine.connect() as connection:
+            return [
+                Claim(r.target, r.number, r.evaluations, r.tokens, r.seconds, r.unlock, ClaimState(r.state))
+                for r in connection.execute(query, {"id": run_id})
+            ]
+
+    def candidates(self, run_id: UUID) -> list[tuple[int, str, int | None]]:
+        return [(c.number, c.program, c.duplicate_of) for c in self.plane.queries.export(run_id)]
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class TestMemory(WorkStoreConformance):
+    def make_harness(self) -> MemoryHarness:
+        return MemoryHarness()
+
+
+@pytest.mark.servers
+class TestPostgres(WorkStoreConformance):
+    @pytest.fixture(autouse=True)
+    def _plane(self, plane: Plane) -> None:
+        self._opened = plane
+
+    def make_harness(self) -> PostgresHarness:
+        return PostgresHarness(self._opened)

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.rollout import Prompt
+from speciate.policies import build_client
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.ports.policy import SampleRequest
+from speciate.testing.openai_endpoint import Endpoint, Reply, serve
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with serve() as served:
+        yield served
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def connect(endpoint: Endpoint, waits: list[float]) -> Iterator[Callable[..., OpenAICompatible]]:
+    clients: list[OpenAICompatible] = []
+
+    def make(**changes: Any) -> OpenAICompatible:
+        definition = {"slug": "served", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m", **changes}
+        clients.append(OpenAICompatible(Policy.model_validate(definition), sleep=waits.append))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+Connect = Callable[..., OpenAICompatible]
+
+
+def request(seed: int = 1, n: int = 2, user: str = "Improve x.") -> SampleRequest:
+    return SampleRequest(Prompt("You improve.", user), PolicyRole.PROPOSE, n, seed)
+
+
+def replies(*broken: Reply) -> Callable[[int], Reply | None]:
+    return lambda number: broken[number] if number < len(broken) else None
+
+
+def as_json(value: Any) -> Reply:
+    return 200, {}, json.dumps(value).encode()
+
+
+def test_chat_sends_what_vllm_expects(endpoint: Endpoint, connect: Connect) -> None:
+    sampling = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 64, "logprobs": True}
+    client = connect(sampling=sampling, options={"extra_body": {"top_k": 5, "n": 99}})
+    (result,) = client.sample([request(seed=2**40 + 3)])
+    assert endpoint.seen == [
+        {
+            "path": "/v1/chat/completions",
+            "model": "m",
+            "messages": [{"role": "system", "content": "You improve."}, {"role": "user", "content": "Improve x."}],
+            "n": 2,
+            "seed": 3,
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "max_tokens": 64,
+            "logprobs": True,
+            "stream": False,
+            "top_k": 5,
+        }
+    ]
+    assert [completion.mean_logprob for completion in result.completions] == [-1.5, -1.5]
+    assert [completion.tokens for completion in result.completions] == [5, 5]
+    assert result.prompt_tokens == 11
+    assert result.latency_s > 0
+
+
+def test_completion_sends_one_text(endpoint: Endpoint, connect: Connect) -> None:
+    (result,) = connect(prompt_format="completion", sampling={"logprobs": True}).sample([request()])
+    assert endpoint.seen[0]["path"] == "/v1/completions"
+    assert endpoint.seen[0]["prompt"] == "You improve.\n\nImprove x."
+    assert endpoint.seen[0]["logprobs"] == 1
+    assert result.completions[0].mean_logprob == -3.0
+
+
+def test_requests_run_side_by_side_and_come_back_in_order(endpoint: Endpoint, connect: Connect) -> None:
+    client = connect()
+    requests = [request(seed) for seed in range(20)]
+    alone = [client.sample([one])[0].completions for one in requests]
+    assert [result.completions for result in client.sample(requests)] == alone
+    with ThreadPoolExecutor(4) as pool:
+        for results in pool.map(client.sample, [requests] * 4):
+            assert [result.completions for result in results] == alone
+
+
+def test_the_key_goes_into_the_header_and_nowhere_else(
+    endpoint: Endpoint, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVED_KEY", KEY)
+    endpoint.key = KEY
+    client = connect(api_key_env="SERVED_KEY")
+    client.sample([request()])
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(vars(client)) + repr(client)
+    endpoint.key = "another"
+    with pytest.raises(PolicyUnavailableError) as caught:
+        client.sample([request()])
+    assert KEY not in str(caught.value)
+    assert "401: Incorrect API key provided: Bearer [key]" in str(caught.value)
+    assert "Check the key in SERVED_KEY" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(None, "is not set"), ("a\nb", "cannot carry"), ("schlüssel", "cannot carry")]
+)
+def test_a_missing_or_broken_key_is_said_without_its_value(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint, value: str | None, says: str
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("SERVED_KEY", value)
+    with pytest.raises(PolicyUnavailableError, match="SERVED_KEY") as caught:
+        connect(api_key_env="SERVED_KEY").ping()
+    assert says in str(caught.value)
+    assert value is None or value not in str(caught.value)
+    assert not endpoint.headers
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+def test_what_may_pass_is_asked_again(endpoint: Endpoint, connect: Connect, waits: list[float], status: int) -> None:
+    endpoint.misbehave = replies(*[(status, {}, b"busy")] * 3)
+    (result,) = connect().sample([request()])
+    assert len(result.completions) == 2
+    assert [0.25 * 2**i <= wait <= 0.5 * 2**i for i, wait in enumerate(waits)] == [True] * 3
+
+
+def test_waits_are_bounded_and_depend_on_the_seed_alone(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    endpoint.misbehave = lambda _: (503, {}, b"")
+    client = connect(options={"longest_wait_s": 1.0, "max_retries": 5})
+    for _ in range(2):
+        with pytest.raises(PolicyUnavailableError, match=r"answered 503.*after 6 attempts"):
+            client.sample([request(seed=4)])
+    assert waits[:5] == waits[5:]
+    assert max(waits) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("header", "low", "high"),
+    [
+        ("3", 3, 3),
+        ("0", 0, 0),
+        ("100000", 30, 30),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 0, 0),
+        ("soon", 0.25, 0.5),
+        ("nan", 0.25, 0.5),
+    ],
+)
+def test_retry_after_is_honoured(
+    endpoint: Endpoint, connect: Connect, waits: list[float], header: str, low: float, high: float
+) -> None:
+    endpoint.misbehave = replies((429, {"Retry-After": header}, b"{}"))
+    connect().sample([request()])
+    assert low <= waits[0] <= high
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (400, b'{"error": {"message": "max_tokens is too large"}}', "answered 400: max_tokens is too large"),
+        (404, b'{"message": "no such model"}', "Check the policy's base_url"),
+        (422, b'{"detail": [{"loc": ["n"]}]}', '"loc"'),
+        (403, b"<html>\x1b[2J\x00 no</html>", "answered 403: <html>"),
+        (400, b"x" * 10_000_000, "characters cut"),
+        (302, b"", "Redirects are not followed"),
+    ],
+)
+def test_what_cannot_pass_is_refused_at_once(
+    endpoint: Endpoint, connect: Connect, waits: list[float], status: int, body: bytes, says: str
+) -> None:
+    endpoint.misbehave = lambda _: (status, {"Location": "http://127.0.0.1:9/"}, body)
+    with pytest.raises(PolicyUnavailableError) as caught:
+        connect().sample([request()])
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 800
+    assert str(caught.value).isprintable() or "\n" in str(caught.value)
+    assert not waits
+
+
+CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        ((200, {}, b""), "not JSON"),
+        ((200, {}, b"<html>"), "not JSON"),
+        ((200, {}, b"[" * 4000), "not JSON"),
+        (as_json([1]), "the response is list"),
+        (as_json({}), "no choices"),
+        (as_json({"choices": []}), "no choices"),
+        (as_json({"choices": ["x"]}), "a choice is str"),
+        (as_json({"choices": [{}]}), "the message of a choice"),
+        (as_json({"choices": [{"message": {"content": 5}}]}), "expected a string"),
+        (as_json({"choices": [{"message": {"content": None}, "finish_reason": "stop"}]}), "expected a string"),
+        (as_json({"choices": [{"text": "for completions"}]}), "the message of a choice"),
+        (as_json({"choices": [CHOICE], "padding": "x" * 5000}), "longer than 4096 bytes"),
+    ],
+)
+def test_garbage_is_asked_again_then_refused(
+    endpoint: Endpoint, connect: Connect, waits: list[float], reply: Reply, says: str
+) -> None:
+    client = connect(options={"max_response_bytes": 4096})
+    endpoint.misbehave = replies(reply)
+    assert client.sample([request()])[0].completions
+    assert len(waits) == 1
+    endpoint.misbehave = lambda _: reply
+    with pytest.raises(PolicyUnavailableError) as caught:
+        client.sample([request()])
+    assert says in str(caught.value)
+    assert len(waits) == 5
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "many",
+        {},
+        {"prompt_tokens": -1, "completion_tokens": 10**12},
+        {"prompt_tokens": True},
+        {"completion_tokens": 1.5},
+    ],
+)
+def test_tokens_that_are_missing_or_impossible_are_counted_conservatively(
+    endpoint: Endpoint, connect: Connect, usage: object
+) -> None:
+    client = connect(sampling={"max_tokens": 10})
+    choices = [{**CHOICE, "message": {"content": "é"}}, {**CHOICE, "message": {"content": "x" * 100}}]
+    endpoint.misbehave = lambda _: as_json({"choices": choices, "usage": usage})
+    asked = request(user="ü" * 10)
+    (result,) = client.sample([asked])
+    assert [completion.tokens for completion in result.completions] == [3, 10]
+    assert result.prompt_tokens >= len(asked.prompt.text().encode())
+    assert result.tokens <= client.token_ceiling(asked)
+
+
+def test_reported_tokens_are_divided_without_losing_any(endpoint: Endpoint, connect: Connect) -> None:
+    choices = [{**CHOICE, "index": i, "message": {"content": "x" * (1 + 9 * i)}} for i in range(3)]
+    usage = {"prompt_tokens": 4, "completion_tokens": 100}
+    endpoint.misbehave = lambda _: as_json({"choices": choices, "usage": usage})
+    (result,) = connect().sample([request(n=3)])
+    assert result.tokens == 104
+    assert [completion.tokens for completion in result.completions] == [3, 33, 64]
+
+
+def test_a_refusal_or_endless_thought_is_an_empty_answer(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    cut_off = {"index": 0, "message": {"content": None}, "finish_reason": "length"}
+    refused = {"index": 1, "message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}
+    endpoint.misbehave = lambda _: as_json({"choices": [cut_off, refused]})
+    (result,) = connect().sample([request()])
+    assert [(one.text, one.finish_reason) for one in result.completions] == [("", "length"), ("", "stop")]
+    assert not waits
+
+
+def test_more_choices_than_wanted_are_cut(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.misbehave = lambda _: as_json({"choices": [{**CHOICE, "index": i} for i in range(9)]})
+    assert len(connect().sample([request(n=2)])[0].completions) == 2
+
+
+def test_nobody_there(waits: list[float]) -> None:
+    with serve() as endpoint:
+        url = endpoint.url
+    definition = {"slug": "gone", "kind": "openai_compatible", "base_url": url, "model": "m"}
+    client = OpenAICompatible(Policy.model_validate(definition), sleep=waits.append)
+    with pytest.raises(
+        PolicyUnavailableError, match=r"'gone' at http://127.0.0.1:\d+/v1: the connection failed \(ConnectError\)"
+    ):
+        client.sample([request()])
+    assert len(waits) == 4
+    with pytest.raises(PolicyUnavailableError, match="ConnectError"):
+        client.ping()
+    client.close()
+
+
+@pytest.mark.parametrize("slowness", [{"delay_s": 1.0}, {"drip_s": 0.1}])
+def test_a_slow_or_dripping_endpoint_does_not_hold_a_worker(
+    endpoint: Endpoint, connect: Connect, slowness: dict[str, float]
+) -> None:
+    for name, value in slowness.items():
+        setattr(endpoint, name, value)
+    client = connect(timeout_s=0.2, options={"max_retries": 1})
+    with pytest.raises(PolicyUnavailableError, match=r"within 0.2 s \(after 2 attempts\)"):
+        client.sample([request()])
+
+
+def test_one_refused_request_ends_the_call_with_its_reason(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.misbehave = lambda number: (400, {}, b"bad seed") if number == 5 else None
+    client = connect(options={"concurrency": 2})
+    with pytest.raises(PolicyUnavailableError, match="answered 400: bad seed"):
+        client.sample([request(seed) for seed in range(200)])
+    assert len(endpoint.seen) < 200
+
+
+def test_ping_finds_the_model(endpoint: Endpoint, connect: Connect) -> None:
+    assert connect().ping() == f"{endpoint.url} serves m"
+    with pytest.raises(PolicyUnavailableError, match="it serves m, not 'other'"):
+        connect(model="other").ping()
+    endpoint.misbehave = lambda _: as_json({"data": "m"})
+    with pytest.raises(PolicyUnavailableError, match="lists no models"):
+        connect().ping()
+
+
+def test_a_password_in_the_address_is_not_repeated(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.misbehave = lambda _: (400, {}, b"no")
+    with pytest.raises(PolicyUnavailableError) as caught:
+        connect(base_url=endpoint.url.replace("http://", "http://user:hunter2@")).sample([request()])
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["base_url", "model"])
+def test_an_incomplete_registration_is_refused(missing: str) -> None:
+    definition = {
+        "slug": "p",
+        "kind": "openai_compatible",
+        "base_url": "http://127.0.0.1/v1",
+        "model": "m",
+        missing: None,
+    }
+    with pytest.raises(InvalidInputError, match=f"has no {missing}"):
+        build_client(Policy.model_validate(definition))

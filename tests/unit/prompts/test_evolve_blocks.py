@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speciate.prompts.evolve_blocks import (
+    Block,
+    MarkerError,
+    contents_of,
+    find_blocks,
+    lines_of,
+    outside_of,
+    with_contents,
+)
+
+START, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
+
+
+def test_blocks_are_found_by_the_lines_of_their_markers() -> None:
+    text = f"import math\n{START}\nx = 1\n{END}\n\n    {START} (second)\ny = 2\n    {END}"
+    blocks = find_blocks(text)
+    assert blocks == (Block(2, 4), Block(6, 8))
+    assert contents_of(text, blocks) == ["x = 1\n", "y = 2\n"]
+    assert outside_of(text, blocks) == ["import math\n", "\n", ""]
+    assert with_contents(text, blocks, ["x = 1\n", "y = 2\n"]) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (f"{START}\n{START}\n{END}\n{END}", 2, "line 1 opened"),
+        (f"x = 1\n{END}", 2, "without an EVOLVE-BLOCK-START"),
+        (f"x = 1\n{START}\nx = 2", 2, "without an EVOLVE-BLOCK-END"),
+        (f"{START} {END}", 1, "two EVOLVE-BLOCK markers"),
+        (f"x = 1  {START}\n{END}", 1, "shares the line with code"),
+        (f"{START}\nx = 1\n{END}\n{END}\n", 4, "without an EVOLVE-BLOCK-START"),
+    ],
+)
+def test_broken_markers_name_their_line(text: str, line: int, says: str) -> None:
+    with pytest.raises(MarkerError, match=says) as caught:
+        find_blocks(text)
+    assert caught.value.line == line
+    assert f"line {line}" in str(caught.value)
+
+
+def test_a_mention_in_prose_is_no_marker() -> None:
+    assert (
+        find_blocks('"""Edit between EVOLVE-BLOCK-START and EVOLVE-BLOCK-END."""\n# Only inside EVOLVE-BLOCK-START\n')
+        == ()
+    )
+
+
+@given(st.text(alphabet="ab \n\r\x0c\u2028", max_size=40))
+def test_lines_join_to_the_text_and_end_where_the_tokenizer_says(text: str) -> None:
+    lines = lines_of(text)
+    assert "".join(lines) == text
+    assert all(line.rstrip("\r\n") == line.rstrip("\r\n").replace("\n", "").replace("\r", "") for line in lines)
+
+
+@given(st.lists(st.sampled_from([START, END, "x = 1", "", f"y = 2 {START}"]), max_size=8))
+def test_any_arrangement_is_read_or_refused(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    with contextlib.suppress(MarkerError):
+        blocks = find_blocks(text)
+        assert with_contents(text, blocks, contents_of(text, blocks)) == text

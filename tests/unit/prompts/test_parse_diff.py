@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.prompts.parse import Answer, parse_completion
+
+PARENT = """import math
+
+# EVOLVE-BLOCK-START
+def inner(x):
+    if x > 0:
+        y = x * 2
+        return y
+    return 0
+# EVOLVE-BLOCK-END
+
+
+def solve(x):
+    return inner(x)
+"""
+
+
+def edit(search: str, replace: str) -> str:
+    return f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
+
+
+@pytest.fixture
+def read(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> Callable[..., list[Answer]]:
+    def parse(text: str, parent: str | None = PARENT, answers: int = 1) -> list[Answer]:
+        asked = policy(answers, edit_format="diff")
+        return parse_completion(text, problem=problem(), policy=asked, parent=parent)
+
+    return parse
+
+
+Read = Callable[..., list[Answer]]
+
+
+@pytest.mark.parametrize(
+    ("search", "replace"),
+    [
+        ("        y = x * 2", "        y = x * 3"),
+        ("        y = x * 2   \n        return y ", "        y = x * 3\n        return y"),
+        ("y = x * 2", "y = x * 3"),
+        ("    y = x * 2\n    return y", "    y = x * 3\n    return y"),
+        ("\n        y = x * 2\n\n", "\n        y = x * 3\n"),
+        ("            y = x * 2\n            return y", "            y = x * 3\n            return y"),
+    ],
+)
+def test_a_diff_applies_exactly_without_trailing_blanks_or_reindented(read: Read, search: str, replace: str) -> None:
+    assert read(edit(search, replace)) == [Answer(PARENT.replace("x * 2", "x * 3"))]
+
+
+def test_several_edits_apply_in_order_within_prose_and_fences(read: Read) -> None:
+    text = f"First\n```\n{edit('    return 0', '    return 1')}\n```\nthen\n{edit('    return 1', '    return 2')}\n"
+    assert read(text) == [Answer(PARENT.replace("return 0", "return 2"))]
+
+
+def test_lines_can_be_deleted(read: Read) -> None:
+    text = "<<<<<<< SEARCH\n    if x > 0:\n        y = x * 2\n        return y\n=======\n>>>>>>> REPLACE"
+    assert read(text) == [Answer(PARENT.replace("    if x > 0:\n        y = x * 2\n        return y\n", ""))]
+
+
+def test_the_replacement_keeps_its_inner_indentation(read: Read) -> None:
+    text = edit("y = x * 2\nreturn y", "while x:\n    x -= 1\nreturn x")
+    (answer,) = read(text)
+    assert "        while x:\n            x -= 1\n        return x\n" in answer.program
+
+
+@pytest.mark.parametrize(
+    ("text", "parent", "reason", "says"),
+    [
+        (edit("y = x * 5", "y = 1"), PARENT, "diff_search_not_found", "line 6: y = x * 2"),
+        (edit("nothing like it whatsoever", "y = 1"), PARENT, "diff_search_not_found", "no line of the program"),
+        (edit("  ", "y = 1"), PARENT, "diff_search_not_found", "SEARCH is empty"),
+        (edit("a = 1", "a = 2"), "a = 1\nb = 1\na = 1\n", "diff_ambiguous", "lines 1, 3"),
+        (edit("    return 0", "    return 0"), PARENT, "empty_diff", "as it was"),
+        ("<<<<<<< SEARCH\n    return 0\n=======\n    return 1", PARENT, "diff_malformed", "block 1"),
+        ("<<<<<<< SEARCH\n    return 0\n>>>>>>> REPLACE", PARENT, "diff_malformed", "block 1"),
+        (edit("x", "y"), None, "diff_malformed", "no parent"),
+        (edit("import math", "import cmath"), PARENT, "protected_region_changed", "import math"),
+        (
+            edit("    return inner(x)", "    return 0\n# EVOLVE-BLOCK-END"),
+            PARENT,
+            "protected_region_changed",
+            "inner(x)",
+        ),
+        (edit("    return 0", "    return ("), PARENT, "syntax_error", "line"),
+        ("I would rather not.", PARENT, "no_code_block", ""),
+    ],
+)
+def test_a_diff_that_does_not_apply_says_why(read: Read, text: str, parent: str | None, reason: str, says: str) -> None:
+    (answer,) = read(text, parent)
+    assert answer.failure is not None
+    assert answer.failure.reason == reason
+    assert says in answer.failure.detail
+
+
+def test_of_two_places_the_one_that_may_change_is_taken(read: Read) -> None:
+    parent = "a = 1\n# EVOLVE-BLOCK-START\na = 1\n# EVOLVE-BLOCK-END\n"
+    assert read(edit("a = 1", "a = 2"), parent) == [Answer("a = 1\n# EVOLVE-BLOCK-START\na = 2\n# EVOLVE-BLOCK-END\n")]
+
+
+def test_a_marker_that_a_diff_removes_is_put_back(read: Read) -> None:
+    expected = PARENT.replace("    return 0\n", "    return 0\n# note\n")
+    assert read(edit("# EVOLVE-BLOCK-END", "# note")) == [Answer(expected)]
+
+
+def test_a_whole_program_is_accepted_in_place_of_a_diff(read: Read) -> None:
+    child = PARENT.replace("x * 2", "x * 3")
+    assert read(f"```python\n{child}```") == [Answer(child)]
+
+
+def test_m_diffs_each_change_the_parent(read: Read) -> None:
+    text = f"{edit('    return 0', '    return 1')}\n---\n{edit('    return 0', '    return 2')}"
+    assert [answer.program for answer in read(text, answers=2)] == [
+        PARENT.replace("return 0", "return 1"),
+        PARENT.replace("return 0", "return 2"),
+    ]
+
+
+def test_a_separator_inside_an_edit_belongs_to_the_program(read: Read) -> None:
+    assert read(edit("    return 0", '    """\n---\n    """'), answers=2)[0].program.count("---") == 1

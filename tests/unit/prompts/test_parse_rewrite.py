@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from speciate.domain.candidate import FailureKind
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.parse import Answer, parse_completion
+from speciate.prompts.rejection import Reason
+
+MakeProblem = Callable[..., Problem]
+MakePolicy = Callable[..., Policy]
+GOOD = "def solve():\n    return 1\n"
+FENCED = f"```python\n{GOOD}```"
+
+
+@pytest.fixture
+def read(problem: MakeProblem, policy: MakePolicy) -> Callable[..., list[Answer]]:
+    def parse(text: str, answers: int = 1, parent: str | None = None) -> list[Answer]:
+        return parse_completion(text, problem=problem(), policy=policy(answers), parent=parent)
+
+    return parse
+
+
+Read = Callable[..., list[Answer]]
+
+
+def reason(answer: Answer) -> str | None:
+    return None if answer.failure is None else answer.failure.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FENCED,
+        f"Here it is:\n\n{FENCED}\n\nIt returns 1.",
+        f"```\n{GOOD}```",
+        f"```py\n{GOOD}```",
+        f"~~~python\n{GOOD}~~~",
+        f"````python\n{GOOD}````",
+        f"```python\n{GOOD}",
+        f"```python\r\n{GOOD.replace(chr(10), chr(13) + chr(10))}```\r\n",
+        f"Answer: ```python\n{GOOD}```",
+        "1. So:\n   ```python\n   def solve():\n       return 1\n   ```",
+        GOOD,
+        f"<think>maybe\n```python\nx = 2\n```\n</think>\n{FENCED}",
+        f"```python\ndef solve(): pass\n```\nbetter:\n{FENCED}",
+        f"{FENCED}\nUse it:\n```python\nsolve()\n```",
+        f"{FENCED}\nRun it with\n```bash\npython a.py --all-the-options --that-are-long-enough\n```",
+        f"```python\ndef broken(:\n    a long line that is not Python at all\n```\n{FENCED}",
+    ],
+)
+def test_the_program_is_found_in_what_models_write(read: Read, text: str) -> None:
+    assert read(text) == [Answer(GOOD)]
+
+
+def test_a_fence_inside_a_docstring_does_not_end_the_program(read: Read) -> None:
+    program = 'def solve():\n    """Example:\n\n    ```\n    solve()\n    ```\n    """\n    return 1\n'
+    assert read(f"```python\n{program}```") == [Answer(program)]
+
+
+def test_the_entry_point_decides_between_blocks(problem: MakeProblem, policy: MakePolicy) -> None:
+    cases = problem(
+        kind="cases",
+        evaluator="",
+        objectives=[{"name": "passed"}],
+        targets=[{"name": "all", "rule": "passed >= 1", "unlock": True}],
+        cases=[{"input": [1], "expected": 1}],
+    )
+    test_code = "def check():\n" + "    assert solve() == 1\n" * 20
+    text = f"{FENCED}\nTested with\n```python\n{test_code}```"
+    assert parse_completion(text, problem=cases, policy=policy(), parent=None) == [Answer(GOOD)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Reason.NO_CODE_BLOCK),
+        ("Sorry, I cannot.", Reason.NO_CODE_BLOCK),
+        ("Sorry", Reason.NO_CODE_BLOCK),
+        ("```python\n```", Reason.NO_CODE_BLOCK),
+        ("```python\ndef solve(:\n```", Reason.SYNTAX_ERROR),
+        ("```python\n" + "(" * 5000 + "\n```", Reason.SYNTAX_ERROR),
+        ("```python\nx = " + "-" * 50_000 + "1\n```", Reason.SYNTAX_ERROR),
+        ("```python\nx = " + "9" * 5000 + "\n```", Reason.SYNTAX_ERROR),
+        ("```python\nx = '\x00'\n```", Reason.UNSTORABLE_TEXT),
+        ("```python\nx = '\ud800'\n```", Reason.UNSTORABLE_TEXT),
+        ("```python\nx = '" + "é" * MAX_PROGRAM_BYTES + "'\n```", Reason.PROGRAM_TOO_LARGE),
+    ],
+)
+def test_what_cannot_be_used_says_why(read: Read, text: str, expected: Reason) -> None:
+    (answer,) = read(text)
+    assert answer.failure is not None
+    assert answer.failure.kind is FailureKind.REJECTED
+    assert answer.failure.reason == expected.value
+    assert answer.failure.detail
+    assert len(answer.failure.detail) < 2100
+
+
+def test_a_syntax_error_names_the_line_and_keeps_the_text(read: Read) -> None:
+    (answer,) = read("```python\nx = 1\ny = = 2\n```")
+    assert answer.program == "x = 1\ny = = 2\n"
+    assert answer.failure is not None
+    assert answer.failure.detail.startswith("line 2: ")
+
+
+def test_m_answers_are_divided_by_separator_lines(read: Read) -> None:
+    text = "first\n```python\na = 1\n```\n---\nsecond\n```python\nb = 2\n```\n---\n```python\nc = 3"
+    assert [answer.program for answer in read(text, 3)] == ["a = 1\n", "b = 2\n", "c = 3\n"]
+    assert [answer.program for answer in read(text, 2)] == ["a = 1\n", "b = 2\n"]
+    assert [answer.program for answer in read(text, 5)] == ["a = 1\n", "b = 2\n", "c = 3\n"]
+
+
+def test_m_answers_survive_a_forgotten_fence_or_separator(read: Read) -> None:
+    unclosed = "```python\na = 1\n---\n```python\nb = 2\n```"
+    assert [answer.program for answer in read(unclosed, 2)] == ["a = 1\n", "b = 2\n"]
+    unseparated = "```python\na = 1\n```\n```python\nb = 2\n```"
+    assert [answer.program for answer in read(unseparated, 2)] == ["a = 1\n", "b = 2\n"]
+    assert [answer.program for answer in read("a = 1\n---\nb = 2", 2)] == ["a = 1\n", "b = 2\n"]
+
+
+def test_repeats_within_a_rollout_are_reported(read: Read) -> None:
+    text = "```python\na = 1\n```\n---\n```python\na  =  1  # same tree\n```\n---\n```python\nb = (\n```"
+    assert [reason(answer) for answer in read(text, 3)] == [None, "duplicate_in_rollout", "syntax_error"]
+
+
+SEED = (
+    "import math\n\n\n# EVOLVE-BLOCK-START\ndef inner():\n    return 1\n# EVOLVE-BLOCK-END\n\n\n"
+    "def solve():\n    return math.pi * inner()\n"
+)
+CHILD = SEED.replace("return 1", "return 2")
+INSIDE = "def inner():\n    return 2\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CHILD,
+        CHILD.replace("# EVOLVE-BLOCK-START\n", "").replace("# EVOLVE-BLOCK-END\n", ""),
+        CHILD.replace("# EVOLVE-BLOCK-END\n", ""),
+        CHILD.replace("import math\n", "import math   \n"),
+        INSIDE,
+        f"# EVOLVE-BLOCK-START\n{INSIDE}# EVOLVE-BLOCK-END",
+    ],
+)
+def test_what_stands_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -> None:
+    (answer,) = read(f"```python\n{text}\n```", parent=SEED)
+    assert answer.failure is None
+    assert answer.program.rstrip() == CHILD.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (CHILD.replace("math.pi", "math.tau"), "return math.pi * inner()"),
+        (CHILD.replace("import math\n", "import cmath as math\n"), "import math"),
+        (CHILD + "\nprint(solve())\n", "added"),
+        ("def solve():\n    return 3\n", "import math"),
+        (CHILD + CHILD, "2 EVOLVE-BLOCKs"),
+        (CHILD.replace("    return 2\n# EVOLVE-BLOCK-END", "    return 2  # EVOLVE-BLOCK-END"), "marker"),
+        (CHILD.replace("import math", "import math  # EVOLVE-BLOCK-START"), "import math"),
+    ],
+)
+def test_changes_outside_of_the_blocks_are_refused(read: Read, text: str, says: str) -> None:
+    (answer,) = read(f"```python\n{text}```", parent=SEED)
+    assert reason(answer) == "protected_region_changed"
+    assert answer.failure is not None
+    assert says in answer.failure.detail
+
+
+def test_a_policy_cannot_mark_regions_of_its_own(read: Read) -> None:
+    text = f"```python\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n{GOOD}```"
+    assert read(text) == read(text, parent=GOOD) == [Answer("x = 1\n" + GOOD)]
+
+
+def test_a_proposal_is_held_to_the_seed_program(problem: MakeProblem, policy: MakePolicy) -> None:
+    seeded = problem(seed_program=SEED)
+    (answer,) = parse_completion(f"```python\n{INSIDE}```", problem=seeded, policy=policy(), parent=None)
+    assert answer == Answer(CHILD)
+
+
+def test_the_inside_of_a_function_is_indented_into_its_place(read: Read) -> None:
+    seed = "def f(x):\n    # EVOLVE-BLOCK-START\n    y = x\n    # EVOLVE-BLOCK-END\n    return y\n"
+    for text in ("y = x\ny += 1\n", "    y = x\n    y += 1\n"):
+        (answer,) = read(f"```python\n{text}```", parent=seed)
+        assert answer == Answer(seed.replace("    y = x\n", "    y = x\n    y += 1\n"))
+
+
+def test_two_blocks_without_markers_are_told_apart_by_what_stands_between(read: Read) -> None:
+    start, end = "# EVOLVE-BLOCK-START\n", "# EVOLVE-BLOCK-END\n"
+    seed = f"{start}a = 1\n{end}MIDDLE = 0\n{start}b = 1\n{end}"
+    assert read("```python\na = 2\nMIDDLE = 0\nb = 3\n```", parent=seed) == [
+        Answer(f"{start}a = 2\n{end}MIDDLE = 0\n{start}b = 3\n{end}")
+    ]
+    assert reason(read("```python\nMIDDLE = 0\nMIDDLE = 0\n```", parent=seed)[0]) == "protected_region_changed"
+
+
+def test_data_is_taken_as_it_is(data_problem: Problem, policy: MakePolicy) -> None:
+    def read(text: str, answers: int = 1) -> list[str]:
+        found = parse_completion(text, problem=data_problem, policy=policy(answers), parent=None)
+        return [answer.program if answer.failure is None else answer.failure.reason for answer in found]
+
+    assert read("UUDD") == ["UUDD"]
+    assert read("I go\n<answer>\nRRLL\n</answer>\ndone") == ["RRLL"]
+    assert read('```json\n{"a": [1, 2]}\n```') == ['{"a": [1, 2]}']
+    assert read("<answer_1>A</answer_1> <answer_2>B</answer_2>", 2) == ["A", "B"]
+    assert read("A\n---\nB\n---\nC", 2) == ["A", "B"]
+    assert read("A\n---\nA", 2) == ["A", "duplicate_in_rollout"]
+    assert read("  \n") == ["no_answer"]
+    assert read("a\x00b") == ["unstorable_text"]
+
+
+TOKENS = [
+    "```", "```python", "````", "~~~", "---", "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "# EVOLVE-BLOCK-START",
+    "# EVOLVE-BLOCK-END", "def solve():", "    return 1", "x = 1", "", "<answer>", "</answer>",
+    "<answer_1>", "</think>", "\x00", "\ud800",
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@example("```python\nx=1\n```\n", SEED, 3)
+@given(
+    st.one_of(st.text(), st.lists(st.sampled_from(TOKENS), max_size=14).map("\n".join)),
+    st.one_of(st.none(), st.just(SEED), st.lists(st.sampled_from(TOKENS), max_size=8).map("\n".join)),
+    st.integers(1, 4),
+)
+def test_no_text_makes_the_reader_raise(text: str, parent: str | None, answers: int) -> None:
+    policy = Policy(slug="p", kind="scripted", answers_per_rollout=answers)
+    for kind in ("evaluator", "data"):
+        problem = Problem.model_validate(
+            {
+                "slug": "p",
+                "title": "P",
+                "kind": kind,
+                "objectives": [{"name": "a"}],
+                "targets": [{"name": "t", "rule": "a >= 1", "unlock": True}],
+                "evaluator": "x",
+            }
+        )
+        found = parse_completion(text, problem=problem, policy=policy, parent=parent)
+        assert 1 <= len(found) <= answers
+        for answer in found:
+            assert "\x00" not in answer.program
+            assert answer.failure is not None or answer.program.strip() or parent
+            answer.program.encode()
+
+
+def test_hostile_sizes_stay_linear(read: Read) -> None:
+    for text in (
+        "`" * 300_000,
+        "```\n" * 100_000,
+        "a```python\n" * 50_000,
+        "<answer>" * 100_000,
+        "\n" * 500_000,
+        "<<<<<<< SEARCH\n" * 50_000,
+        "<<<<<<< SEARCH\n" + "x\n" * 100_000 + "y\n=======\nz\n>>>>>>> REPLACE",
+    ):
+        assert read(text, parent="x\n" * 200_000)[0].failure is not None
