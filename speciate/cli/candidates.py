@@ -1,0 +1,142 @@
+"""``speciate candidates``: the programs that a run made."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, Limit, RunId, client, examples, noun
+from speciate.domain.errors import Flaw, InvalidInputError
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.ports.records import CandidateDetail, CandidateRecord
+
+app = noun("Candidates: the programs of a run, with rewards or failures.")
+
+Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Its id, or RUN/NUMBER.")]
+
+
+@app.command("list", epilog=examples("speciate candidates list RUN", "speciate candidates list RUN --status failed"))
+def list_(
+    ctx: typer.Context,
+    run_id: RunId,
+    status: Annotated[str | None, typer.Option(help="evaluated or failed.")] = None,
+    island: Annotated[int | None, typer.Option(help="Only those of one island.", min=0)] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List the candidates of a run, newest first."""
+    with client(ctx) as service:
+        found = list(islice(service.runs.get(run_id).candidates(status=status, island=island), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _outcome(c), ", ".join(c.targets)) for c in found]
+    output.table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty="There are none yet.")
+
+
+@app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
+def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
+    """Show the front: the elites that no other elite is better than in every objective."""
+    with client(ctx) as service:
+        found = service.runs.get(run_id).front()[:limit]
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    names = list(found[0].rewards) if found else []
+    rows = [(e.number, e.island, *(output.number(e.rewards[name]) for name in names)) for e in found]
+    output.table((">number", ">island", *(f">{name}" for name in names)), rows, empty="There are none yet.")
+
+
+@app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
+def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show a candidate with its program and what the evaluator noted."""
+    with client(ctx) as service:
+        found = find(service, name)
+    if as_json:
+        output.json_line(found)
+    else:
+        _show(found)
+
+
+@app.command("diff", epilog=examples("speciate candidates diff RUN/17"))
+def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show what a candidate changed in its first parent."""
+    with client(ctx) as service:
+        found = service.candidates.diff(find(service, name).id)
+    if as_json:
+        output.json_line(found)
+    else:
+        output.raw(str(found["diff"]))
+
+
+@app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
+def lineage(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """List a candidate's ancestors."""
+    with client(ctx) as service:
+        found = service.candidates.lineage(find(service, name).id)
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [(c.number, c.role.value, _numbers(c.parents), _outcome(c)) for c in found]
+    output.table((">number", "role", "parents", "rewards"), rows, empty="It has no ancestors.")
+
+
+def find(service: Client, name: str) -> CandidateDetail:
+    """Return the candidate with an id, or with a number in a run as ``RUN/NUMBER``.
+
+    Raises:
+        InvalidInputError: The number is none.
+        NotFoundError: There is no such candidate.
+    """
+    run_id, slash, number = name.rpartition("/")
+    if not slash:
+        return service.candidates.get(name)
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
+        flaw = Flaw(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
+        raise InvalidInputError(f"The candidate is not valid: {flaw}", flaws=(flaw,))
+    return service.runs.get(run_id).candidate(int(number))
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _outcome(candidate: CandidateRecord) -> str:
+    if candidate.failure is None:
+        return output.rewards(candidate.rewards)
+    return f"{candidate.failure.value} ({candidate.failure_reason})"
+
+
+def _show(found: CandidateDetail) -> None:
+    output.facts(
+        (
+            ("candidate", f"{found.run_id}/{found.number}"),
+            ("id", found.id),
+            ("status", found.status.value),
+            ("role", found.role.value),
+            ("island", str(found.island)),
+            ("parents", _numbers(found.parents)),
+            ("shown", _numbers(found.inspirations)),
+            ("same as", found.duplicate_of),
+            ("rewards", output.rewards(found.rewards)),
+            ("weighted sum", output.number(found.scalar)),
+            ("meets", ", ".join(found.targets)),
+            ("failure", f"{found.failure.value} ({found.failure_reason})" if found.failure else None),
+            ("detail", found.failure_detail),
+            ("tier", found.tier),
+            ("used", f"{found.wall_s:.3f} s, {found.cpu_s:.3f} s of CPU, {found.memory_bytes / 2**20:.0f} MiB"),
+        )
+    )
+    for title, text in (*found.artifacts.items(), ("program", found.program)):
+        output.say()
+        output.say(f"--- {title}", style="bold")
+        output.raw(text)

@@ -1,0 +1,210 @@
+"""What ``speciate doctor`` looks at: every check is a function that returns what it found and how to mend it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from pydantic import SecretStr
+
+from speciate.domain.errors import SpeciateError
+from speciate.settings import Settings, source_of
+
+OLDEST_PYTHON: Final = (3, 11)
+LITTLE_SPACE_BYTES: Final = 1 << 30
+
+
+class Status(StrEnum):
+    """What a check found."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    """It works without, but somebody may miss it."""
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of a check.
+
+    Attributes:
+        name: What was looked at.
+        status: Whether it is well.
+        detail: What was found.
+        remedy: How to mend it; empty when it is well.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {name: str(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting with its value (masked when it is secret) and where it came from."""
+
+    name: str
+    value: str
+    source: str
+
+
+def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[EffectiveSetting]:
+    """Return every setting; an address that holds a password is masked whole."""
+    return [
+        EffectiveSetting(name, _shown(getattr(settings, name)), source_of(name, flags))
+        for name in Settings.model_fields
+    ]
+
+
+def python() -> Finding:
+    """Look at the version of Python."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
+    return Finding("python", Status.GOOD, version)
+
+
+def processes() -> Finding:
+    """Look for the processes beside the library: API, workers, evaluators."""
+    missing = [name for name in ("service", "workers", "evaluators") if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = "To run the service here, install it from a checkout with `pip install -e .`."
+        return Finding("processes", Status.WARNING, f"not installed: {', '.join(missing)}", remedy)
+    return Finding("processes", Status.GOOD, "service, workers and evaluators are installed")
+
+
+def data_dir(settings: Settings) -> Finding:
+    """Look whether embedded servers can keep their data."""
+    path = settings.data_dir
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding("data", Status.BAD, f"{path} cannot be written", "Choose another with SPECIATE_DATA_DIR.")
+    free = shutil.disk_usage(there).free
+    detail = f"{path}, {free / 2**30:.1f} GiB free"
+    if free < LITTLE_SPACE_BYTES:
+        return Finding("data", Status.WARNING, detail, "Free some space: runs pause when the disk is full.")
+    return Finding("data", Status.GOOD, detail)
+
+
+def database(settings: Settings) -> Finding:
+    """Look for PostgreSQL: the configured server, or programs for an embedded one."""
+    if settings.database_url is None:
+        return _finding("postgres", _embedded_postgres)
+    url = settings.database_url.get_secret_value()
+    return _finding("postgres", lambda: _configured_postgres(url))
+
+
+def cache(settings: Settings) -> Finding:
+    """Look for Redis or Valkey: the configured server, or a program for an embedded one."""
+    if settings.redis_url is None:
+        return _finding("redis", _embedded_valkey)
+    url = settings.redis_url.get_secret_value()
+    return _finding("redis", lambda: _configured_redis(url))
+
+
+def sandbox() -> Finding:
+    """Score a tiny program under the tier that the settings choose."""
+    return _finding("sandbox", _try_sandbox)
+
+
+def api(url: str | None) -> Iterator[Finding]:
+    """Ask the service whether it can work, and its policies whether they answer."""
+    from speciate.client import Client
+
+    with Client(url) as client:
+        try:
+            client.ready()
+        except SpeciateError as error:
+            yield Finding("api", Status.WARNING, str(error))
+            return
+        yield Finding("api", Status.GOOD, f"{client.url} is ready")
+        yield _finding("workers", lambda: ", ".join(f"{w.name} ({w.slots})" for w in client.workers()) or "none")
+        for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
+            yield _ping(client.policies.ping, slug)
+
+
+def _ping(ping: Callable[[str], object], slug: str) -> Finding:
+    try:
+        ping(slug)
+    except SpeciateError as error:
+        return Finding(f"policy {slug}", Status.WARNING, str(error))
+    return Finding(f"policy {slug}", Status.GOOD, "answers")
+
+
+def _finding(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, Status.GOOD, look())
+    except SpeciateError as error:
+        detail, remedy = str(error), error.remedy or ""
+        return Finding(name, Status.BAD, detail.removesuffix(remedy).strip(), remedy)
+
+
+def _embedded_postgres() -> str:
+    from speciate.embedded.binaries import find_postgres
+
+    found = find_postgres()
+    return f"embedded, PostgreSQL {found.version} in {found.bin_dir}"
+
+
+def _embedded_valkey() -> str:
+    from speciate.embedded.binaries import find_valkey
+
+    return f"embedded, {find_valkey()}"
+
+
+def _configured_postgres(url: str) -> str:
+    from speciate.storage.database import check_version, connect
+
+    engine = connect(url, pool_size=1)
+    try:
+        return f"configured, PostgreSQL {check_version(engine)}"
+    finally:
+        engine.dispose()
+
+
+def _configured_redis(url: str) -> str:
+    import redis
+
+    from speciate.domain.errors import ConfigurationError, UnavailableError
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+            info = client.info("server")
+    except ValueError as error:
+        raise ConfigurationError(f"the address is none: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    except redis.RedisError as error:
+        raise UnavailableError(f"the server does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    version = info.get("valkey_version") or info.get("redis_version")
+    return f"configured, {info.get('server_name', 'redis')} {version}"
+
+
+def _try_sandbox() -> str:
+    from speciate.cli.checking import open_broker, tiny_problem
+    from speciate.domain.errors import EvaluatorUnavailableError
+
+    broker = open_broker()
+    try:
+        problem = tiny_problem()
+        evaluation = broker.evaluate(problem, [problem.seed_program], seeds=[0])[0]
+    finally:
+        broker.close()
+    if evaluation.failure is not None:
+        raise EvaluatorUnavailableError(f"a program that must work fails: {evaluation.failure}.")
+    return f"tier {evaluation.tier!r} works"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return "********" if isinstance(value, SecretStr) else str(value)

@@ -1,0 +1,214 @@
+"""``speciate demo``: real problems evolve through the whole service, and what was unlocked is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from speciate.cli.output import clean, console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from speciate.client import Client, RunHandle
+    from speciate.domain.objective import Objective
+    from speciate.domain.problem import Problem
+    from speciate.ports.records import UnlockRecord
+
+_LINE_EVERY_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A bundled problem that the demo shows.
+
+    Attributes:
+        slug: Its name.
+        evaluations: Budget at ``--scale 1``.
+        shown: The objective whose course is shown.
+    """
+
+    slug: str
+    evaluations: int
+    shown: str
+
+
+EXHIBITS: Final = (
+    Exhibit("sorting-network-8", 2400, "comparators"),
+    Exhibit("circle-packing-26", 2600, "sum_of_radii"),
+    Exhibit("online-bin-packing", 500, "excess_or1"),
+)
+
+
+@dataclass(slots=True)
+class Shown:
+    """A run of the demo with what is needed to show it."""
+
+    exhibit: Exhibit
+    problem: Problem
+    run: RunHandle
+    seed: dict[str, float] | None = None
+
+    def look(self) -> None:
+        """Fetch the present state, and the seed's rewards once they are known."""
+        record = self.run.refresh()
+        if self.seed is None and record.evaluated:
+            self.seed = self.run.candidate(1).rewards
+
+    def objective(self) -> Objective:
+        """Return the objective that is shown."""
+        return next(o for o in self.problem.objectives if o.name == self.exhibit.shown)
+
+
+def demo_command(
+    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded servers keep their data.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every run.", min=0)] = 0,
+    scale: Annotated[float, typer.Option(help="Share of the usual budgets.", min=0.01, max=100)] = 1.0,
+) -> None:
+    """Evolve bundled problems through API, queue, workers, database and evaluator, in about two minutes.
+
+    No model is needed: programs are changed by `program_mutator`, the floor that every trained policy has to beat.
+    """
+    from speciate.cli.up import Stopped, begin, stopping_on_signals
+
+    out = console()
+    with stopping_on_signals():
+        from speciate.cli.stack import Stack
+        from speciate.client import Client
+        from speciate.settings import load_settings
+
+        settings = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
+        with Stack(settings) as stack:
+            try:
+                begin(stack, out)
+                token = stack.settings.token
+                with Client(stack.settings.base_url, token.get_secret_value() if token else None) as client:
+                    shown = _start_runs(client, seed, scale)
+                    _follow(shown, out)
+                    unlocked = _report(shown, out)
+            except Stopped:
+                out.print("Stopping …")
+                raise
+    out.print(f"Everything is stopped; the runs are kept in {clean(settings.data_dir)}.")
+    out.print("Look at them with `make up` and, in another terminal, `.venv/bin/speciate runs list`.")
+    if not unlocked:
+        raise typer.Exit(1)
+
+
+def _start_runs(client: Client, seed: int, scale: float) -> list[Shown]:
+    from speciate.domain.policy import Policy
+    from speciate.problems.loader import bundled, load_problem
+
+    policy = client.policies.add(Policy(slug="program-mutator", kind="program_mutator", training_method="none"))
+    shown = []
+    for exhibit in EXHIBITS:
+        problem = load_problem(bundled()[exhibit.slug])
+        version = client.problems.add(problem)
+        budget = max(32, round(exhibit.evaluations * scale))
+        run = client.runs.create(version.id, policy.id, budget=budget, seed=seed)
+        shown.append(Shown(exhibit, problem, run))
+    return shown
+
+
+def _follow(shown: Sequence[Shown], out: Console) -> None:
+    """Show progress until every run has ended: bars in a terminal, a line now and then elsewhere."""
+    with _progress(out) as progress:
+        bars = {
+            each.exhibit.slug: progress.add_task(
+                each.exhibit.slug, total=each.run.record.spec.budget.evaluations, now=""
+            )
+            for each in shown
+        }
+        last = time.monotonic()
+        while True:
+            for each in shown:
+                each.look()
+                _move(progress, bars[each.exhibit.slug], each)
+            ended = all(each.run.state.ended or each.run.state.value == "paused" for each in shown)
+            if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_EVERY_S):
+                last = time.monotonic()
+                for each in shown:
+                    out.print(f"{each.exhibit.slug}: {each.run.record.spent.evaluations} evaluations, {_now(each)}")
+            if ended:
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _progress(out: Console) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}", markup=False),
+    )
+    return Progress(*columns, console=out, disable=not out.is_terminal)
+
+
+def _move(progress: Progress, bar: TaskID, each: Shown) -> None:
+    progress.update(bar, completed=each.run.record.spent.evaluations, now=_now(each))
+
+
+def _now(each: Shown) -> str:
+    name, record = each.exhibit.shown, each.run.record
+    if each.seed is None or name not in record.best:
+        return "…"
+    reached = f", reached {', '.join(record.reached)}" if record.reached else ""
+    return f"{name} {each.seed[name]:.4g} → {record.best[name]:.4g}{reached}"
+
+
+def _report(shown: Sequence[Shown], out: Console) -> bool:
+    """Print what improved and what was unlocked; return whether something was."""
+    improved = Table(title="What evolved", title_justify="left")
+    for heading in ("problem", "objective", "better is", "seed", "best", "evaluations", "failed"):
+        improved.add_column(heading, justify="left" if heading in {"problem", "objective", "better is"} else "right")
+    for each in shown:
+        record, name = each.run.record, each.exhibit.shown
+        before = "–" if each.seed is None else f"{each.seed[name]:.4g}"
+        improved.add_row(
+            each.exhibit.slug,
+            name,
+            "more" if each.objective().direction.value == "maximize" else "less",
+            before,
+            f"{record.best.get(name, float('nan')):.4g}",
+            str(record.spent.evaluations),
+            str(record.failed),
+        )
+    out.print(improved)
+    unlocks = [unlock for each in shown for unlock in each.run.unlocks()]
+    out.print(_record(unlocks))
+    for each in shown:
+        if each.run.record.alarm or each.run.state.value != "completed":
+            out.print(Text(clean(f"{each.exhibit.slug}: {each.run.state.value}, {each.run.record.reason}")))
+    unlocked = [unlock for unlock in unlocks if unlock.unlock]
+    noun = "problem" if len(unlocked) == 1 else "problems"
+    out.print(f"{len(unlocked)} {noun} unlocked, each confirmed by evaluating the program again.")
+    return bool(unlocked)
+
+
+def _record(unlocks: Sequence[UnlockRecord]) -> Table:
+    table = Table(title="What was reached (✔ unlocks the problem)", title_justify="left")
+    for heading in ("problem", "target", "", "policy", "candidate", "evaluations", "seconds"):
+        table.add_column(heading, justify="right" if heading in {"candidate", "evaluations", "seconds"} else "left")
+    for unlock in unlocks:
+        table.add_row(
+            f"{unlock.problem}@{unlock.problem_version}",
+            unlock.target,
+            "✔" if unlock.unlock else "",
+            f"{unlock.policy}@{unlock.policy_version}",
+            str(unlock.number),
+            str(unlock.evaluations),
+            f"{unlock.seconds:.1f}",
+        )
+    return table

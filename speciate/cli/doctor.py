@@ -1,0 +1,55 @@
+"""``speciate doctor``: whether everything that is needed is there, and how to mend what is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.text import Text
+
+from speciate.cli import output
+from speciate.cli.exits import Exit
+from speciate.cli.session import URL_FLAG, AsJson
+
+if TYPE_CHECKING:
+    from speciate.cli.checks import Finding
+
+_MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("BAD", "bold red")}
+
+
+def doctor_command(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Look at Python, settings, servers, sandbox, service and policies. The exit code is 1 when something is bad."""
+    from speciate.cli import checks
+    from speciate.settings import load_settings
+
+    flags = dict(ctx.find_root().obj or {})
+    settings = load_settings(**flags)
+    effective = checks.effective_settings(settings, flags)
+    findings = []
+    with output.console(stderr=True).status("Looking …"):
+        findings += [checks.python(), checks.processes(), checks.data_dir(settings)]
+        findings += [checks.database(settings), checks.cache(settings), checks.sandbox()]
+        findings += checks.api(flags.get(URL_FLAG))
+    if as_json:
+        settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
+        output.json_line({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})
+    else:
+        rows = [(each.name, each.value, each.source) for each in effective]
+        output.table(("setting", "value", "source"), rows, empty="no settings")
+        output.say()
+        _show(findings)
+    if any(finding.status is checks.Status.BAD for finding in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _show(findings: list[Finding]) -> None:
+    out = output.console()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark, style = _MARKS[finding.status.value]
+        line = Text(f"{mark:<5}", style=style).append(
+            f"{finding.name:<{width}}  {output.clean(finding.detail)}", style="default"
+        )
+        out.print(line, soft_wrap=True)
+        if finding.remedy:
+            output.say(f"     {'':<{width}}  {finding.remedy}")

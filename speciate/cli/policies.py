@@ -1,0 +1,123 @@
+"""``speciate policies``: register who is asked for candidates, and see whether they answer."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
+
+app = noun("Policies: who is asked for candidates, and how.")
+
+Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "speciate policies add program-mutator --kind program_mutator",
+        "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
+        "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
+        " --api-key-env LLM_KEY",
+    ),
+)
+def add(
+    ctx: typer.Context,
+    slug: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case words joined by hyphens.")],
+    kind: Annotated[str, typer.Option(help="Which client asks it: openai_compatible, program_mutator, scripted.")],
+    base_url: Annotated[str | None, typer.Option(help="Endpoint that speaks the OpenAI protocol.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model or adapter name at that endpoint.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the key on the workers; never the key itself.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="One line for people.")] = None,
+    training_method: Annotated[str | None, typer.Option(help="How it was trained: vpo, grpo, base, …")] = None,
+    checkpoint_digest: Annotated[str | None, typer.Option(help="SHA-256 of the served weights.")] = None,
+    prompt_format: Annotated[str | None, typer.Option(help="chat or completion.")] = None,
+    edit_format: Annotated[str | None, typer.Option(help="rewrite or diff.")] = None,
+    answers_per_rollout: Annotated[int | None, typer.Option(help="Programs in one completion.")] = None,
+    timeout_s: Annotated[float | None, typer.Option(help="Seconds one request may take.")] = None,
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option("--sampling", metavar="KEY=VALUE", help="temperature, top_p, max_tokens, logprobs."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the client; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register a policy. The same registration again is the same version; a changed one is the next version."""
+    definition: dict[str, Any] = {
+        "slug": slug,
+        "kind": kind,
+        "base_url": base_url,
+        "model": model,
+        "api_key_env": api_key_env,
+        "description": description,
+        "training_method": training_method,
+        "checkpoint_digest": checkpoint_digest,
+        "prompt_format": prompt_format,
+        "edit_format": edit_format,
+        "answers_per_rollout": answers_per_rollout,
+        "timeout_s": timeout_s,
+        "sampling": key_values(sampling, "--sampling") or None,
+        "options": key_values(option, "--option") or None,
+    }
+    with client(ctx) as service:
+        version = service.policies.add({name: value for name, value in definition.items() if value is not None})
+    if as_json:
+        output.json_line(version)
+    else:
+        output.say(f"{version.definition.slug}@{version.version}  {version.definition.kind}")
+
+
+@app.command("list", epilog=examples("speciate policies list", "speciate policies list qwen --json"))
+def list_(
+    ctx: typer.Context,
+    slug: Annotated[str | None, typer.Argument(help="Only the versions of this policy.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List policy versions, newest first."""
+    with client(ctx) as service:
+        found = list(islice(service.policies.list(slug), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [
+        (f"{p.definition.slug}@{p.version}", p.definition.kind, p.definition.model, p.definition.base_url,
+         p.definition.training_method, output.moment(p.created_at))
+        for p in found
+    ]  # fmt: skip
+    empty = "There are no policies yet: speciate policies add program-mutator --kind program_mutator"
+    output.table(("policy", "kind", "model", "endpoint", "trained by", "registered"), rows, empty=empty)
+
+
+@app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))
+def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show a policy version."""
+    with client(ctx) as service:
+        version = service.policies.get(name)
+    if as_json:
+        output.json_line(version)
+        return
+    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options"})
+    more = {**version.definition.sampling.model_dump(mode="json"), **version.definition.options}
+    head = {"policy": f"{version.definition.slug}@{version.version}", "id": version.id, "digest": version.digest}
+    output.facts([*head.items(), *values.items(), *more.items()])
+
+
+@app.command("ping", epilog=examples("speciate policies ping qwen"))
+def ping(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Ask a policy for one answer, to see that it can be asked."""
+    with client(ctx) as service:
+        answer = service.policies.ping(name)
+    if as_json:
+        output.json_line(answer)
+    else:
+        output.say(f"{name} answers.")
+        output.facts(answer.items())

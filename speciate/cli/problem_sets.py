@@ -1,0 +1,61 @@
+"""``speciate sets``: frozen lists of problem versions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, Limit, client, examples, noun
+
+app = noun("Problem sets: named, frozen lists of problem versions.")
+
+
+@app.command("create", epilog=examples("speciate sets create physics relativistic-energy planck-radiation@1"))
+def create(
+    ctx: typer.Context,
+    slug: Annotated[str, typer.Argument(metavar="NAME", help="Name of the set; it can never be used again.")],
+    problems: Annotated[list[str], typer.Argument(metavar="PROBLEM...", help="Name, name@version or id of each.")],
+    title: Annotated[str, typer.Option(help="One line for people.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Freeze a list of problem versions under a name."""
+    with client(ctx) as service:
+        made = service.problem_sets.create(slug, problems, title=title)
+    if as_json:
+        output.json_line(made)
+    else:
+        output.say(f"{made.slug}: {', '.join(f'{p.slug}@{p.version}' for p in made.problems)}")
+
+
+@app.command("list", epilog=examples("speciate sets list"))
+def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List problem sets, newest first."""
+    with client(ctx) as service:
+        found = list(islice(service.problem_sets.list(), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [(s.slug, len(s.problems), s.title) for s in found]
+    output.table(
+        ("set", ">problems", "title"), rows, empty="There are no problem sets yet: speciate sets create --help"
+    )
+
+
+@app.command("show", epilog=examples("speciate sets show physics --json"))
+def show(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="SET", help="Name or id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the problems of a set, in its order."""
+    with client(ctx) as service:
+        found = service.problem_sets.get(name)
+    if as_json:
+        output.json_line(found)
+        return
+    rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in found.problems]
+    output.table(("problem", "kind", "title"), rows, empty="The set is empty.")

@@ -1,0 +1,165 @@
+"""``speciate problems``: write, check and submit problems, and see those that are there."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.exits import Exit
+from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.starters import StarterKind, write_starter
+from speciate.domain.errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from speciate.domain.problem import Problem
+    from speciate.ports.records import ProblemVersion
+
+app = noun("Problems: what is to be solved, how it is scored, and what counts as unlocking it.")
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
+
+
+@app.command("init", epilog=examples("speciate problems init my-problem", "speciate problems init my-maze --kind data"))
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to make.")],
+    kind: Annotated[StarterKind, typer.Option(help="What a candidate is and who scores it.")] = StarterKind.EVALUATOR,
+) -> None:
+    """Write a small problem that works, to start from."""
+    for path in write_starter(directory, kind):
+        output.say(path)
+    output.say(f"Next: speciate problems check {directory}")
+
+
+@app.command(
+    "check", epilog=examples("speciate problems check my-problem", "speciate problems check my-problem --json")
+)
+def check(directory: Directory, as_json: AsJson = False) -> None:
+    """Read a problem and score its seed program once, without a service."""
+    from speciate.cli.checking import score_seed
+    from speciate.problems.loader import load_problem
+
+    problem = load_problem(directory)
+    result = score_seed(problem)
+    if as_json:
+        output.json_line(result.as_json(problem))
+    else:
+        result.show(problem)
+    if result.failed:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "speciate problems add circle-packing-26",
+        "speciate problems add ./my-problem",
+        "speciate problems add --bundled",
+    ),
+)
+def add(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[DIR|SLUG]...", help="Directories, or names of bundled problems.")
+    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Submit every bundled problem.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit problems. The same definition again is the same version; a changed one is the next version."""
+    from speciate.problems.loader import bundled as bundled_problems
+    from speciate.problems.loader import load_problem
+
+    known = bundled_problems()
+    paths = [*(known.values() if bundled else ()), *(_directory(name, known) for name in names or [])]
+    if not paths:
+        raise InvalidInputError(
+            "there is nothing to add.",
+            remedy=f"Name a directory or a bundled problem ({', '.join(known)}), or --bundled.",
+        )
+    # All are read before the first is sent: a mistake in the last one leaves nothing half done.
+    definitions = [load_problem(path) for path in paths]
+    with client(ctx) as service:
+        for definition in definitions:
+            version = service.problems.add(definition)
+            if as_json:
+                output.json_line(version)
+            else:
+                output.say(f"{definition.slug}@{version.version}  {definition.title}")
+
+
+@app.command("list", epilog=examples("speciate problems list", "speciate problems list circle-packing-26 --json"))
+def list_(
+    ctx: typer.Context,
+    slug: Annotated[str | None, typer.Argument(help="Only the versions of this problem.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List problem versions, newest first."""
+    with client(ctx) as service:
+        found = islice(service.problems.list(slug), limit)
+        if as_json:
+            for record in found:
+                output.json_line(record)
+            return
+        rows = [
+            (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title)
+            for p in found
+        ]
+    empty = "There are no problems yet: speciate problems add --bundled"
+    output.table(("problem", "kind", "objectives", "targets", "title"), rows, empty=empty)
+
+
+@app.command("show", epilog=examples("speciate problems show circle-packing-26", "speciate problems show sorting@2"))
+def show(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show a problem version."""
+    with client(ctx) as service:
+        version = service.problems.get(name)
+    if as_json:
+        output.json_line(version)
+    else:
+        _show(version)
+
+
+def _directory(name: str, known: dict[str, Path]) -> Path:
+    # A directory of that name wins over a bundled problem: what lies there is what the user sees.
+    path = Path(name)
+    if name in known and not path.exists():
+        return known[name]
+    if not path.exists():
+        raise NotFoundError(
+            f"there is neither a directory nor a bundled problem {name!r}.", remedy=f"Bundled: {', '.join(known)}."
+        )
+    return path
+
+
+def _show(version: ProblemVersion) -> None:
+    problem: Problem = version.definition
+    output.facts(
+        (
+            ("problem", f"{problem.slug}@{version.version}"),
+            ("title", problem.title),
+            ("id", version.id),
+            ("kind", problem.kind.value),
+            ("digest", version.digest),
+            ("source", problem.source.strip()),
+        )
+    )
+    output.say()
+    rows = [
+        (o.name, o.direction.value, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description)
+        for o in problem.objectives
+    ]
+    output.table(("objective", "direction", "role", "range", "meaning"), rows, empty="no objectives")
+    output.say()
+    targets = [(t.name, "unlock" if t.unlock else "", t.rule, t.description) for t in problem.targets]
+    output.table(("target", "", "rule", "meaning"), targets, empty="no targets")
+    if problem.description.strip():
+        output.say()
+        output.raw(problem.description.strip())

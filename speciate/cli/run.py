@@ -1,0 +1,78 @@
+"""``speciate run``: start a run, and watch it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, client, examples, key_values
+from speciate.domain.errors import InvalidInputError
+
+RUN_EXAMPLES: Final = examples(
+    "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
+    "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
+    "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
+)
+
+
+def run_command(
+    ctx: typer.Context,
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
+    policy: Annotated[str, typer.Option("--policy", "-p", help="Who is asked: name, name@version or id.")],
+    mutator: Annotated[str | None, typer.Option(help="Another policy that changes parents.")] = None,
+    strategy: Annotated[str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="KEY=VALUE", help="Option of the strategy; repeatable."),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", "--evaluations", "-b", help="Evaluations it may spend.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens it may spend.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Running seconds it may spend.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
+    lanes: Annotated[int | None, typer.Option(help="Batches in flight; one makes the run replayable.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Answers asked for in one unit of work.")] = None,
+    samples_per_prompt: Annotated[int | None, typer.Option(help="Answers drawn for one prompt.")] = None,
+    stop_on_unlock: Annotated[
+        bool, typer.Option("--stop-on-unlock", help="Complete when the unlock is confirmed.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same request with the same key again is the same run.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until it ends or is paused.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run: one problem, one policy, one strategy, one budget, one seed.
+
+    With --json the run is printed as it starts, and with --watch its events follow, one a line.
+    """
+    limits = {"evaluations": budget, "tokens": tokens, "seconds": seconds}
+    if all(value is None for value in limits.values()):
+        raise InvalidInputError("the run has no budget.", remedy="Give --budget N, --tokens N or --seconds S.")
+    with client(ctx) as service:
+        run = service.runs.create(
+            problem,
+            policy,
+            mutator=mutator,
+            budget={name: value for name, value in limits.items() if value is not None},
+            idempotency_key=idempotency_key,
+            strategy=strategy,
+            strategy_options=key_values(option, "--option"),
+            seed=seed,
+            lanes=lanes,
+            batch=batch,
+            samples_per_prompt=samples_per_prompt,
+            stop_on_unlock=stop_on_unlock,
+        )
+        if as_json:
+            output.json_line(run.record)
+        elif not watch:
+            output.say(run.id)
+            output.console(stderr=True).print(f"Watch it with: speciate runs watch {run.id}")
+        if watch:
+            from speciate.cli.watching import follow
+
+            raise typer.Exit(follow(run, as_json=as_json))

@@ -1,0 +1,190 @@
+"""``speciate runs``: see, steer and export runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, Limit, RunId, client, examples, noun
+from speciate.domain.errors import ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from speciate.ports.records import CandidateDetail, RunRecord
+
+app = noun("Runs: one problem, one policy, one strategy, one budget, one seed.")
+
+Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the run.")]
+
+
+@app.command("list", epilog=examples("speciate runs list", "speciate runs list --state running --json"))
+def list_(
+    ctx: typer.Context,
+    problem: Annotated[str | None, typer.Option(help="Only runs on this problem.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only runs of this policy.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only runs that are created, running, paused, completed, failed or cancelled.")
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first."""
+    with client(ctx) as service:
+        found = [run.record for run in islice(service.runs.list(problem=problem, policy=policy, state=state), limit)]
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [
+        (r.id, r.state.value, f"{r.problem}@{r.problem_version}", f"{r.policy}@{r.policy_version}", r.spec.strategy,
+         _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached))
+        for r in found
+    ]  # fmt: skip
+    empty = "There are no runs yet: speciate run --help"
+    output.table(("run", "state", "problem", "policy", "strategy", ">spent", "reached"), rows, empty=empty)
+
+
+@app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
+def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """Show a run with its progress and the targets that it reached."""
+    with client(ctx) as service:
+        run = service.runs.get(run_id)
+        reached = [] if as_json else list(run.unlocks())
+    if as_json:
+        output.json_line(run.record)
+        return
+    _show(run.record)
+    if reached:
+        output.say()
+        rows = [
+            (
+                u.target,
+                "unlock" if u.unlock else "",
+                u.state.value,
+                u.number,
+                u.evaluations,
+                u.tokens,
+                f"{u.seconds:.1f}",
+            )
+            for u in reached
+        ]
+        columns = ("target", "", "state", ">candidate", ">evaluations", ">tokens", ">seconds")
+        output.table(columns, rows, empty="no targets")
+
+
+@app.command("watch", epilog=examples("speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind"))
+def watch(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """Watch a run until it ends or is paused; the exit code is 1 when it failed or was paused."""
+    from speciate.cli.watching import follow
+
+    with client(ctx) as service:
+        raise typer.Exit(follow(service.runs.get(run_id), as_json=as_json))
+
+
+@app.command("pause", epilog=examples("speciate runs pause RUN --reason 'the endpoint moves'"))
+def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Stop handing out a run's work; what is in flight is still booked."""
+    with client(ctx) as service:
+        _tell(service.runs.get(run_id).pause(reason), as_json=as_json)
+
+
+@app.command("resume", epilog=examples("speciate runs resume RUN"))
+def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """Hand out a paused run's work again."""
+    with client(ctx) as service:
+        _tell(service.runs.get(run_id).resume(), as_json=as_json)
+
+
+@app.command("cancel", epilog=examples("speciate runs cancel RUN"))
+def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
+    """End a run; what was committed stays."""
+    with client(ctx) as service:
+        _tell(service.runs.get(run_id).cancel(reason), as_json=as_json)
+
+
+@app.command(
+    "export", epilog=examples("speciate runs export RUN > run.jsonl", "speciate runs export RUN --out run.jsonl")
+)
+def export(
+    ctx: typer.Context,
+    run_id: RunId,
+    out: Annotated[Path | None, typer.Option("--out", help="File to make; by default standard output.")] = None,
+) -> None:
+    """Write every candidate with its texts as JSON Lines, in order of number."""
+    with client(ctx) as service:
+        run = service.runs.get(run_id)
+        if out is None:
+            for candidate in run.export():
+                sys.stdout.write(candidate.model_dump_json() + "\n")
+            return
+        count = _write(out, run.export(), run.record.candidates)
+    output.say(f"{count} candidates in {out}")
+
+
+def _write(path: Path, candidates: Iterator[CandidateDetail], expected: int) -> int:
+    from rich.progress import track
+
+    part = path.with_name(path.name + ".part")
+    console, count = output.console(stderr=True), 0
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            steps = track(candidates, "Exporting", total=expected, console=console, disable=not console.is_terminal)
+            for count, candidate in enumerate(steps, start=1):  # noqa: B007
+                file.write(candidate.model_dump_json() + "\n")
+        os.replace(part, path)  # noqa: PTH105
+    except OSError as error:
+        raise ConflictError(f"{path} cannot be written: {error.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _show(run: RunRecord) -> None:
+    budget, spent = run.spec.budget, run.spent
+    mutator = f"{run.mutator}@{run.mutator_version}" if run.mutator else None
+    options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
+    output.facts(
+        (
+            ("run", run.id),
+            ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
+            ("problem", f"{run.problem}@{run.problem_version}"),
+            ("policy", f"{run.policy}@{run.policy_version}"),
+            ("mutator", mutator),
+            ("strategy", f"{run.spec.strategy}  {options}".strip()),
+            ("seed", str(run.spec.seed)),
+            ("evaluations", _of(spent.evaluations, budget.evaluations)),
+            ("tokens", _of(spent.tokens, budget.tokens)),
+            ("seconds", _of(round(spent.seconds, 1), budget.seconds)),
+            ("candidates", f"{run.evaluated:,} evaluated, {run.failed:,} failed, {run.duplicates:,} duplicates"),
+            ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
+            ("best", output.rewards(run.best)),
+            ("best sum", output.number(run.best_scalar)),
+            ("reached", ", ".join(run.reached)),
+            ("unlocked", "yes" if run.unlocked else "no"),
+            ("alarm", run.alarm),
+            ("created", output.moment(run.created_at)),
+            ("finished", output.moment(run.finished_at)),
+        )
+    )
+
+
+def _tell(run: RunRecord, *, as_json: bool) -> None:
+    if as_json:
+        output.json_line(run)
+    else:
+        output.say(f"{run.id} is {run.state.value}" + (f": {run.reason}" if run.reason else ""))
+
+
+def _spent(run: RunRecord) -> str:
+    return _of(run.spent.evaluations, run.spec.budget.evaluations)
+
+
+def _of(used: float, limit: float | None) -> str:
+    return output.number(used) if limit is None else f"{output.number(used)} of {output.number(limit)}"

@@ -1,0 +1,235 @@
+"""The whole service on one machine: servers, schema, API and workers, tied to the life of this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL
+from types import TracebackType
+from typing import Final, Self
+
+import httpx
+from pydantic import SecretStr
+
+from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
+from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses
+from speciate.ports.work import Queue
+from speciate.settings import Settings
+
+READY_LIMIT_S: Final = 60.0
+_CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the start, for whoever shows progress."""
+
+    name: str
+    seconds: float
+
+
+class Stack:
+    """Starts everything, and stops it in reverse order; nothing is left behind, not even after kill −9.
+
+    Attributes:
+        settings: The effective settings, with the addresses of embedded servers once they are started.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.servers: EmbeddedServers | None = None
+        self.processes: GuardedProcesses | None = None
+        self._commands: dict[str, ChildCommand] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Iterator[Step]:
+        """Start everything, yielding each step as it is done.
+
+        Raises:
+            ConfigurationError: The processes are not installed beside the library, or a setting does not fit.
+            ConflictError: The port is taken.
+            UnavailableError: A process did not become ready; the message names its log.
+        """
+        _check_installed()
+        begun = time.monotonic()
+        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings)})
+        self._start_servers()
+        yield Step("servers", time.monotonic() - begun)
+        self._start_processes()
+        self._migrate()
+        yield Step("schema", time.monotonic() - begun)
+        self._wait_for_api()
+        yield Step("api", time.monotonic() - begun)
+        self._wait_for_workers()
+        yield Step("workers", time.monotonic() - begun)
+
+    def stop(self) -> None:
+        """Stop workers and API, then the servers."""
+        if self.processes is not None:
+            self.processes.stop()
+            self.processes = None
+        if self.servers is not None:
+            self.servers.stop()
+            self.servers = None
+
+    def poll(self) -> Mapping[str, ChildStatus]:
+        """Return the state of our own processes by name."""
+        return self.processes.poll() if self.processes is not None else {}
+
+    def revive(self) -> list[str]:
+        """Start whatever has ended again, servers first; return the names."""
+        revived = []
+        for name, status in (self.servers.poll() if self.servers is not None else {}).items():
+            if not status.running and self.servers is not None:
+                self.servers.restart(name)
+                revived.append(name)
+        for name, status in self.poll().items():
+            if not status.running and self.processes is not None:
+                self.processes.start(self._commands[name])
+                revived.append(name)
+        return revived
+
+    def log_of(self, name: str) -> Path:
+        """Return the log file of a process."""
+        return self.settings.data_dir / "logs" / f"{name}.log"
+
+    def _start_servers(self) -> None:
+        if self.settings.database_url is not None and self.settings.redis_url is not None:
+            self.settings.data_dir.joinpath("logs").mkdir(parents=True, exist_ok=True)
+            return
+        self.servers = EmbeddedServers(self.settings.data_dir)
+        endpoints = self.servers.start()
+        urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
+        given = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
+        self.settings = self.settings.model_copy(update=given)
+
+    def _migrate(self) -> None:
+        # Imported here: these take longer to load than the servers take to start.
+        from speciate.storage.database import check_version, connect
+        from speciate.storage.migrate import upgrade
+
+        engine = connect(_secret(self.settings.database_url))
+        try:
+            check_version(engine)
+            upgrade(engine)
+        finally:
+            engine.dispose()
+
+    def _start_processes(self) -> None:
+        self.processes = GuardedProcesses()
+        for command in self._graph():
+            self._commands[command.name] = command
+            self.processes.start(command)
+
+    def _graph(self) -> Iterator[ChildCommand]:
+        python, s = sys.executable, self.settings
+        api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
+        yield self._command("api", [python, *api, "--log-level", "warning", "--no-access-log"])
+        workers = {
+            "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
+            "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),
+            "control": ("-Q", f"{Queue.RETRY.value},{Queue.CONTROL.value}", "-P", "threads", "-c", "2"),
+        }
+        for name, options in workers.items():
+            celery = ["-m", "celery", "-A", "workers.app", "worker", *options, "-n", f"{name}@%h", *_CELERY]
+            yield self._command(name, [python, *celery])
+
+    def _command(self, name: str, argv: list[str]) -> ChildCommand:
+        # A warm shutdown of Celery waits for its tasks; leases make that needless when everything is going down.
+        return ChildCommand(name, argv, self._environment(), self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
+
+    def _environment(self) -> dict[str, str]:
+        s = self.settings
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
+        ours = {
+            "SPECIATE_DATABASE_URL": _secret(s.database_url),
+            "SPECIATE_REDIS_URL": _secret(s.redis_url),
+            "SPECIATE_DATA_DIR": str(s.data_dir),
+            "SPECIATE_HOST": s.host,
+            "SPECIATE_PORT": str(s.port),
+            "SPECIATE_SANDBOX": s.sandbox,
+            "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
+            "SPECIATE_LEASE_S": str(s.lease_s),
+            "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
+        }
+        if s.token is not None:
+            ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
+        # Numeric libraries must not start a thread per core in every worker.
+        return kept | ours | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+    def _wait_for_api(self) -> None:
+        headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
+        deadline = time.monotonic() + READY_LIMIT_S
+        with httpx.Client(base_url=self.settings.base_url, headers=headers, timeout=5, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                self._fail_if_ended()
+                try:
+                    if client.get("/readyz").status_code == httpx.codes.OK:
+                        return
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.02)
+        raise UnavailableError(f"the API is not ready after {READY_LIMIT_S:.0f} s; its log is {self.log_of('api')}.")
+
+    def _wait_for_workers(self) -> None:
+        import redis
+
+        from speciate.storage.presence import present
+
+        deadline = time.monotonic() + READY_LIMIT_S
+        wanted = {name for name in self._commands if name != "api"}
+        with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
+            while time.monotonic() < deadline:
+                self._fail_if_ended()
+                if wanted <= {worker.name.partition("@")[0] for worker in present(client)}:
+                    return
+                time.sleep(0.02)
+        raise UnavailableError(f"the workers are not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('control')}.")
+
+    def _fail_if_ended(self) -> None:
+        for name, status in self.poll().items():
+            if not status.running:
+                raise UnavailableError(
+                    f"{name} ended at once with code {status.returncode}; its log is {self.log_of(name)}."
+                )
+
+
+def _secret(value: SecretStr | None) -> str:
+    return "" if value is None else value.get_secret_value()
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("service", "workers", "evaluators") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the processes {', '.join(missing)} are not installed beside the library.",
+            remedy="Run the service from a checkout of the project, installed by `pip install -e .`.",
+        )
+
+
+def _free_port(settings: Settings) -> int:
+    """Return the port, or a free one for port 0; a taken one is an error now rather than in a log later."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            raise ConflictError(
+                f"the API cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
+                remedy="Choose another with --port, or stop what listens there.",
+            ) from None
+        return int(probe.getsockname()[1])

@@ -1,0 +1,43 @@
+"""``speciate unlocks``: the record of reached targets."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.session import AsJson, Limit, client, examples
+
+UNLOCKS_EXAMPLES: Final = examples(
+    "speciate unlocks", "speciate unlocks --policy qwen --json", "speciate unlocks --run RUN --every-target"
+)
+
+
+def unlocks_command(
+    ctx: typer.Context,
+    run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
+    problem: Annotated[str | None, typer.Option(help="Only those of this problem.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only those of this policy.")] = None,
+    every_target: Annotated[
+        bool, typer.Option("--every-target", help="Also reached targets that do not unlock the problem.")
+    ] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List the problems that policies unlocked, with what it took; every one was confirmed by evaluating again."""
+    with client(ctx) as service:
+        records = service.unlocks(run=run, problem=problem, policy=policy, unlocks_only=not every_target)
+        found = list(islice(records, limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [
+        (f"{u.problem}@{u.problem_version}", u.target, f"{u.policy}@{u.policy_version}", u.strategy, u.seed,
+         output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
+        for u in found
+    ]  # fmt: skip
+    columns = ("problem", "target", "policy", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate")
+    output.table(columns, rows, empty="Nothing is unlocked yet.")

@@ -1,0 +1,153 @@
+"""Watching a run: a live picture on a terminal, plain lines anywhere else, events as JSON Lines for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from rich.live import Live
+from rich.text import Text
+
+from speciate.cli import output
+from speciate.cli.exits import Exit
+from speciate.cli.live import best_lines, headline, picture, telling
+from speciate.client import RunHandle
+from speciate.domain.errors import NotFoundError
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
+from speciate.domain.run import RunState
+from speciate.ports.records import EventRecord, RunRecord
+
+REFRESH_S: Final = 0.25
+"""How often the run is read again while events come."""
+
+PLAIN_REFRESH_S: Final = 5.0
+"""The same for plain lines, which stay."""
+
+
+class View(Protocol):
+    """What shows a run."""
+
+    interval_s: float
+
+    def tell(self, event: EventRecord) -> None:
+        """Show something that happened."""
+        ...
+
+    def update(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Show the progress of the run, against the rewards of its seed program."""
+        ...
+
+
+def follow(run: RunHandle, *, as_json: bool) -> Exit:
+    """Show a run until it has ended or is paused.
+
+    Args:
+        run: The run.
+        as_json: Print its events as JSON Lines from the first one, and nothing else.
+
+    Returns:
+        The exit code: bad when it failed, was cancelled or paused.
+    """
+    if as_json:
+        for event in run.watch():
+            output.json_line(event)
+            if event.kind == EventKind.RUN_PAUSED and event.seq >= run.record.last_event:
+                break
+        record = run.refresh()
+    else:
+        with _view() as view:
+            record = _show(run, view)
+        _conclude(record)
+    return Exit.OK if record.state is RunState.COMPLETED else Exit.FAILED
+
+
+def _show(run: RunHandle, view: View) -> RunRecord:
+    record = run.refresh()
+    seed = _seed_rewards(run, record)
+    view.update(record, seed)
+    if record.state is RunState.PAUSED:
+        return record
+    shown_at = time.monotonic()
+    for event in run.watch(after=record.last_event):
+        view.tell(event)
+        if event.kind == EventKind.RUN_PAUSED:
+            break
+        if time.monotonic() - shown_at >= view.interval_s:
+            record = run.refresh()
+            seed = seed or _seed_rewards(run, record)
+            view.update(record, seed)
+            shown_at = time.monotonic()
+    record = run.refresh()
+    view.update(record, seed or _seed_rewards(run, record))
+    return record
+
+
+def _seed_rewards(run: RunHandle, record: RunRecord) -> dict[str, float]:
+    if record.evaluated == 0:
+        return {}
+    try:
+        first = run.candidate(1)
+    except NotFoundError:  # Candidates are booked in the order in which their batches finish.
+        return {}
+    return first.rewards or {} if first.role is PolicyRole.SEED else {}
+
+
+def _conclude(record: RunRecord) -> None:
+    reached = ", ".join(record.reached) or "no target"
+    reason = f" ({record.reason})" if record.reason else ""
+    output.say(f"{record.state.value}{reason}: reached {reached}")
+    if record.state is RunState.PAUSED:
+        output.say(f"Resume it with: speciate runs resume {record.id}")
+
+
+@contextmanager
+def _view() -> Iterator[View]:
+    console = output.console()
+    if not console.is_terminal:
+        yield PlainView()
+        return
+    with Live(console=console, refresh_per_second=8, transient=False) as live:
+        yield LiveView(live)
+
+
+class LiveView:
+    """A picture that is drawn anew in its place, below the lines that tell what happened."""
+
+    interval_s = REFRESH_S
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def tell(self, event: EventRecord) -> None:
+        """Print what people want to know."""
+        if text := telling(event):
+            self._live.console.print(Text(text))
+
+    def update(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Draw the progress."""
+        self._live.update(picture(run, seed))
+
+
+class PlainView:
+    """Lines without escape codes."""
+
+    interval_s = PLAIN_REFRESH_S
+
+    def __init__(self) -> None:
+        self._last: list[str] = []
+
+    def tell(self, event: EventRecord) -> None:
+        """Print what people want to know."""
+        if text := telling(event):
+            output.say(text)
+
+    def update(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Print the progress when there is some."""
+        lines = [headline(run), *(f"  {line}" for line in best_lines(run, seed))]
+        if lines != self._last:
+            for line in lines:
+                output.say(line)
+        self._last = lines

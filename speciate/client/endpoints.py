@@ -1,0 +1,215 @@
+"""Every call of the REST surface, one function each: what is asked, with which body, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from pydantic import Field, JsonValue
+
+from speciate.client.calls import Call, get, listing, post, segment, walk
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.domain.unlock import ClaimState
+from speciate.ports.records import (
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    Page,
+    PolicyVersion,
+    ProblemSet,
+    ProblemSummary,
+    ProblemVersion,
+    Record,
+    RolloutRecord,
+    RunRecord,
+    UnlockRecord,
+    WorkerProcess,
+)
+
+
+class StrategyRecord(Record):
+    """A strategy that runs may use.
+
+    Attributes:
+        name: What a run's spec calls it.
+        description: What it does.
+        options: JSON schema of its options.
+    """
+
+    name: str
+    description: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+PING_TIMEOUT_S: Final = 150.0
+"""A ping waits for a policy's completion."""
+
+
+def add_problem(definition: Problem | Mapping[str, Any]) -> Call[ProblemVersion]:
+    """Submit a problem; the same definition again is the same version."""
+    values = definition.definition() if isinstance(definition, Problem) else dict(definition)
+    return post("/v1/problems", ProblemVersion, {"definition": values})
+
+
+def add_problem_files(toml: str, files: Mapping[str, str], file: str) -> Call[ProblemVersion]:
+    """Submit a problem as the texts of ``problem.toml`` and the files beside it, so that flaws come with lines."""
+    return post("/v1/problems", ProblemVersion, {"toml": toml, "files": dict(files), "file": file})
+
+
+def problems(slug: str | None = None) -> Call[Page[ProblemSummary]]:
+    """List problem versions, newest first; of one slug where it is given."""
+    path = "/v1/problems" if slug is None else f"/v1/problems/{segment(slug, 'problem')}/versions"
+    return walk(path, ProblemSummary)
+
+
+def problem(name: str | UUID) -> Call[ProblemVersion]:
+    """Read a problem version by id, ``slug`` (the newest) or ``slug@version``."""
+    return get(f"/v1/problems/{segment(name, 'problem')}", ProblemVersion)
+
+
+def create_problem_set(slug: str, names: Sequence[str | UUID], title: str) -> Call[ProblemSet]:
+    """Freeze a list of problem versions under a name."""
+    return post("/v1/problem-sets", ProblemSet, {"slug": slug, "title": title, "problems": [str(n) for n in names]})
+
+
+def problem_sets() -> Call[Page[ProblemSet]]:
+    """List problem sets, newest first."""
+    return walk("/v1/problem-sets", ProblemSet)
+
+
+def problem_set(name: str | UUID) -> Call[ProblemSet]:
+    """Read a problem set by id or name."""
+    return get(f"/v1/problem-sets/{segment(name, 'problem set')}", ProblemSet)
+
+
+def add_policy(definition: Policy | Mapping[str, Any]) -> Call[PolicyVersion]:
+    """Register a policy; the same registration again is the same version."""
+    values = definition.definition() if isinstance(definition, Policy) else dict(definition)
+    return post("/v1/policies", PolicyVersion, {"definition": values})
+
+
+def policies(slug: str | None = None) -> Call[Page[PolicyVersion]]:
+    """List policy versions, newest first; of one slug where it is given."""
+    return walk("/v1/policies", PolicyVersion, slug=slug)
+
+
+def policy(name: str | UUID) -> Call[PolicyVersion]:
+    """Read a policy version by id, ``slug`` (the newest) or ``slug@version``."""
+    return get(f"/v1/policies/{segment(name, 'policy')}", PolicyVersion)
+
+
+def ping_policy(name: str | UUID) -> Call[dict[str, JsonValue]]:
+    """Ask a policy for one answer, to see that it can be asked."""
+    path = f"/v1/policies/{segment(name, 'policy')}:ping"
+    return post(path, dict[str, JsonValue], timeout_s=PING_TIMEOUT_S)
+
+
+def create_run(
+    problem: str | UUID, policy: str | UUID, mutator: str | UUID | None, spec: RunSpec, key: str | None
+) -> Call[RunRecord]:
+    """Start a run. The call always carries a key, so that sending it again does not start another."""
+    names = {"problem": str(problem), "policy": str(policy), "mutator": None if mutator is None else str(mutator)}
+    call = post("/v1/runs", RunRecord, {**names, **spec.model_dump(mode="json")})
+    return replace(call, idempotency_key=key or str(uuid4()))
+
+
+def runs(**query: str | None) -> Call[Page[RunRecord]]:
+    """List runs, newest first."""
+    return walk("/v1/runs", RunRecord, **query)
+
+
+def run(run_id: str | UUID) -> Call[RunRecord]:
+    """Read a run."""
+    return get(_run(run_id), RunRecord)
+
+
+def steer(run_id: UUID, action: str, reason: str | None = None) -> Call[RunRecord]:
+    """Pause, resume or cancel a run."""
+    return post(f"{_run(run_id)}:{action}", RunRecord, None if reason is None else {"reason": reason})
+
+
+def candidates(run_id: UUID, status: CandidateStatus | str | None, island: int | None) -> Call[Page[CandidateRecord]]:
+    """List the candidates of a run, newest first."""
+    return walk(f"{_run(run_id)}/candidates", CandidateRecord, status=status, island=island)
+
+
+def candidate_of(run_id: UUID, number: int) -> Call[CandidateDetail]:
+    """Read the candidate of a run that has a number."""
+    return get(f"{_run(run_id)}/candidates/{number}", CandidateDetail)
+
+
+def candidate(candidate_id: str | UUID) -> Call[CandidateDetail]:
+    """Read a candidate with its texts."""
+    return get(f"/v1/candidates/{segment(candidate_id, 'candidate')}", CandidateDetail)
+
+
+def diff(candidate_id: str | UUID) -> Call[dict[str, JsonValue]]:
+    """Read what a candidate changed in its first parent."""
+    return get(f"/v1/candidates/{segment(candidate_id, 'candidate')}/diff", dict[str, JsonValue])
+
+
+def lineage(candidate_id: str | UUID) -> Call[tuple[CandidateRecord, ...]]:
+    """Read a candidate's ancestors."""
+    return listing(f"/v1/candidates/{segment(candidate_id, 'candidate')}/lineage", CandidateRecord)
+
+
+def front(run_id: UUID) -> Call[tuple[EliteRecord, ...]]:
+    """Read the elites that no other dominates, best first by the first objective."""
+    return listing(f"{_run(run_id)}/front", EliteRecord)
+
+
+def archive(run_id: UUID) -> Call[tuple[EliteRecord, ...]]:
+    """Read the holder of every cell."""
+    return listing(f"{_run(run_id)}/archive", EliteRecord)
+
+
+def rollouts(run_id: UUID) -> Call[Page[RolloutRecord]]:
+    """List the completions of a run, newest first."""
+    return walk(f"{_run(run_id)}/rollouts", RolloutRecord)
+
+
+def run_unlocks(run_id: UUID) -> Call[Page[UnlockRecord]]:
+    """List the targets that a run reached."""
+    return walk(f"{_run(run_id)}/unlocks", UnlockRecord)
+
+
+def export(run_id: UUID) -> Call[CandidateDetail]:
+    """Stream every candidate of a run with its texts, in order of number."""
+    return get(f"{_run(run_id)}/export", CandidateDetail)
+
+
+def unlocks(
+    *,
+    run: str | UUID | None,
+    problem: str | UUID | None,
+    policy: str | UUID | None,
+    unlocks_only: bool,
+    state: ClaimState | None,
+) -> Call[Page[UnlockRecord]]:
+    """List reached targets, newest run first."""
+    query = {"run": run, "problem": problem, "policy": policy, "state": state}
+    return walk("/v1/unlocks", UnlockRecord, **query, unlocks_only=unlocks_only or None)
+
+
+def strategies() -> Call[tuple[StrategyRecord, ...]]:
+    """Read the strategies and the schemas of their options."""
+    return listing("/v1/strategies", StrategyRecord)
+
+
+def workers() -> Call[tuple[WorkerProcess, ...]]:
+    """List the worker processes that are there."""
+    return listing("/v1/workers", WorkerProcess)
+
+
+def ready() -> Call[dict[str, JsonValue]]:
+    """Ask whether the service and the servers behind it can work."""
+    return get("/readyz", dict[str, JsonValue])
+
+
+def _run(run_id: str | UUID) -> str:
+    return f"/v1/runs/{segment(run_id, 'run')}"

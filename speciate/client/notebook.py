@@ -1,0 +1,64 @@
+"""How runs look in a notebook. Text from models and users is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from speciate.domain.errors import ConfigurationError
+from speciate.ports.records import CandidateRecord, RunRecord
+
+
+def progress(record: RunRecord) -> str:
+    """Return what a run has spent of its budget, in one line."""
+    budget, spent = record.spec.budget, record.spent
+    parts = [
+        f"{_count(used)} of {_count(limit)} {unit}"
+        for unit, used, limit in (
+            ("evaluations", spent.evaluations, budget.evaluations),
+            ("tokens", spent.tokens, budget.tokens),
+            ("seconds", spent.seconds, budget.seconds),
+        )
+        if limit is not None
+    ]
+    return ", ".join(parts)
+
+
+def html(record: RunRecord) -> str:
+    """Return a run as a small table."""
+    rows = [
+        ("run", str(record.id)),
+        ("problem", f"{record.problem}@{record.problem_version}"),
+        ("policy", f"{record.policy}@{record.policy_version}"),
+        ("strategy", record.spec.strategy),
+        ("state", record.state.value + (f": {record.reason}" if record.reason else "")),
+        ("spent", progress(record)),
+        *((f"best {name}", f"{value:.6g}") for name, value in record.best.items()),
+        ("reached", ", ".join(record.reached) or "nothing yet"),
+        *((("alarm", record.alarm),) if record.alarm else ()),
+    ]
+    cells = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>"
+
+
+def frame(candidates: Iterable[CandidateRecord]) -> Any:
+    """Return candidates as a ``pandas.DataFrame`` with one row each and one column ``reward.NAME`` per objective.
+
+    Raises:
+        ConfigurationError: pandas is not installed.
+    """
+    try:
+        pandas = import_module("pandas")
+    except ImportError as error:
+        raise ConfigurationError("to_pandas() needs pandas.", remedy="Install it with `pip install pandas`.") from error
+    rows = sorted(candidates, key=lambda candidate: candidate.number)
+    plain = [row.model_dump(mode="python", exclude={"rewards"}) for row in rows]
+    rewards = [{f"reward.{name}": value for name, value in (row.rewards or {}).items()} for row in rows]
+    columns = [*CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
+    return pandas.DataFrame([values | more for values, more in zip(plain, rewards, strict=True)], columns=columns)
+
+
+def _count(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -1,0 +1,92 @@
+"""Real servers for whoever asks: one pair for each test worker, a database of its own for each test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from speciate.embedded import EmbeddedServers, Endpoints
+from speciate.settings import Settings
+from speciate.storage.database import connect
+from speciate.storage.migrate import upgrade
+from speciate.storage.plane import Plane, open_plane
+
+_TEMPLATE = "migrated"
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """A directory that PostgreSQL's account can reach; pytest's own are private to the user."""
+    made = Path(tempfile.mkdtemp(prefix="speciate-test-"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Endpoints]:
+    """PostgreSQL and Valkey, with a migrated database to copy."""
+    home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
+    home.chmod(0o711)
+    embedded = EmbeddedServers(home / "data")
+    try:
+        endpoints = embedded.start()
+        with _admin(endpoints) as connection:
+            connection.execute(f"CREATE DATABASE {_TEMPLATE}")
+        engine = connect(_url(endpoints, _TEMPLATE))
+        upgrade(engine)
+        engine.dispose()
+        yield endpoints
+    finally:
+        embedded.stop()
+        shutil.rmtree(home)
+
+
+@pytest.fixture
+def database_url(servers: Endpoints) -> Iterator[str]:
+    """A migrated, empty database that only this test uses."""
+    name = f"test_{id(object()):x}"
+    with _admin(servers) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
+    yield _url(servers, name)
+    with _admin(servers) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def redis_url(servers: Endpoints) -> str:
+    """The Valkey server, emptied."""
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+    return servers.redis_url
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    """Settings that lead to this test's servers."""
+    return Settings(database_url=SecretStr(database_url), redis_url=SecretStr(redis_url), data_dir=tmp_path)
+
+
+@pytest.fixture
+def plane(settings: Settings) -> Iterator[Plane]:
+    """The stores on this test's servers."""
+    opened = open_plane(settings)
+    yield opened
+    opened.close()
+
+
+def _url(endpoints: Endpoints, database: str) -> str:
+    return sa.make_url(endpoints.database_url).set(database=database).render_as_string(hide_password=False)
+
+
+def _admin(endpoints: Endpoints) -> psycopg.Connection:
+    url = sa.make_url(endpoints.database_url).set(drivername="postgresql", database="postgres")
+    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)

@@ -1,0 +1,109 @@
+"""The whole service as `speciate up` starts it, to break parts of."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from speciate.cli.stack import Stack
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.ports.records import RunRecord
+from speciate.runs.steer import start_run
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+
+LEASE_S = 4.0
+LIMIT_S = 120.0
+
+
+@dataclass
+class Service:
+    """A running service with direct access to its stores."""
+
+    stack: Stack
+    plane: Plane
+
+    def begin(self, problem: Problem, policy: Policy, spec: RunSpec) -> UUID:
+        stored, _ = self.plane.catalog.add_problem(problem)
+        registered, _ = self.plane.catalog.add_policy(policy)
+        run_id, _ = start_run(
+            self.plane.runs, self.plane.signals, problem=stored, policy=registered, mutator=None, spec=spec
+        )
+        return run_id
+
+    def wait(self, run_id: UUID, until: Callable[[RunRecord], bool]) -> RunRecord:
+        """Wait until something is true of a run, reviving what ended as `up` does."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            self.stack.revive()
+            run = self.plane.runs.get(run_id)
+            if until(run):
+                return run
+            assert not run.state.ended, f"the run ended too early: {run}"
+            time.sleep(0.05)
+        raise AssertionError(f"not reached within {LIMIT_S} s: {self.plane.runs.get(run_id)}")
+
+    def wait_for_end(self, run_id: UUID) -> RunRecord:
+        return self.wait(run_id, lambda run: run.state.ended)
+
+    def children_of(self, name: str) -> list[int]:
+        """Process ids below one of our processes, itself not included."""
+        parent = psutil.Process(self.stack.poll()[name].pid)
+        return [child.pid for child in parent.children(recursive=True)]
+
+    def leased(self, run_id: UUID, kind: str) -> set[UUID]:
+        query = sa.text("SELECT id FROM work WHERE run_id = :id AND kind = :kind AND state = 'leased'")
+        with self.plane.engine.connect() as connection:
+            return set(connection.execute(query, {"id": run_id, "kind": kind}).scalars())
+
+    def seconds_until_done(self, work: set[UUID]) -> float:
+        """Wait until units of work have been finished and return how long that took."""
+        begun = time.monotonic()
+        query = sa.text("SELECT count(*) FROM work WHERE id = ANY(:ids) AND state IN ('ready', 'leased')")
+        while time.monotonic() < begun + LIMIT_S:
+            self.stack.revive()
+            with self.plane.engine.connect() as connection:
+                if connection.execute(query, {"ids": list(work)}).scalar_one() == 0:
+                    return time.monotonic() - begun
+            time.sleep(0.05)
+        raise AssertionError("leased work was never finished")
+
+    def check_complete(self, run_id: UUID, budget: int) -> None:
+        """Check that the budget was spent exactly, with nothing lost and nothing doubled."""
+        run = self.plane.runs.get(run_id)
+        assert run.state.value == "completed", run.reason
+        assert (run.spent.evaluations, run.spent.reserved_evaluations) == (budget, 0)
+        numbers = [candidate.number for candidate in self.plane.queries.export(run_id)]
+        assert numbers == list(range(1, budget + 1))
+        seqs = []
+        while page := self.plane.queries.events(run_id, after=len(seqs)):
+            seqs += [event.seq for event in page]
+        assert seqs == list(range(1, run.last_event + 1))
+        query = sa.text("SELECT state, count(*) FROM work WHERE run_id = :id GROUP BY state")
+        with self.plane.engine.connect() as connection:
+            assert {state for state, _ in connection.execute(query, {"id": run_id})} == {"done"}
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
+    home.chmod(0o711)
+    settings = Settings(data_dir=home / "data", port=0, lease_s=LEASE_S, evaluate_slots=2, generate_slots=4)
+    with Stack(settings) as stack:
+        for _ in stack.start():
+            pass
+        plane = open_plane(stack.settings)
+        yield Service(stack, plane)
+        plane.close()
+    shutil.rmtree(home)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from speciate.cli.app import app
+from tests.unit.client.stand_in import StandIn, standing_in
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.upper().startswith("SPECIATE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with standing_in() as made:
+        monkeypatch.setenv("SPECIATE_URL", made.url)
+        yield made
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run the command line in this process, as the shell would."""
+
+    def run(*args: object) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            app([str(arg) for arg in args], prog_name="speciate")
+        captured = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run

@@ -1,0 +1,158 @@
+"""What holds for every command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from speciate import __version__
+from speciate.cli.app import app
+from speciate.cli.exits import Exit, exit_of
+from speciate.domain import errors
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.stand_in import RUN, StandIn, event, page, problem, run_json, say, stream
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("alembic", "celery", "fastapi", "httpx", "numpy", "psycopg", "pydantic", "redis", "sqlalchemy")
+_SHOW_HEAVY = f"import sys; from speciate.cli.app import app; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+
+
+def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    for name, command in getattr(group, "commands", {}).items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+SILENT = {("problems", "init"), ("runs", "export"), ("up",), ("demo",), ("migrate",)}
+"""Commands whose output is files, JSON Lines anyway, or a service."""
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_examples_and_json(path: tuple[str, ...], cli: Cli) -> None:
+    outcome = cli(*path, "--help")
+    assert outcome.code == Exit.OK
+    assert "Example" in outcome.out
+    assert f"speciate {' '.join(path)}" in outcome.out
+    assert "--json" in outcome.out or path in SILENT
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_no_command_takes_a_token(path: tuple[str, ...]) -> None:
+    options = {name for parameter in COMMANDS[path].params for name in parameter.opts}  # type: ignore[attr-defined]
+    assert not {"--token", "--api-key", "--password"} & options
+
+
+def test_nothing_heavy_is_loaded_before_a_command_needs_it() -> None:
+    command = [sys.executable, "-c", _SHOW_HEAVY]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split() == []
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"speciate {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SpeciateError("x"), 1),
+        (errors.PolicyUnavailableError("x"), 3),
+        (errors.RuleError("x", column=1), 4),
+        (errors.TooLargeError("x"), 4),
+        (errors.NotFoundError("x"), 5),
+        (errors.PreconditionFailedError("x"), 6),
+        (errors.NotAllowedError("x"), 7),
+        (errors.ConfigurationError("x"), 8),
+    ],
+)
+def test_errors_have_exit_codes(error: errors.SpeciateError, code: int) -> None:
+    assert exit_of(error) == code
+
+
+def test_the_exit_codes_are_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert all(f"| {code.value} | " in text for code in Exit)
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [path for path in COMMANDS if f"speciate {' '.join(path)}" not in text] == []
+
+
+def test_nobody_there(cli: Cli) -> None:
+    outcome = cli("--url", "http://127.0.0.1:1", "runs", "list")
+    assert (outcome.code, outcome.out) == (Exit.UNREACHABLE, "")
+    assert outcome.err.startswith("error: the service at http://127.0.0.1:1 cannot be reached")
+    assert "speciate up" in outcome.err
+
+
+@pytest.mark.parametrize("args", [["runs", "lst"], ["run"], ["run", "p", "-p", "m", "--budget", "many"], ["--tokn"]])
+def test_a_mistyped_command_line(cli: Cli, args: list[str]) -> None:
+    assert cli(*args).code == Exit.USAGE
+
+
+def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: StandIn) -> None:
+    flaws = [
+        {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 9},
+        {"message": "is missing", "where": "title", "file": "problem.toml", "line": 1},
+    ]
+    first = "problem.toml:12:9 targets.0.rule: unknown name"
+    service.on(
+        "POST", "/v1/problems", problem(422, "invalid-input", f"It is not valid: {first} (and 1 more)", errors=flaws)
+    )
+    outcome = cli("problems", "add", "circle-packing-26")
+    assert outcome.code == Exit.INVALID
+    assert outcome.err.splitlines() == ["error: It is not valid:", f"  {first}", "  problem.toml:1 title: is missing"]
+
+
+def test_hostile_text_steers_no_terminal(cli: Cli, service: StandIn) -> None:
+    hostile = "\x1b[2J[bold red]x[/bold red]\u202e\r\x07"
+    service.on(
+        "GET", f"/v1/runs/{RUN}", problem(404, "not-found", hostile), say(run_json(reason=hostile, alarm=hostile))
+    )
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    service.on("GET", "/v1/runs", page(run_json(problem=hostile)))
+    said = [cli("runs", "show", RUN), cli("runs", "show", RUN), cli("runs", "list")]
+    for outcome in said:
+        text = outcome.out + outcome.err
+        assert "[bold red]x[/bold red]" in text
+        assert not set("\x1b\u202e\r\x07") & set(text)
+
+
+def test_ctrl_c_is_quiet(tmp_path: Path, service: StandIn) -> None:
+    import signal
+    import threading
+
+    waiting, over = threading.Event(), threading.Event()
+
+    def hang(handler: object) -> None:
+        waiting.set()
+        over.wait(30)
+
+    service.on("GET", "/v1/runs", hang)
+    command = [sys.executable, "-c", "from speciate.cli import main; main()", "runs", "list"]
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as process:
+        assert waiting.wait(30)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        over.set()
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_a_closed_pipe_is_quiet(service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*(event(n) for n in range(1, 5000))))
+    watch = f"{sys.executable} -c 'from speciate.cli import main; main()' runs watch {RUN} --json | head -n 1"
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(watch, shell=True, env=environment, capture_output=True, text=True)
+    assert json.loads(done.stdout)["seq"] == 1
+    assert done.stderr == ""

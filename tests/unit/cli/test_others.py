@@ -1,0 +1,153 @@
+"""Policies, candidates, unlocks, strategies, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from speciate.cli import checks
+from speciate.cli.checks import Status
+from speciate.cli.exits import Exit
+from speciate.domain.policy import Policy
+from speciate.settings import Settings
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.stand_in import AT, RUN, StandIn, candidate_json, page, problem, run_json, say
+
+
+def _policy(**values: object) -> dict[str, object]:
+    definition = Policy.model_validate({"slug": "qwen", "kind": "openai_compatible", **values}).definition()
+    return {"id": str(UUID(int=2)), "version": 1, "digest": "d", "created_at": AT.isoformat(), "definition": definition}
+
+
+def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/policies", say(_policy()))
+    args = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--model", "m", "--sampling", "temperature=0.5"]
+    assert cli("policies", "add", "qwen", *args, "--option", "retries=3", "--option", "name=x y").code == Exit.OK
+    assert service.requests[0].body == {
+        "definition": {
+            "slug": "qwen",
+            "kind": "openai_compatible",
+            "base_url": "http://h/v1",
+            "model": "m",
+            "sampling": {"temperature": 0.5},
+            "options": {"retries": 3, "name": "x y"},
+        }
+    }
+
+
+def test_policies_are_listed_and_shown(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/policies", page(_policy(model="[b]m")))
+    service.on("GET", "/v1/policies/qwen", say(_policy(model="m")))
+    assert "[b]m" in cli("policies", "list", "qwen").out
+    assert service.requests[0].query["slug"] == ["qwen"]
+    assert "temperature          1.0" in cli("policies", "show", "qwen").lines
+
+
+def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:
+    down = problem(503, "policy-unavailable", "http://h/v1 refused the connection.")
+    service.on("POST", "/v1/policies/qwen:ping", say({"seconds": 0.5}), down)
+    assert cli("policies", "ping", "qwen").lines[0] == "qwen answers."
+    outcome = cli("policies", "ping", "qwen")
+    assert (outcome.code, outcome.err) == (Exit.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
+
+
+def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: StandIn) -> None:
+    made = candidate_json(17, program="print('[bold]\x1b[31m')", artifacts={"stderr": "\x1b[2Joops"})
+    service.on("GET", f"/v1/candidates/{UUID(int=117)}", say(made))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/17", say(made))
+    for name in (UUID(int=117), f"{RUN}/17"):
+        outcome = cli("candidates", "show", name)
+        assert "print('[bold]\ufffd[31m')" in outcome.lines
+        assert "\x1b" not in outcome.out
+    assert json.loads(cli("candidates", "show", f"{RUN}/17", "--json").out)["number"] == 17
+
+
+@pytest.mark.parametrize("name", [f"{RUN}/0", f"{RUN}/x", f"{RUN}/", f"{RUN}/1e3"])
+def test_a_number_that_is_none(cli: Cli, service: StandIn, name: str) -> None:
+    assert cli("candidates", "show", name).code == Exit.INVALID
+    assert service.requests == []
+
+
+def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
+    failed = candidate_json(2, status="failed", rewards=None, failure="crashed", failure_reason="exited", parents=[1])
+    elite = {
+        "island": 0,
+        "cell": "c",
+        "number": 3,
+        "candidate_id": str(UUID(int=3)),
+        "fitness": 1.0,
+        "rewards": {"radius": 2.5},
+    }
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/candidates", page(failed, candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/front", page(elite))
+    outcome = cli("candidates", "list", RUN, "--status", "failed", "--island", 0)
+    assert "crashed (exited)" in outcome.lines[1]
+    assert service.requests[-1].query["status"] == ["failed"]
+    assert cli("candidates", "top", RUN).lines[1].split() == ["3", "0", "2.5"]
+
+
+def test_unlocks(cli: Cli, service: StandIn) -> None:
+    record = {
+        "run_id": str(RUN), "problem_id": str(UUID(int=1)), "problem": "packing", "problem_version": 1,
+        "policy_id": str(UUID(int=2)), "policy": "m", "policy_version": 3, "strategy": "best_of_n", "seed": 5,
+        "target": "first", "unlock": True, "state": "confirmed", "number": 9, "candidate_id": str(UUID(int=9)),
+        "evaluations": 1234, "tokens": 0, "seconds": 2.5, "at": AT.isoformat(),
+    }  # fmt: skip
+    service.on("GET", "/v1/unlocks", page(record))
+    assert "1,234" in cli("unlocks", "--policy", "m").lines[1]
+    assert service.requests[0].query["unlocks_only"] == ["true"]
+    assert json.loads(cli("unlocks", "--every-target", "--json").out)["evaluations"] == 1234
+    assert "unlocks_only" not in service.requests[1].query
+
+
+def test_strategies(cli: Cli, service: StandIn) -> None:
+    options = {"properties": {"islands": {"default": 4, "description": "Islands"}}}
+    service.on("GET", "/v1/strategies", page({"name": "best_of_n", "description": "The floor.", "options": options}))
+    assert cli("strategies").lines == ["best_of_n", "  The floor.", "  --option islands=4  Islands"]
+
+
+def test_doctor_masks_secrets_and_names_sources(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_TOKEN", "sp_secret")
+    service.on("GET", "/readyz", say({}))
+    service.on("GET", "/v1/workers", page())
+    service.on("GET", "/v1/policies", page(_policy()))
+    service.on("POST", "/v1/policies/qwen:ping", problem(503, "policy-unavailable", "down."))
+    outcome = cli("--url", service.url, "doctor", "--json")
+    found = json.loads(outcome.out)
+    settings = {each["name"]: (each["value"], each["source"]) for each in found["settings"]}
+    assert settings["token"] == ("********", "environment")
+    assert settings["url"] == (service.url, "flag")
+    assert settings["port"] == ("8420", "default")
+    assert "sp_secret" not in outcome.out + outcome.err
+    status = {each["name"]: each["status"] for each in found["checks"]}
+    assert (status["sandbox"], status["api"], status["policy qwen"]) == ("good", "good", "warning")
+
+
+def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://:pass@127.0.0.1:1")
+    monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:pass@127.0.0.1:1/x")
+    monkeypatch.setenv("SPECIATE_SANDBOX", "no-such-tier")
+    outcome = cli("doctor")
+    assert outcome.code == Exit.FAILED
+    assert ":pass" not in outcome.out + outcome.err
+    assert "Check SPECIATE_REDIS_URL." in outcome.out
+    assert "no-such-tier" in outcome.out
+    assert sum(line.startswith("BAD") for line in outcome.lines) == 3
+
+
+def test_a_setting_that_cannot_be_used(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_PORT", "many")
+    outcome = cli("doctor")
+    assert outcome.code == Exit.CONFIGURATION
+    assert "SPECIATE_PORT" in outcome.err
+
+
+def test_a_data_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
+    finding = checks.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
+    assert finding.status in {Status.GOOD, Status.WARNING}

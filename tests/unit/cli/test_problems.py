@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speciate.cli.exits import Exit
+from speciate.cli.starters import StarterKind
+from speciate.domain.problem import ProblemKind
+from speciate.problems.loader import load_problem
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.stand_in import AT, StandIn, problem, say
+
+VERSION = {
+    "id": "00000000-0000-0000-0000-000000000001",
+    "version": 2,
+    "digest": "d",
+    "evaluator_digest": "e",
+    "created_at": AT.isoformat(),
+}
+
+
+def test_the_kinds_are_those_of_the_domain() -> None:
+    assert [kind.value for kind in StarterKind] == [kind.value for kind in ProblemKind]
+
+
+@pytest.mark.parametrize("kind", StarterKind)
+def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Path, kind: StarterKind) -> None:
+    directory = tmp_path / "My problem"
+    assert cli("problems", "init", directory, "--kind", kind.value).code == Exit.OK
+    outcome = cli("problems", "check", directory, "--json")
+    found = json.loads(outcome.out)
+    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "my-problem")
+    assert found["rewards"]
+    assert found["targets"] == []
+
+
+def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "ruler")
+    outcome = cli("problems", "check", tmp_path / "ruler")
+    assert outcome.lines[0] == "ruler: Few marks, many distances"
+    assert "length      127  minimize   objective" in outcome.lines
+    assert "no   halved   length <= 60 and distances >= 28" in outcome.lines
+
+
+def test_a_directory_with_something_in_it_is_left_alone(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("dear")
+    outcome = cli("problems", "init", tmp_path)
+    assert outcome.code == Exit.CONFLICT
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_name_that_makes_no_slug(cli: Cli, tmp_path: Path) -> None:
+    assert cli("problems", "init", tmp_path / "___").code == Exit.INVALID
+
+
+def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    path = tmp_path / "p" / "problem.toml"
+    path.write_text(path.read_text().replace("length <= 60", "lenght <= 60"))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "lenght" in text)
+    outcome = cli("problems", "check", tmp_path / "p")
+    assert outcome.code == Exit.INVALID
+    assert f"problem.toml:{line}" in outcome.err
+    assert "lenght" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    (tmp_path / "p" / "seed.py").write_text("def solve():\n    raise ValueError('\x1b[31mred')\n")
+    outcome = cli("problems", "check", tmp_path / "p")
+    assert outcome.code == Exit.FAILED
+    assert "crashed" in outcome.out
+    assert "\x1b" not in outcome.out
+    assert json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]["kind"] == "crashed"
+
+
+def test_a_seed_that_unlocks_is_pointed_out(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    path = tmp_path / "p" / "problem.toml"
+    path.write_text(path.read_text().replace("length <= 60", "length <= 600"))
+    assert "unlocked from the start" in cli("problems", "check", tmp_path / "p").out
+
+
+def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: StandIn) -> None:
+    from speciate.problems.loader import bundled
+
+    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}))
+    assert cli("problems", "add", "circle-packing-26").lines == ["circle-packing-26@2  26 circles in the unit square"]
+    assert service.requests[0].body == {"definition": definition}
+    assert cli("problems", "add", "--bundled", "--json").code == Exit.OK
+    assert len(service.requests) == 1 + len(bundled())
+
+
+def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: StandIn) -> None:
+    outcome = cli("problems", "add", "circle-packing-26", "no-such-thing")
+    assert outcome.code == Exit.NOT_FOUND
+    assert "sorting-network-8" in outcome.err
+    assert service.requests == []
+    assert cli("problems", "add").code == Exit.INVALID
+
+
+def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
+    from speciate.problems.loader import bundled
+
+    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    service.on("GET", "/v1/problems/circle-packing-26@2", say({**VERSION, "definition": definition}))
+    outcome = cli("problems", "show", "circle-packing-26@2")
+    assert any("sum_of_radii >= 2.635 and overlap <= 0" in line for line in outcome.lines)
+    assert "Place 26 circles" in outcome.out
+
+
+def test_an_unknown_problem(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/problems/x", problem(404, "not-found", "there is no problem 'x'."))
+    outcome = cli("problems", "show", "x")
+    assert (outcome.code, outcome.err) == (Exit.NOT_FOUND, "error: there is no problem 'x'.\n")

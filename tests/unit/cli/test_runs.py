@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from speciate.cli.exits import Exit
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.stand_in import (
+    END,
+    RUN,
+    StandIn,
+    candidate_json,
+    event,
+    page,
+    problem,
+    run_json,
+    say,
+    stream,
+)
+
+ROOT = Path(__file__).parents[3]
+DONE = {"state": "completed", "reached": ["first"], "unlocked": True, "best": {"radius": 2.5}}
+
+
+def _watched(service: StandIn, last: dict[str, object], *events: bytes) -> None:
+    service.on("POST", "/v1/runs", say(run_json(state="created"), 202))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json(**last)))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*events))
+
+
+CONFIRMED = event(2, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
+
+
+def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    more = ["--mutator", "n", "--strategy", "islands_map_elites", "-o", "islands=4", "-o", "selection=lexicase"]
+    limits = ["--budget", 5, "--tokens", 6, "--seconds", 1.5, "--seed", 7, "--lanes", 2, "--batch", 8]
+    outcome = cli("run", "packing@1", "--policy", "m", *more, *limits, "--stop-on-unlock")
+    assert (outcome.code, outcome.out) == (Exit.OK, f"{RUN}\n")
+    assert service.requests[0].body == {
+        "problem": "packing@1",
+        "policy": "m",
+        "mutator": "n",
+        "strategy": "islands_map_elites",
+        "strategy_options": {"islands": 4, "selection": "lexicase"},
+        "budget": {"evaluations": 5, "tokens": 6, "seconds": 1.5},
+        "seed": 7,
+        "lanes": 2,
+        "batch": 8,
+        "samples_per_prompt": 4,
+        "stop_on_unlock": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ([], "--budget"),
+        (["--budget", "0"], "budget.evaluations"),
+        (["--seconds", "nan"], "budget.seconds"),
+        (["--seconds", "inf"], "budget.seconds"),
+        (["--budget", "1", "--lanes", "0"], "lanes"),
+        (["--budget", "1", "--option", "islands"], "key=value"),
+        (["--budget", "1", "--option", "rate=NaN"], "finite"),
+        (["--budget", "1", "--option", "rate=1e999"], "finite"),
+    ],
+)
+def test_a_bad_run_is_refused(cli: Cli, service: StandIn, args: list[str], named: str) -> None:
+    outcome = cli("run", "p", "--policy", "m", *args)
+    assert outcome.code == Exit.INVALID
+    assert named in outcome.err
+    assert service.requests == []
+
+
+def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
+    _watched(service, DONE, event(1), CONFIRMED, END)
+    outcome = cli("run", "packing", "-p", "m", "--budget", 100, "--watch")
+    assert outcome.code == Exit.OK
+    assert "\x1b" not in outcome.out + outcome.err
+    assert "running: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates" in outcome.lines
+    assert "  best radius  1.5          +0.5 since the seed" in outcome.lines
+    assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
+    assert outcome.lines[-1] == "completed: reached first"
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume"),
+        ({"state": "failed", "reason": "broken"}, "failed (broken)"),
+        ({"state": "cancelled"}, "cancelled"),
+    ],
+)
+def test_a_watched_run_that_ends_badly_is_told_by_the_exit_code(
+    cli: Cli, service: StandIn, last: dict[str, object], told: str
+) -> None:
+    first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
+    _watched(service, last, first, END)
+    outcome = cli("runs", "watch", RUN)
+    assert outcome.code == Exit.FAILED
+    assert told in outcome.out
+
+
+def test_alarms_and_hostile_reasons_are_told_in_one_line(cli: Cli, service: StandIn) -> None:
+    _watched(service, DONE, event(1, "alarm.raised", message="60% failed\n\x1b[2J[red]"), END)
+    assert "alarm: 60% failed \ufffd[2J[red]" in cli("runs", "watch", RUN).lines
+
+
+def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
+    _watched(service, DONE, event(1), CONFIRMED, END)
+    outcome = cli("runs", "watch", RUN, "--json")
+    assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2]
+
+
+def test_a_terminal_gets_a_live_picture(service: StandIn) -> None:
+    _watched(service, DONE | {"alarm": "60% failed"}, event(1), CONFIRMED, END)
+    command = [sys.executable, "-c", "from speciate.cli import main; main()", "runs", "watch", str(RUN)]
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:  # Linux says EIO when the other end is closed.
+            pass
+        os.close(ours)
+    text = shown.decode()
+    assert process.returncode == 0
+    assert "\x1b[" in text
+    for expected in (
+        "since the seed",
+        "+1.5",
+        "reached: first",
+        "alarm: 60% failed",
+        "unlocked first with candidate 9",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
+def test_steering(cli: Cli, service: StandIn, verb: str) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on(
+        "POST", f"/v1/runs/{RUN}:{verb}", say(run_json(state="paused", reason="why")), problem(409, "conflict", "no.")
+    )
+    args = [] if verb == "resume" else ["--reason", "why"]
+    assert cli("runs", verb, RUN, *args).out == f"{RUN} is paused: why\n"
+    assert service.requests[-1].body == (None if verb == "resume" else {"reason": "why"})
+    assert cli("runs", verb, RUN).code == Exit.CONFLICT
+
+
+def test_a_list_and_its_limit(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), cursor="more"))
+    outcome = cli("runs", "list", "-n", 2, "--state", "running")
+    assert outcome.lines[0].split() == ["run", "state", "problem", "policy", "strategy", "spent", "reached"]
+    assert outcome.lines[1].split()[:3] == [str(RUN), "running", "packing@1"]
+    assert outcome.lines[2].endswith("40 of 100  unlocked")
+    assert len(service.requests) == 1
+    assert [json.loads(line)["state"] for line in cli("runs", "list", "-n", 2, "--json").lines] == [
+        "running",
+        "completed",
+    ]
+
+
+def test_an_empty_list_says_what_to_do_next(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page())
+    outcome = cli("runs", "list")
+    assert (outcome.out, outcome.err) == ("", "There are no runs yet: speciate run --help\n")
+
+
+def test_export_to_a_file_is_whole_or_not_there(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+    line = json.dumps(candidate_json()).encode() + b"\n"
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/export", stream(line, broken=True), stream(line, line), stream(line))
+    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == Exit.UNREACHABLE
+    assert list(tmp_path.iterdir()) == []
+    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == Exit.OK
+    assert len((tmp_path / "x").read_text().splitlines()) == 2
+    assert json.loads(cli("runs", "export", RUN).out)["number"] == 1
+    assert cli("runs", "export", RUN, "--out", tmp_path / "no" / "x").code == Exit.CONFLICT

@@ -1,0 +1,215 @@
+"""A small real HTTP server that answers as it is told, also with what no good service would say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+from speciate.domain.budget import Budget
+from speciate.domain.run import RunSpec, RunState
+from speciate.ports.records import CandidateDetail, EventRecord, RunRecord, SpentRecord
+
+RUN = UUID(int=7)
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: Any
+
+
+Answer = Callable[["Handler"], None]
+
+
+class StandIn:
+    """Answers of a path are given one after another; the last one again and again."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.url = ""
+        self._answers: dict[tuple[str, str], deque[Answer]] = defaultdict(deque)
+
+    def on(self, method: str, path: str, *answers: Answer) -> None:
+        self._answers[method, path].extend(answers)
+
+    def answer(self, method: str, path: str) -> Answer:
+        waiting = self._answers[method, path]
+        if not waiting:
+            return problem(404, "not-found", f"there is no {path}.")
+        return waiting.popleft() if len(waiting) > 1 else waiting[0]
+
+    def asked(self, path: str) -> list[Request]:
+        return [request for request in self.requests if request.path == path]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    stand_in: StandIn
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def _serve(self) -> None:
+        parts = urlsplit(self.path)
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = json.loads(data) if data else None
+        request = Request(self.command, parts.path, parse_qs(parts.query), dict(self.headers.items()), body)
+        self.stand_in.requests.append(request)
+        self.stand_in.answer(self.command, parts.path)(self)
+
+
+@contextmanager
+def standing_in() -> Iterator[StandIn]:
+    made = StandIn()
+    handler = type("BoundHandler", (Handler,), {"stand_in": made})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        made.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def say(value: Any, status: int = 200, kind: str = "application/json") -> Answer:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Type", kind)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return answer
+
+
+def problem(status: int, slug: str, detail: str, **more: Any) -> Answer:
+    return say(
+        {"type": f"urn:speciate:error:{slug}", "title": slug, "status": status, "detail": detail, **more}, status
+    )
+
+
+def hang_up(handler: Handler) -> None:
+    """Take the request and close the connection."""
+    handler.close_connection = True
+
+
+def stream(*chunks: bytes, broken: bool = False, kind: str = "text/event-stream") -> Answer:
+    """Send chunks; a broken stream ends in the middle of the body."""
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", kind)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for chunk in chunks:
+            handler.chunk(chunk)
+        if not broken:
+            handler.chunk(b"")
+        handler.close_connection = True
+
+    return answer
+
+
+def event(seq: int, kind: str = "batch.evaluated", **data: Any) -> bytes:
+    record = EventRecord(run_id=RUN, seq=seq, kind=kind, data=data, at=AT)
+    return f"id: {seq}\nevent: {kind}\ndata: {record.model_dump_json()}\n\n".encode()
+
+
+END = b"event: end\ndata: {}\n\n"
+
+
+def run_json(**values: Any) -> dict[str, Any]:
+    record = RunRecord(
+        id=RUN,
+        problem_id=UUID(int=1),
+        problem="packing",
+        problem_version=1,
+        policy_id=UUID(int=2),
+        policy="mutator",
+        policy_version=3,
+        spec=RunSpec(budget=Budget(evaluations=100)),
+        state=RunState.RUNNING,
+        reason=None,
+        created_at=AT,
+        started_at=AT,
+        finished_at=None,
+        spent=SpentRecord(evaluations=40, tokens=0, seconds=1.5, reserved_evaluations=16, reserved_tokens=0),
+        candidates=40,
+        evaluated=36,
+        failed=4,
+        duplicates=2,
+        rollouts=10,
+        failures={"crashed": 4},
+        reasons={"exited": 4},
+        best={"radius": 1.5},
+        best_scalar=None,
+        reached=(),
+        unlocked=False,
+        alarm=None,
+        last_event=0,
+        revision=9,
+    )
+    return record.model_dump(mode="json") | values
+
+
+def candidate_json(number: int = 1, **values: Any) -> dict[str, Any]:
+    record = CandidateDetail(
+        id=UUID(int=100 + number),
+        run_id=RUN,
+        number=number,
+        status="evaluated",
+        role="seed" if number == 1 else "mutate",
+        policy_id=None,
+        rollout_id=None,
+        island=0,
+        parents=(),
+        inspirations=(),
+        rewards={"radius": float(number)},
+        scalar=None,
+        targets=(),
+        failure=None,
+        failure_reason=None,
+        duplicate_of=None,
+        program_hash="0" * 64,
+        tier="process",
+        wall_s=0.1,
+        cpu_s=0.1,
+        memory_bytes=1 << 20,
+        created_at=AT,
+        program="def solve():\n    return 1\n",
+        failure_detail=None,
+        artifacts={},
+    )
+    return record.model_dump(mode="json") | values
+
+
+def page(*items: Any, cursor: str | None = None) -> Answer:
+    return say({"items": list(items), "next_cursor": cursor})

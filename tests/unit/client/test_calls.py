@@ -1,0 +1,240 @@
+"""Requests and answers, over both clients."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.client import Client
+from speciate.domain import errors
+from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.run import RunState
+from tests.unit.client.conftest import Ask
+from tests.unit.client.stand_in import (
+    RUN,
+    StandIn,
+    candidate_json,
+    hang_up,
+    page,
+    problem,
+    run_json,
+    say,
+    stream,
+)
+
+
+def test_lists_are_walked_to_their_end(ask: Ask, service: StandIn) -> None:
+    first, last = run_json(), run_json(id=str(UUID(int=8)))
+    service.on("GET", "/v1/runs", page(first, cursor="next one"), page(last))
+    found = ask(lambda client: client.runs.list(state=RunState.RUNNING))
+    assert [run.id for run in found] == [RUN, UUID(int=8)]
+    assert [request.query.get("cursor") for request in service.requests] == [None, ["next one"]]
+    assert all(request.query["state"] == ["running"] for request in service.requests)
+
+
+def test_a_list_that_turns_in_circles_is_left(ask: Ask, service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page(run_json(), cursor="same"))
+    with pytest.raises(errors.UnavailableError, match="again and again"):
+        ask(lambda client: client.runs.list())
+    assert len(service.requests) == 2
+
+
+def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    for _ in range(2):
+        run = ask(lambda client: client.runs.create("packing", "mutator@3", budget=100, seed=5, strategy="best_of_n"))
+        assert run.id == RUN
+    ask(lambda client: client.runs.create("packing", "m", budget={"seconds": 2.5}, idempotency_key="mine"))
+    one, two, mine = service.asked("/v1/runs")
+    assert one.body["problem"] == "packing"
+    assert one.body["policy"] == "mutator@3"
+    assert (one.body["seed"], one.body["strategy"]) == (5, "best_of_n")
+    assert one.body["budget"] == {"evaluations": 100, "tokens": None, "seconds": None}
+    assert one.headers["Idempotency-Key"] != two.headers["Idempotency-Key"]
+    assert mine.headers["Idempotency-Key"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"budget": 0}, "budget.evaluations"),
+        ({"budget": {}}, "budget"),
+        ({"budget": {"seconds": math.nan}}, "budget.seconds"),
+        ({"budget": {"second": 3}}, "budget.second"),
+        ({"budget": 5, "lanes": 0}, "lanes"),
+        ({"budget": 5, "islands": 3}, "islands"),
+    ],
+)
+def test_a_bad_run_is_refused_before_it_is_sent(ask: Ask, service: StandIn, values: dict[str, Any], where: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        ask(lambda client: client.runs.create("packing", "m", **values))
+    assert where in [flaw.where for flaw in raised.value.flaws]
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("value", [math.inf, "\ud800"])
+def test_what_json_does_not_know_is_refused(ask: Ask, service: StandIn, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="expected finite numbers and Unicode"):
+        ask(lambda client: client.policies.add({"slug": "m", "options": {"x": value}}))
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("status", "slug", "kind"),
+    [
+        (404, "not-found", errors.NotFoundError),
+        (409, "conflict", errors.ConflictError),
+        (412, "precondition-failed", errors.PreconditionFailedError),
+        (413, "too-large", errors.TooLargeError),
+        (401, "unauthorized", errors.NotAllowedError),
+        (503, "policy-unavailable", errors.PolicyUnavailableError),
+        (503, "storage-full", errors.UnavailableError),
+        (500, "internal", errors.SpeciateError),
+        (403, "forbidden", errors.NotAllowedError),
+        (422, "something-new", InvalidInputError),
+    ],
+)
+def test_errors_come_back_as_they_were_raised(
+    ask: Ask, service: StandIn, status: int, slug: str, kind: type[errors.SpeciateError]
+) -> None:
+    service.on("GET", "/v1/problems/x", problem(status, slug, "Something is wrong. Mend it."))
+    with pytest.raises(kind) as raised:
+        ask(lambda client: client.problems.get("x"))
+    assert type(raised.value) is kind
+    assert str(raised.value) == "Something is wrong. Mend it."
+
+
+def test_flaws_come_back_with_their_places(ask: Ask, service: StandIn) -> None:
+    flaw = {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 3}
+    garbage = [{"message": "m", "line": "x"}, "nonsense"]
+    service.on("POST", "/v1/problems", problem(422, "invalid-rule", "It is not valid.", errors=[flaw, *garbage]))
+    with pytest.raises(InvalidInputError) as raised:
+        ask(lambda client: client.problems.add_files("…", {"seed.py": ""}))
+    assert raised.value.flaws == (Flaw(**flaw), Flaw("m"))
+    assert service.requests[0].body == {"toml": "…", "files": {"seed.py": ""}, "file": "problem.toml"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        say(b"<html>hello", kind="text/html"),
+        say({"id": "no"}),
+        say(b"[1, 2"),
+        say(b""),
+        say({"title": "elsewhere"}, 404),
+        say(b"", 302),
+    ],
+)
+def test_somebody_else_who_answers_is_recognised(ask: Ask, service: StandIn, answer: Any) -> None:
+    service.on("GET", "/v1/problems/x", answer)
+    with pytest.raises(errors.ConfigurationError, match="SPECIATE_URL"):
+        ask(lambda client: client.problems.get("x"))
+
+
+def test_a_failing_gateway_is_not_the_callers_mistake(ask: Ask, service: StandIn) -> None:
+    service.on("GET", "/v1/problems/x", say(b"Bad Gateway", 502, "text/plain"))
+    with pytest.raises(errors.UnavailableError, match="502"):
+        ask(lambda client: client.problems.get("x"))
+
+
+def test_what_can_be_repeated_is_when_the_connection_breaks(ask: Ask, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", hang_up, say(run_json()))
+    assert ask(lambda client: client.runs.get(RUN)).id == RUN
+    service.on("POST", "/v1/runs", hang_up, say(run_json(), 202))
+    ask(lambda client: client.runs.create("p", "m", budget=1))
+    first, second = service.asked("/v1/runs")
+    assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
+
+
+def test_repetitions_end_and_what_cannot_be_repeated_is_not(ask: Ask, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", hang_up)
+    with pytest.raises(errors.UnavailableError):
+        ask(lambda client: client.runs.get(RUN))
+    assert len(service.requests) == 3
+    service.on("POST", "/v1/problem-sets", hang_up)
+    with pytest.raises(errors.UnavailableError):
+        ask(lambda client: client.problem_sets.create("s", ["p"]))
+    assert len(service.asked("/v1/problem-sets")) == 1
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with (
+            Client(f"http://127.0.0.1:{held.getsockname()[1]}") as client,
+            pytest.raises(errors.UnavailableError, match=r"`speciate up`, or set SPECIATE_URL"),
+        ):
+            client.ready()
+
+
+def test_the_token_goes_into_the_header_and_nowhere_else(
+    ask: Ask, service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.on("GET", "/readyz", say({}))
+    ask(lambda client: client.ready(), token="sp_secret")
+    monkeypatch.setenv("SPECIATE_TOKEN", "sp_other")
+    ask(lambda client: client.ready())
+    sent = [request.headers["Authorization"] for request in service.requests]
+    assert sent == ["Bearer sp_secret", "Bearer sp_other"]
+    assert "sp_secret" not in repr(Client(service.url, "sp_secret").__dict__)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "localhost:80", "http://", "http://[::1", "//x"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="SPECIATE_URL"):
+        Client(url)
+
+
+def test_secrets_in_the_wrong_place() -> None:
+    with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN"):
+        Client("http://user:password@host")
+    with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN") as raised:
+        Client("http://host", "a\nb")
+    assert "a\nb" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("a/b", "a%2Fb"), ("x:cancel", "x%3Acancel"), ("p@2", "p@2"), ("é?", "%C3%A9%3F")]
+)
+def test_names_stay_inside_their_segment(ask: Ask, service: StandIn, name: str, path: str) -> None:
+    with pytest.raises(errors.NotFoundError):
+        ask(lambda client: client.problems.get(name))
+    assert service.requests[0].path == f"/v1/problems/{path}"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_would_lead_elsewhere(ask: Ask, service: StandIn, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected a name"):
+        ask(lambda client: client.problems.get(name))
+    assert service.requests == []
+
+
+def test_an_export_comes_line_by_line(ask: Ask, service: StandIn) -> None:
+
+    lines = b"\n".join(json.dumps(candidate_json(n, program="\u2028"), ensure_ascii=False).encode() for n in (1, 2, 3))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    path = f"/v1/runs/{RUN}/export"
+    service.on("GET", path, stream(lines[:100], lines[100:], kind="application/x-ndjson"))
+    found = ask(lambda client: client.runs.get(RUN), lambda run: run.export())
+    assert [candidate.number for candidate in found] == [1, 2, 3]
+
+
+def test_an_export_that_breaks_off_is_an_error(ask: Ask, service: StandIn) -> None:
+
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    line = json.dumps(candidate_json()).encode() + b"\n"
+    service.on(
+        "GET",
+        f"/v1/runs/{RUN}/export",
+        stream(line, broken=True),
+        stream(b"nonsense\n"),
+        problem(404, "not-found", "gone"),
+    )
+    for kind in (errors.UnavailableError, errors.ConfigurationError, errors.NotFoundError):
+        with pytest.raises(kind):
+            ask(lambda client: client.runs.get(RUN), lambda run: run.export())

@@ -1,0 +1,118 @@
+"""Following a run's events over connections that break."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from speciate.client import course
+from speciate.domain import errors
+from tests.unit.client.conftest import Ask
+from tests.unit.client.stand_in import END, RUN, StandIn, event, hang_up, problem, run_json, say, stream
+
+EVENTS = f"/v1/runs/{RUN}/events"
+
+
+@pytest.fixture(autouse=True)
+def _run(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.001)
+
+
+def _watch(ask: Ask, after: int = 0) -> Any:
+    events = ask(lambda client: client.runs.get(RUN), lambda run: run.watch(after=after))
+    return [event.seq for event in events]
+
+
+def test_events_come_until_the_end(ask: Ask, service: StandIn) -> None:
+    whole = event(1) + b": still here\n\n" + event(2) + END + event(3)
+    service.on("GET", EVENTS, stream(whole[:40], whole[40:41], whole[41:]))
+    assert _watch(ask) == [1, 2]
+
+
+def test_a_broken_stream_goes_on_where_it_stopped(ask: Ask, service: StandIn) -> None:
+    service.on(
+        "GET",
+        EVENTS,
+        stream(event(1), event(2), event(3)[:20], broken=True),
+        hang_up,
+        stream(event(2), event(3)),  # ends without saying so, and repeats an event
+        problem(503, "unavailable", "PostgreSQL restarts."),
+        stream(event(4), END),
+    )
+    assert _watch(ask) == [1, 2, 3, 4]
+    assert [request.headers["Last-Event-ID"] for request in service.asked(EVENTS)] == ["0", "2", "2", "3", "3"]
+
+
+def test_watching_can_begin_in_the_middle(ask: Ask, service: StandIn) -> None:
+    service.on("GET", EVENTS, stream(event(5), END))
+    assert _watch(ask, after=4) == [5]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (hang_up, "disconnected"),
+        (stream(), "without an end"),
+        (stream(b"data: {}\n\n"), "cannot be read"),
+        (stream(b"\xff\x00data: x\n\n: hello\n\n"), "without an end"),
+        (stream(event(3)), "event 3 came after event 0"),
+        (problem(503, "unavailable", "Valkey is away."), "Valkey is away"),
+    ],
+)
+def test_it_gives_up_after_a_while(ask: Ask, service: StandIn, answer: Any, reason: str) -> None:
+    service.on("GET", EVENTS, answer)
+    with pytest.raises(errors.UnavailableError, match=reason) as raised:
+        _watch(ask)
+    assert len(service.asked(EVENTS)) == course.MAX_ATTEMPTS
+    assert str(RUN) in str(raised.value)
+
+
+def test_progress_starts_the_count_anew(ask: Ask, service: StandIn) -> None:
+    total = 2 * course.MAX_ATTEMPTS
+    service.on("GET", EVENTS, *(stream(event(seq), broken=True) for seq in range(1, total)), stream(event(total), END))
+    assert _watch(ask) == list(range(1, total + 1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (problem(404, "not-found", "there is no run."), errors.NotFoundError),
+        (problem(401, "unauthorized", "no token."), errors.NotAllowedError),
+        (say(b"<html>", kind="text/html"), errors.ConfigurationError),
+    ],
+)
+def test_a_refusal_is_final(ask: Ask, service: StandIn, answer: Any, kind: type[errors.SpeciateError]) -> None:
+    service.on("GET", EVENTS, answer)
+    with pytest.raises(kind):
+        _watch(ask)
+    assert len(service.asked(EVENTS)) == 1
+
+
+def test_delays_grow_and_heed_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.1)
+    follower = course.Course(RUN)
+    delays = [follower.delay_after(None) for _ in range(course.MAX_ATTEMPTS - 1)]
+    assert delays == sorted(delays)
+    assert delays[0] == 0.1
+    assert delays[-1] == 5.0
+    patient = course.Course(RUN)
+    list(patient.take(b"retry: 2000\n\n"))
+    assert patient.delay_after(None) == 2.0
+
+
+def test_a_long_quiet_connection_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = course.Course(RUN)
+    follower._attempts = course.MAX_ATTEMPTS - 1
+    follower._connected_at = time.monotonic() - 60
+    assert follower.delay_after(None) == course._FIRST_DELAY_S
+
+
+@pytest.mark.parametrize("last", ["run.completed", "run.paused"])
+def test_waiting_ends_with_the_run_or_its_pause(ask: Ask, service: StandIn, last: str) -> None:
+    tail = END if last == "run.completed" else event(3, "batch.evaluated")
+    service.on("GET", EVENTS, stream(event(1), event(2, last), tail))
+    assert ask(lambda client: client.runs.get(RUN), lambda run: run.wait()).id == RUN
+    assert len(service.asked(EVENTS)) == 1

@@ -1,0 +1,1 @@
+"""Celery workers: thin tasks over the use cases of ``speciate.runs``, and the reconciler."""

@@ -1,0 +1,32 @@
+"""The Celery application: ``celery -A workers.app worker -Q evaluate …``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import signals
+
+from speciate.domain.errors import ConfigurationError
+from speciate.ports.work import Queue
+from speciate.storage.broker import make_celery
+from workers.composition import plane, settings
+from workers.control import start_reconciler
+from workers.presence import Presence, describe
+from workers.tasks import register
+
+if (_redis_url := settings().redis_url) is None:
+    raise ConfigurationError("workers need SPECIATE_REDIS_URL.", remedy="`speciate up` sets it for its own workers.")
+
+app = make_celery(_redis_url.get_secret_value())
+register(app)
+
+
+@signals.worker_ready.connect
+def _ready(sender: Any, **_: object) -> None:
+    """Announce this worker; whoever consumes the control queue tries to become the one reconciler."""
+    queues = tuple(sorted(app.amqp.queues.consume_from))
+    presence = Presence(plane(), describe(sender, queues))
+    presence.start()
+    signals.worker_shutting_down.connect(lambda **_: presence.stop(), weak=False)
+    if Queue.CONTROL.value in queues:
+        start_reconciler()

@@ -1,0 +1,94 @@
+"""The reconciler's loop: one leader among all control workers, one pass a second."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from speciate.domain.errors import SpeciateError
+from speciate.storage.plane import Plane
+from workers.composition import plane
+
+_LEADER_KEY: Final = 0x5EC1A7ED
+_PASS_S: Final = 1.0
+_REFRESH_S: Final = 30.0
+_log = logging.getLogger(__name__)
+
+
+def start_reconciler() -> threading.Thread:
+    """Start the loop in a thread of this process; it waits until it can lead."""
+    thread = threading.Thread(target=reconcile_forever, args=(plane(),), name="reconciler", daemon=True)
+    thread.start()
+    return thread
+
+
+def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> None:
+    """Lead and reconcile until ``stop`` is set; a lost database means a new election."""
+    stop = stop or threading.Event()
+    while not stop.is_set():
+        try:
+            with _leadership(plane.engine) as leads:
+                while leads() and not stop.is_set():
+                    _one_pass(plane)
+                    stop.wait(_PASS_S)
+        except (DBAPIError, SpeciateError) as error:
+            _log.warning("the reconciler tries again: %s", error)
+        stop.wait(_PASS_S)
+
+
+def _one_pass(plane: Plane) -> None:
+    sweep = plane.work.sweep()
+    for commit in sweep.commits:
+        plane.signals.committed(commit)
+    if sweep.retried or sweep.poisoned:
+        _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
+    _refresh.run(plane)
+
+
+class _Refresh:
+    """Has caches rebuilt now and then: an update is lost when a worker dies between its commit and Redis."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def run(self, plane: Plane) -> None:
+        if time.monotonic() - self._last >= _REFRESH_S:
+            self._last = time.monotonic()
+            plane.signals.forget(plane.runs.unfinished())
+
+
+_refresh = _Refresh()
+
+
+@contextmanager
+def _leadership(engine: sa.Engine) -> Iterator[_Leads]:
+    """Hold a connection whose advisory lock makes this process the leader."""
+    # The lock belongs to the session: without a transaction it lives as long as the connection does.
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        leads = _Leads(connection)
+        try:
+            yield leads
+        finally:
+            connection.invalidate()
+
+
+class _Leads:
+    """Tells whether the lock is held, and thereby whether the connection still lives."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._held = False
+
+    def __call__(self) -> bool:
+        if self._held:
+            self._connection.execute(sa.select(1))
+        else:
+            self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
+        return self._held
