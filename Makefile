@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench openapi clean
+.PHONY: help install demo up test check bench docs openapi clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ check: $(STAMP) ## Style, types and layers
 
 bench: $(STAMP) ## Measure; prints tables
 	@$(BIN)/python -m tests.benchmarks
+
+docs: $(STAMP) ## Write the file listing of docs/architecture.md from the code
+	@$(BIN)/python -m tests.architecture.listing
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi

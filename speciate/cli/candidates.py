@@ -74,7 +74,7 @@ def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     if as_json:
         output.json_line(found)
     else:
-        output.raw(str(found["diff"]))
+        output.raw(str(found["diff"] or "It changes nothing."))
 
 
 @app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))

@@ -11,8 +11,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.exits import Exit
 from speciate.cli.session import AsJson, Limit, client, examples, noun
-from speciate.cli.starters import StarterKind, write_starter
-from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.domain.problem import Problem
@@ -23,13 +22,21 @@ app = noun("Problems: what is to be solved, how it is scored, and what counts as
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
 
 
-@app.command("init", epilog=examples("speciate problems init my-problem", "speciate problems init my-maze --kind data"))
+@app.command("init", epilog=examples("speciate problems init my-problem"))
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to make.")],
-    kind: Annotated[StarterKind, typer.Option(help="What a candidate is and who scores it.")] = StarterKind.EVALUATOR,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to make.")], as_json: AsJson = False
 ) -> None:
     """Write a small problem that works, to start from."""
-    for path in write_starter(directory, kind):
+    from speciate.problems.template import write_template
+
+    try:
+        written = [str(path) for path in write_template(directory)]
+    except OSError as error:
+        raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
+    if as_json:
+        output.json_line({"files": written})
+        return
+    for path in written:
         output.say(path)
     output.say(f"Next: speciate problems check {directory}")
 

@@ -26,6 +26,7 @@ from speciate.ports.records import (
     ProblemSet,
     ProblemSummary,
     ProblemVersion,
+    RolloutDetail,
     UnlockRecord,
     WorkerProcess,
 )
@@ -80,11 +81,15 @@ class AsyncClient:
         problem: str | UUID | None = None,
         policy: str | UUID | None = None,
         unlocks_only: bool = False,
-        state: ClaimState | None = None,
+        state: ClaimState | str | None = None,
     ) -> AsyncIterator[UnlockRecord]:
-        """Yield reached targets, newest run first; confirmed ones unless a state is named."""
+        """Yield reached targets, newest run first; confirmed ones unless a state (or ``any``) is named."""
         call = endpoints.unlocks(run=run, problem=problem, policy=policy, unlocks_only=unlocks_only, state=state)
         return self._transport.items(call)
+
+    async def rollout(self, rollout_id: str | UUID) -> RolloutDetail:
+        """Return a rollout with its prompt and its completion."""
+        return await self._transport.send(endpoints.rollout(rollout_id))
 
     async def strategies(self) -> tuple[StrategyRecord, ...]:
         """Return the strategies and the schemas of their options."""

@@ -25,6 +25,7 @@ from speciate.ports.records import (
     ProblemSummary,
     ProblemVersion,
     Record,
+    RolloutDetail,
     RolloutRecord,
     RunRecord,
     UnlockRecord,
@@ -173,6 +174,11 @@ def rollouts(run_id: UUID) -> Call[Page[RolloutRecord]]:
     return walk(f"{_run(run_id)}/rollouts", RolloutRecord)
 
 
+def rollout(rollout_id: str | UUID) -> Call[RolloutDetail]:
+    """Read a rollout with its prompt and its completion."""
+    return get(f"/v1/rollouts/{segment(rollout_id, 'rollout')}", RolloutDetail)
+
+
 def run_unlocks(run_id: UUID) -> Call[Page[UnlockRecord]]:
     """List the targets that a run reached."""
     return walk(f"{_run(run_id)}/unlocks", UnlockRecord)
@@ -189,7 +195,7 @@ def unlocks(
     problem: str | UUID | None,
     policy: str | UUID | None,
     unlocks_only: bool,
-    state: ClaimState | None,
+    state: ClaimState | str | None,
 ) -> Call[Page[UnlockRecord]]:
     """List reached targets, newest run first."""
     query = {"run": run, "problem": problem, "policy": policy, "state": state}

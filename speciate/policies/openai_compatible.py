@@ -26,7 +26,7 @@ from speciate.policies.openai_wire import (
     payload_of,
     read_answer,
 )
-from speciate.policies.options import read_options
+from speciate.policies.own_options import own_options
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.hostile import bounded, printable
@@ -91,7 +91,7 @@ class OpenAICompatible:
             )
         self._policy = policy
         self._model = policy.model
-        self._options = read_options(policy, OpenAICompatibleOptions)
+        self._options = own_options(policy, OpenAICompatibleOptions)
         self._url = policy.base_url.rstrip("/")
         self._backoff = Backoff(self._options.backoff_s, self._options.longest_wait_s)
         self._sleep = sleep

@@ -18,7 +18,7 @@ from speciate.domain.values import Value
 from speciate.policies.mutators.children import Rates, child_of
 from speciate.policies.mutators.numbers import Steps
 from speciate.policies.mutators.reading import read_source
-from speciate.policies.options import read_options
+from speciate.policies.own_options import own_options
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.hostile import fenced, storable
@@ -77,7 +77,7 @@ class ProgramMutator:
     """Answers with random edits of the request's parents, or of the seed program; uses no tokens."""
 
     def __init__(self, policy: Policy) -> None:
-        self._options = read_options(policy, ProgramMutatorOptions)
+        self._options = own_options(policy, ProgramMutatorOptions)
         self._answers = policy.answers_per_rollout
         self._light = self._options.rates(heavy=False)
         self._heavy = self._options.rates(heavy=True)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.options import read_options
+from speciate.policies.own_options import own_options
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _NUMBER: Final = "{number}"
@@ -55,7 +55,7 @@ class Scripted:
     """Answers every request from its script; equal seeds get equal answers."""
 
     def __init__(self, policy: Policy) -> None:
-        self._options = read_options(policy, ScriptedOptions)
+        self._options = own_options(policy, ScriptedOptions)
 
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return what the request will be charged."""

@@ -1,116 +1,94 @@
-"""The cells of the archive: where a candidate may stay, and what each place ranks by.
+"""Trade-off cells: a fixed lattice of weightings of the objectives, one elite for each.
 
-Two kinds, both native to vector rewards. A *trade-off* cell belongs to one weight vector and keeps the best candidate
-under it, so the archive holds a specialist for every trade-off. A *feature* cell belongs to a range of a feature of
-the program (MAP-Elites, Mouret & Clune 2015) and ranks by its island's own weighting. The number of cells is bounded
-whatever the number of candidates, so a choice among them costs the same at 10³ and at 10⁶.
+An archive of vectors keeps the best candidate under every weighting of a small lattice, so that a specialist survives
+although its sum is poor. The lattice depends on the number of objectives alone: the same for every island, run and
+machine, and never larger than ``MAX_TRADE_OFFS``.
 """
 
 from __future__ import annotations
 
-import ast
-import math
-from collections.abc import Callable
 from functools import lru_cache
-from itertools import combinations
 from typing import Final
 
 import numpy as np
 
-from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 
 MAX_TRADE_OFFS: Final = 24
-"""Most trade-off cells of an island."""
+"""Most weightings in a lattice, however many objectives there are."""
+
+DECLARED: Final = "declared"
+"""Name of the cell that ranks by the problem's own weights, where it declares some."""
+
+# Many rewards are passed or failed, and most candidates are equal on one of them. A corner that looked at nothing else
+# would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good elsewhere.
+_LEAN: Final = 1e-3
 
 
 @lru_cache(maxsize=256)
 def trade_offs(k: int) -> FloatArray:
-    """Return the weight vectors of the trade-off cells.
+    """Return the lattice over ``k`` objectives: corners, uniform, then even pairs.
 
-    In this order, as far as ``MAX_TRADE_OFFS`` allows: the even weighting, the k specialists, the even pairs. With
-    more objectives than cells the specialists are those of contiguous blocks of objectives.
+    Pairs are taken in order of their distance on the ring of objectives, so that every objective is met before any is
+    met again. Where there are more objectives than corners fit, groups of objectives take the place of corners.
 
     Args:
-        k: Objectives, at least 1.
+        k: Number of objectives, at least 1.
 
     Returns:
-        Shape (D, k), rows summing to 1, not to be changed.
+        Shape (D, k), D ≤ ``MAX_TRADE_OFFS``, read-only; rows are ≥ 0 and sum to 1.
     """
-    even = np.full((1, k), 1.0 / k)
+    uniform = np.full((1, k), 1.0 / k)
     if k == 1:
-        weights = even
-    elif k < MAX_TRADE_OFFS:
-        pairs = [(np.eye(k)[i] + np.eye(k)[j]) / 2 for i, j in combinations(range(k), 2)] if k > 2 else []
-        weights = np.vstack([even, np.eye(k), *pairs])[:MAX_TRADE_OFFS]
-    else:
-        blocks = np.array_split(np.arange(k), MAX_TRADE_OFFS - 1)
-        weights = np.vstack([even, *(np.isin(np.arange(k), block) / len(block) for block in blocks)])
-    weights.flags.writeable = False
-    return weights
+        return _frozen(uniform)
+    groups = min(k, MAX_TRADE_OFFS - 1)
+    member = np.arange(k) % groups == np.arange(groups)[:, None]
+    corners = (1.0 - _LEAN) * member / member.sum(axis=1, keepdims=True) + _LEAN * uniform
+    pairs = _pairs(k)[: MAX_TRADE_OFFS - groups - 1] if k > 2 else []
+    middles = [(np.eye(1, k, i) + np.eye(1, k, j)) / 2.0 for i, j in pairs]
+    return _frozen(np.concatenate([corners, uniform, *middles]))
 
 
-@lru_cache(maxsize=4096)
-def island_weights(weights: tuple[float, ...] | None, k: int, seed: int, island: int) -> FloatArray:
-    """Return the weighting by which an island ranks its feature cells.
-
-    Island 0 has the problem's declared weights; where none are declared, and on every other island, they are drawn
-    from Dir(1) by run and island. Islands are thereby specialists of different trade-offs.
+@lru_cache(maxsize=256)
+def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, ...], FloatArray]:
+    """Return the trade-off cells of a problem: the lattice, and the declared weights where there are some.
 
     Args:
-        weights: The problem's declared weights over its k selected objectives, or None.
-        k: Objectives.
-        seed: Seed of the run.
-        island: The island.
+        k: Number of objectives.
+        declared: The problem's weights, k of them summing to 1, or None.
 
     Returns:
-        Shape (k,), summing to 1, not to be changed.
+        Names of the D cells, and their weights, shape (D, k), read-only.
     """
-    if island == 0 and weights is not None:
-        drawn = np.array(weights)
-    else:
-        drawn = np.random.default_rng([seed, island, 0x15]).dirichlet(np.ones(k))
-    drawn.flags.writeable = False
-    return drawn
+    lattice = trade_offs(k)
+    names = tuple(f"w{i}" for i in range(len(lattice)))
+    if declared is None:
+        return names, lattice
+    return (*names, DECLARED), _frozen(np.concatenate([lattice, np.array([declared])]))
 
 
-def weights_of(problem: Problem, seed: int, island: int) -> FloatArray:
-    """Return ``island_weights`` for a problem."""
-    return island_weights(problem.weight_vector, len(problem.space.selected), seed, island)
+def weigh(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return every wᵀr.
+
+    Args:
+        points: Normalised rewards, shape (n, k), higher is better.
+        weights: Weightings, shape (m, k).
+
+    Returns:
+        Shape (n, m). A vector's value does not depend on its neighbours, not even in the last bit (as it would in a
+        matrix product): equal rewards never displace each other.
+    """
+    weighed: FloatArray = (points[:, None, :] * weights[None, :, :]).sum(axis=2)
+    return weighed
 
 
-def trade_off_cell(position: int) -> str:
-    """Return the name of a trade-off cell."""
-    return f"w{position}"
+def _pairs(k: int) -> list[tuple[int, int]]:
+    # At half the ring's length, each pair would come twice.
+    return [
+        (i, (i + distance) % k) for distance in range(1, k // 2 + 1) for i in range(k // 2 if 2 * distance == k else k)
+    ]
 
 
-def _length(program: str) -> int:
-    return int(math.log(max(1, len(program)), 1.3))
-
-
-def _lines(program: str) -> int:
-    return int(math.log(program.count("\n") + 1, 1.3))
-
-
-def _depth(program: str) -> int:
-    try:
-        tree = ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return 0
-    level: list[ast.AST] = [tree]
-    depth = 0
-    while level and depth < _DEEPEST:
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-        depth += 1
-    return depth // 2
-
-
-_DEEPEST: Final = 64
-
-FEATURES: Final[dict[str, Callable[[str], int]]] = {"length": _length, "lines": _lines, "depth": _depth}
-"""Features of a program, each a bin number: characters and lines on a logarithmic scale, depth of the syntax tree."""
-
-
-def feature_cell(features: tuple[str, ...], program: str) -> str:
-    """Return the name of a program's feature cell, such as ``length:21,depth:4``."""
-    return ",".join(f"{name}:{FEATURES[name](program)}" for name in features)
+def _frozen(weights: FloatArray) -> FloatArray:
+    weights.setflags(write=False)
+    return weights

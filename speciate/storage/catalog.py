@@ -92,9 +92,12 @@ class Catalog:
         set_id = uuid7()
         with self._engine.begin() as connection:
             added = connection.execute(
-                insert(problem_sets).values(id=set_id, slug=slug, title=title).on_conflict_do_nothing()
+                insert(problem_sets)
+                .values(id=set_id, slug=slug, title=title)
+                .on_conflict_do_nothing()
+                .returning(problem_sets.c.id)
             )
-            if added.rowcount == 0:
+            if added.one_or_none() is None:
                 raise ConflictError(
                     f"there is a problem set {slug!r} already.", remedy="Sets are frozen: choose another name."
                 )

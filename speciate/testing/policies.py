@@ -1,7 +1,5 @@
 """What every policy client owes its callers. Inherit ``PolicyClientConformance`` in a pytest class."""
 
-# ruff: noqa: S101 - asserting is what a suite is for
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

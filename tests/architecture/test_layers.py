@@ -41,7 +41,11 @@ def test_the_contracts_hold(house: Path) -> None:
         ("speciate/prompts/parse.py", "import subprocess", "The core is pure"),
         ("speciate/runs/ledger.py", "import speciate.storage.tables", "The house"),
         ("speciate/storage/ids.py", "import service.app", "The house"),
-        ("speciate/search/strategies/best_of_n.py", "import speciate.search.strategies.islands_map_elites", "No strategy"),
+        (
+            "speciate/search/strategies/best_of_n.py",
+            "import speciate.search.strategies.islands_map_elites",
+            "No strategy",
+        ),
     ],
 )
 def test_a_violation_is_found(house: Path, module: str, line: str, contract: str) -> None:

@@ -156,7 +156,12 @@ def run(settings: Settings) -> None:
         celery.close()
         loop.close()
     rows = [
-        (name, median([f.per_second for f in each]), median([f.cpu_ms for f in each]), median([f.overhead_ms for f in each]))
+        (
+            name,
+            median([f.per_second for f in each]),
+            median([f.cpu_ms for f in each]),
+            median([f.overhead_ms for f in each]),
+        )
         for name, each in figures.items()
     ]
     ratios = [a.per_second / b.per_second for a, b in zip(figures["Celery"], figures["asyncio loop"], strict=True)]

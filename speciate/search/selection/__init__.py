@@ -1,22 +1,36 @@
-"""Parent selection on vector rewards. A new operator is one file, one test and one line in ``SELECTIONS``."""
+"""Who becomes a parent: operators on normalised reward vectors, one file each and one line in ``SELECTIONS``.
+
+All have one signature, ``(points, rng, weights) -> row``:
+
+- ``points``: normalised rewards, shape (n, k), n ≥ 1, higher is better;
+- ``rng``: the only source of randomness;
+- ``weights``: the weighting that the island prefers, shape (k,), for the operators that use one;
+- the result is the row that was chosen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from speciate.domain.reward import FloatArray
 from speciate.search.selection.lexicase import epsilon_lexicase, lexicase
 from speciate.search.selection.pareto import pareto_tournament
-from speciate.search.selection.scalarization import random_scalarization
+from speciate.search.selection.scalarization import best_weighted, random_scalarization
+from speciate.search.selection.softmax import softmax
 
-Selector = Callable[[FloatArray, np.random.Generator], int]
-"""Given normalised rewards of shape (n, k), n ≥ 1, higher is better, returns the position of the chosen parent."""
+SelectionOperator = Callable[[FloatArray, np.random.Generator, FloatArray], int]
 
-SELECTIONS: dict[str, Selector] = {
+SELECTIONS: Final[dict[str, SelectionOperator]] = {
     "epsilon_lexicase": epsilon_lexicase,
     "lexicase": lexicase,
     "random_scalarization": random_scalarization,
+    "best_weighted": best_weighted,
     "pareto_tournament": pareto_tournament,
+    "softmax": softmax,
 }
+"""The operators by the name that options give."""
+
+__all__ = ["SELECTIONS", "SelectionOperator"]

@@ -1,69 +1,49 @@
-"""The strategies. A new one is one file, one test class and one line in ``STRATEGIES``."""
+"""How a population can be searched: one file for each strategy, and one line in ``STRATEGIES``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, cast
-
-from pydantic import ValidationError
+from collections.abc import Mapping
+from typing import Any, Final
 
 from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.domain.values import canonical_json
+from speciate.domain.options import read_options
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
 from speciate.search.strategy import Strategy
 
-STRATEGIES: dict[str, type[BestOfN] | type[IslandsMapElites]] = {
-    BestOfN.name: BestOfN,
-    IslandsMapElites.name: IslandsMapElites,
+STRATEGIES: Final[dict[str, type[BestOfN] | type[IslandsMapElites]]] = {
+    "best_of_n": BestOfN,
+    "islands_map_elites": IslandsMapElites,
 }
+"""The strategies by the name that a run gives."""
 
 
 def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
     """Return the strategy with these options.
 
+    Args:
+        name: A key of ``STRATEGIES``.
+        options: JSON values for its config model; what is left out keeps its default.
+
     Raises:
-        InvalidInputError: There is no such strategy, or an option is not valid; the message lists the valid ones.
+        InvalidInputError: There is no such strategy, or an option is unknown or out of range; the message lists the
+            valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
         known = ", ".join(STRATEGIES)
-        flaw = Flaw(f"unknown strategy {name!r}: expected one of {known}", where="strategy")
-        raise InvalidInputError(f"There is no strategy {name!r}.", flaws=(flaw,), remedy=f"Choose one of {known}.")
-    return _build(name, canonical_json(dict(options)))
-
-
-@lru_cache(maxsize=256)
-def _build(name: str, options: str) -> Strategy:
-    kind = STRATEGIES[name]
-    try:
-        config = kind.Config.model_validate_json(options)
-    except ValidationError as error:
-        flaws = tuple(
-            Flaw(each["msg"], where=".".join(["strategy_options", *map(str, each["loc"])]))
-            for each in error.errors(include_url=False, include_input=False)
-        )
         raise InvalidInputError(
-            f"The options of {name!r} are not valid.", flaws=flaws, remedy=f"Options: {describe_options(name)}."
-        ) from None
-    make = cast("Callable[[Any], Strategy]", kind)
-    return make(config)
-
-
-def describe_options(name: str) -> str:
-    """Return the options of a strategy with types, defaults and ranges, in one line."""
-    return (
-        "; ".join(
-            f"{option} ({_type(schema)}, default {schema.get('default')!r})"
-            for option, schema in STRATEGIES[name].Config.model_json_schema().get("properties", {}).items()
+            f"there is no strategy {name!r}.",
+            flaws=(Flaw(f"unknown strategy {name!r}; expected one of {known}", where="strategy"),),
+            remedy=f"Strategies: {known}.",
         )
-        or "none"
-    )
+    return _build(STRATEGIES[name], name, options)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
-    low, high = schema.get("minimum"), schema.get("maximum")
-    span = f" from {low} to {high}" if low is not None and high is not None else ""
-    return f"{schema.get('type', 'value')}{span}"
+def _build(kind: type[BestOfN] | type[IslandsMapElites], name: str, options: Mapping[str, Any]) -> Strategy:
+    # Each class takes its own config model, which a union of classes cannot express.
+    make: Any = kind
+    strategy: Strategy = make(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
+    return strategy
+
+
+__all__ = ["STRATEGIES", "build_strategy"]

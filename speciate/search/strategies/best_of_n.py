@@ -1,4 +1,4 @@
-"""Best of n: independent samples. The floor that every search has to beat."""
+"""Best of n: independent samples. The floor that every search must beat at the same budget."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from speciate.domain.policy import PolicyRole
-from speciate.search.archive import improvements
+from speciate.search.archive import improvements, trade_off_bids
 from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
+
+_ISLAND = 0
 
 
 class BestOfNConfig(StrategyConfig):
@@ -17,7 +19,10 @@ class BestOfNConfig(StrategyConfig):
 
 
 class BestOfN:
-    """Asks for every candidate from scratch; the archive only remembers the best for each trade-off."""
+    """Always proposes: no sample knows another, so n of them estimate pass@n and best@n without bias.
+
+    The archive records the best for every trade-off; nothing is ever selected from it.
+    """
 
     name: ClassVar[str] = "best_of_n"
     Config: ClassVar[type[StrategyConfig]] = BestOfNConfig
@@ -27,17 +32,21 @@ class BestOfN:
 
     @property
     def islands(self) -> int:
-        """One."""
+        """One: a place for the records."""
         return 1
 
-    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002
-        """Ask for a proposal; nothing that was found before has an influence."""
-        return Selection(PolicyRole.PROPOSE)
+    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the protocol's
+        """Ask for a program from scratch, whatever there is."""
+        return Selection(PolicyRole.PROPOSE, _ISLAND)
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Keep the best for each trade-off."""
-        return improvements(view, candidates)
+        """Return the trade-off cells in which a candidate beats the record."""
+        if not candidates:
+            return ()
+        points = view.problem.space.normalise([candidate.rewards for candidate in candidates])
+        bids = trade_off_bids(view.problem, points)
+        return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Nothing needs maintenance."""
+        """Return nothing: records need no care."""
         return ()

@@ -1,49 +1,76 @@
-"""Islands of MAP-Elites archives, the shape of FunSearch (Romera-Paredes et al. 2024) and AlphaEvolve (2025).
+"""Islands of MAP-Elites archives, the shape of FunSearch, AlphaEvolve and OpenEvolve, on vectors of rewards.
 
-Differences from both: rewards stay vectors. Each island keeps a specialist for every trade-off beside its feature
-cells, parents are chosen by ε-lexicase, and migrants are those that the receiving island values most.
+Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625: islands that evolve apart); Novikov et al. 2025
+(AlphaEvolve, arXiv 2506.13131, section 2.5: MAP-Elites and islands); Mouret and Clune 2015 (MAP-Elites, arXiv
+1504.04909). Where they rank by one number, an island here keeps the best under every weighting of a lattice and, for
+every shape of program, the best under a weighting of its own; parents are chosen by ε-lexicase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import held_fitness, improvements
-from speciate.search.cells import trade_off_cell, trade_offs, weights_of
+from speciate.search.archive import Bid, Pool, draw_different, improvements, pool_of, trade_off_bids
+from speciate.search.cells import weigh
+from speciate.search.features import Feature, feature_cell
+from speciate.search.islands import island_of, island_weights, migrate, next_island, sends_migrants
 from speciate.search.selection import SELECTIONS
-from speciate.search.strategy import Evaluated, IntArray, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
+
+
+def _known(name: str) -> str:
+    if name not in SELECTIONS:
+        raise ValueError(f"no selection is called {name!r}")
+    return name
+
+
+def _distinct(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
+    if len(set(features)) < len(features):
+        raise ValueError("a feature is named twice")
+    return features
 
 
 class IslandsMapElitesConfig(StrategyConfig):
-    """Options of ``islands_map_elites``."""
+    """Options of ``islands_map_elites``. An island holds at most ``25 + bins ** len(features)`` elites."""
 
-    islands: int = Field(default=4, ge=1, le=64, description="populations that evolve side by side")
-    selection: Literal["epsilon_lexicase", "lexicase", "random_scalarization", "pareto_tournament"] = Field(
-        default="epsilon_lexicase", description="how parents are chosen"
+    islands: int = Field(default=4, ge=1, le=64, description="Number of islands; batches take them in turn.")
+    selection: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(SELECTIONS)})] = Field(
+        default="epsilon_lexicase", description="How parents are chosen among the elites of an island."
     )
-    crossover: float = Field(default=0.3, ge=0, le=1, description="probability of a second parent")
-    inspirations: int = Field(default=2, ge=0, le=16, description="further programs shown in a prompt")
-    features: tuple[Literal["length", "lines", "depth"], ...] = Field(
-        default=("length",), max_length=3, description="features of the program that span the feature cells"
+    exploration: float = Field(
+        default=0.2, ge=0, le=1, description="Probability that a parent is any elite, as in MAP-Elites."
     )
-    migration_interval: int = Field(default=20, ge=1, le=100_000, description="batches between two migrations")
-    migrants: int = Field(default=2, ge=0, le=64, description="elites that move to the next island of the ring")
+    crossover: float = Field(default=0.3, ge=0, le=1, description="Probability of a second parent to recombine with.")
+    inspirations: int = Field(
+        default=2, ge=0, le=16, description="Further programs to show, drawn for their difference in rewards."
+    )
+    migration_interval: int = Field(
+        default=4, ge=0, le=100_000, description="Batches of an island between two departures; 0 for no migration."
+    )
+    migrants: int = Field(default=3, ge=1, le=64, description="Elites that are copied to the next island at a time.")
+    features: Annotated[tuple[Feature, ...], AfterValidator(_distinct)] = Field(
+        default=(Feature.LENGTH, Feature.NESTING),
+        max_length=3,
+        description="What the shape of a program is measured by; empty for trade-off cells alone.",
+    )
+    bins: int = Field(default=8, ge=1, le=16, description="Bins of each feature.")
 
 
 class IslandsMapElites:
-    """Evolves islands side by side, each with a bounded archive, and lets elites migrate round a ring."""
+    """Islands × (trade-off cells + feature cells), with migration around a ring."""
 
     name: ClassVar[str] = "islands_map_elites"
     Config: ClassVar[type[StrategyConfig]] = IslandsMapElitesConfig
 
     def __init__(self, config: IslandsMapElitesConfig) -> None:
         self.config = config
+        self._choose = SELECTIONS[config.selection]
 
     @property
     def islands(self) -> int:
@@ -51,73 +78,67 @@ class IslandsMapElites:
         return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Choose an island, a parent on it, perhaps a second one, and programs that do something else well."""
-        island = int(rng.integers(self.config.islands))
-        numbers, points = distinct_elites(view, island)
-        if len(numbers) == 0:
-            if view.seed_number is None:
-                return Selection(PolicyRole.PROPOSE, island)
-            return Selection(PolicyRole.MUTATE, island, (view.seed_number,))
-        choose = SELECTIONS[self.config.selection]
-        chosen = [choose(points, rng)]
-        rest = np.delete(np.arange(len(numbers)), chosen)
-        if len(rest) and rng.random() < self.config.crossover:
-            chosen.append(int(rest[choose(points[rest], rng)]))
-        shown = most_different(points, chosen, self.config.inspirations)
-        return Selection(PolicyRole.MUTATE, island, tuple(numbers[chosen].tolist()), tuple(numbers[shown].tolist()))
-
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the trade-off and feature cells that the candidates improve."""
-        return improvements(view, candidates, self.config.features)
-
-    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Every ``migration_interval`` batches, send each island's elites to the next."""
-        due = view.batch > 0 and view.batch % self.config.migration_interval == 0
-        if not due or self.config.islands == 1:
-            return ()
-        return tuple(
-            placement
-            for island in range(self.config.islands)
-            for placement in self._migrate(view, island, (island + 1) % self.config.islands)
+        """Choose parents and inspirations on the island whose turn it is; while it is empty, begin from the seed."""
+        island = island_of(view.batch, self.islands)
+        table = view.elites(island)
+        if not len(table):
+            return _beginning(view, island)
+        pool = pool_of(view.problem.space, table)
+        weights = island_weights(view.problem, view.seed, island)
+        rows = self._parents(pool, weights, rng)
+        others = draw_different(pool, rows, self.config.inspirations, rng)
+        return Selection(
+            PolicyRole.MUTATE,
+            island,
+            parents=tuple(pool.numbers[rows].tolist()),
+            inspirations=tuple(pool.numbers[others].tolist()),
         )
 
-    def _migrate(self, view: PopulationView, source: int, goal: int) -> list[Placement]:
+    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+        """Return the cells in which a candidate beats what its island holds."""
+        placements: list[Placement] = []
+        for island in sorted({candidate.island for candidate in candidates}):
+            own = [candidate for candidate in candidates if candidate.island == island]
+            points = view.problem.space.normalise([candidate.rewards for candidate in own])
+            bids = [*trade_off_bids(view.problem, points), *self._feature_bids(view, island, own, points)]
+            placements.extend(improvements(view.elites(island), island, bids, own))
+        return tuple(placements)
+
+    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
+        """Return copies of elites for the next island, when it is the turn of this batch's island to send some."""
+        if not sends_migrants(view.batch, self.islands, self.config.migration_interval):
+            return ()
+        source = island_of(view.batch, self.islands)
         table = view.elites(source)
-        numbers, points = distinct_elites(view, source)
-        if len(numbers) == 0:
-            return []
-        held = held_fitness(view.elites(goal))
-        # The receiving island decides who comes: what it values, not what the sending one does.
-        valued = points @ weights_of(view.problem, view.seed, goal)
-        placements = []
-        for i in np.argsort(-valued, kind="stable")[: self.config.migrants]:
-            rewards = tuple(table.rewards[table.numbers == numbers[i]][0].tolist())
-            for cell, fitness in enumerate((trade_offs(points.shape[1]) @ points[i]).tolist()):
-                name = trade_off_cell(cell)
-                if fitness > held.get(name, -np.inf):
-                    placements.append(Placement(int(numbers[i]), goal, name, fitness, rewards))
-        return placements
+        if not len(table):
+            return ()
+        pool = pool_of(view.problem.space, table)
+        weights = island_weights(view.problem, view.seed, source)
+        chosen = [self._choose(pool.points, rng, weights) for _ in range(self.config.migrants)]
+        return migrate(view, source, next_island(source, self.islands), pool.numbers[chosen])
+
+    def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> list[int]:
+        first = self._parent(pool.points, weights, rng)
+        if len(pool) == 1 or rng.random() >= self.config.crossover:
+            return [first]
+        second = self._parent(np.delete(pool.points, first, axis=0), weights, rng)
+        return [first, second + (second >= first)]
+
+    def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
+        if rng.random() < self.config.exploration:
+            return int(rng.integers(len(points)))
+        return self._choose(points, rng, weights)
+
+    def _feature_bids(
+        self, view: PopulationView, island: int, candidates: Sequence[Evaluated], points: FloatArray
+    ) -> list[Bid]:
+        weights = island_weights(view.problem, view.seed, island)
+        fitness = weigh(points, weights[None, :])[:, 0].tolist()
+        cells = (feature_cell(c, view.problem, self.config.features, self.config.bins) for c in candidates)
+        return [(cell, row, fitness[row]) for row, cell in enumerate(cells) if cell is not None]
 
 
-def distinct_elites(view: PopulationView, island: int) -> tuple[IntArray, FloatArray]:
-    """Return each elite of an island once: numbers, shape (n,), and normalised rewards, shape (n, k)."""
-    table = view.elites(island)
-    numbers, first = np.unique(table.numbers, return_index=True)
-    return numbers, view.problem.space.normalise(table.rewards[first])
-
-
-def most_different(points: FloatArray, chosen: Sequence[int], count: int) -> list[int]:
-    """Return up to ``count`` rows, each the farthest from those chosen and returned so far (L1, as diversity is).
-
-    Args:
-        points: Normalised rewards, shape (n, k).
-        chosen: Rows that are shown already; at least one.
-        count: Rows wanted.
-    """
-    nearest = np.abs(points[:, None, :] - points[list(chosen)][None, :, :]).sum(axis=2).min(axis=1)
-    shown: list[int] = []
-    while len(shown) < count and nearest.max() > 0:
-        farthest = int(np.argmax(nearest))
-        shown.append(farthest)
-        nearest = np.minimum(nearest, np.abs(points - points[farthest]).sum(axis=1))
-    return shown
+def _beginning(view: PopulationView, island: int) -> Selection:
+    if view.seed_number is None:
+        return Selection(PolicyRole.PROPOSE, island)
+    return Selection(PolicyRole.MUTATE, island, parents=(view.seed_number,))

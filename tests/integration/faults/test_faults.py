@@ -1,4 +1,4 @@
-"""Each part is killed in the middle of a run; the run completes with its exact budget, nothing lost, nothing doubled."""
+"""Each part is killed in the middle of a run; the run completes with its exact budget, nothing lost or doubled."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,8 +34,8 @@ def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-SILENT = {("problems", "init"), ("runs", "export"), ("up",), ("demo",), ("migrate",)}
-"""Commands whose output is files, JSON Lines anyway, or a service."""
+SILENT = {("runs", "export"), ("up",), ("demo",), ("migrate",)}
+"""Commands whose output is JSON Lines anyway, or a service."""
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -128,9 +130,6 @@ def test_hostile_text_steers_no_terminal(cli: Cli, service: StandIn) -> None:
 
 
 def test_ctrl_c_is_quiet(tmp_path: Path, service: StandIn) -> None:
-    import signal
-    import threading
-
     waiting, over = threading.Event(), threading.Event()
 
     def hang(handler: object) -> None:

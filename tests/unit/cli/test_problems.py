@@ -3,11 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from speciate.cli.exits import Exit
-from speciate.cli.starters import StarterKind
-from speciate.domain.problem import ProblemKind
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, StandIn, problem, say
@@ -21,49 +17,39 @@ VERSION = {
 }
 
 
-def test_the_kinds_are_those_of_the_domain() -> None:
-    assert [kind.value for kind in StarterKind] == [kind.value for kind in ProblemKind]
-
-
-@pytest.mark.parametrize("kind", StarterKind)
-def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Path, kind: StarterKind) -> None:
-    directory = tmp_path / "My problem"
-    assert cli("problems", "init", directory, "--kind", kind.value).code == Exit.OK
-    outcome = cli("problems", "check", directory, "--json")
+def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Path) -> None:
+    assert cli("problems", "init", tmp_path / "mine").code == Exit.OK
+    outcome = cli("problems", "check", tmp_path / "mine", "--json")
     found = json.loads(outcome.out)
-    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "my-problem")
-    assert found["rewards"]
+    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "spread-points")
+    assert set(found["rewards"]) == {"smallest_distance", "mean_offset", "outside"}
     assert found["targets"] == []
 
 
 def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
-    cli("problems", "init", tmp_path / "ruler")
-    outcome = cli("problems", "check", tmp_path / "ruler")
-    assert outcome.lines[0] == "ruler: Few marks, many distances"
-    assert "length      127  minimize   objective" in outcome.lines
-    assert "no   halved   length <= 60 and distances >= 28" in outcome.lines
+    cli("problems", "init", tmp_path)
+    outcome = cli("problems", "check", tmp_path)
+    assert outcome.lines[0] == "spread-points: Spread ten points in a square"
+    assert "smallest_distance      0.15  maximize   objective" in outcome.lines
+    assert "no   tight   smallest_distance >= 0.4 and outside <= 0" in outcome.lines
 
 
-def test_a_directory_with_something_in_it_is_left_alone(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("dear")
-    outcome = cli("problems", "init", tmp_path)
-    assert outcome.code == Exit.CONFLICT
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_name_that_makes_no_slug(cli: Cli, tmp_path: Path) -> None:
-    assert cli("problems", "init", tmp_path / "___").code == Exit.INVALID
+def test_what_is_there_is_left_alone(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "seed.py").write_text("dear")
+    assert cli("problems", "init", tmp_path).code == Exit.CONFLICT
+    assert [path.name for path in tmp_path.iterdir()] == ["seed.py"]
+    assert cli("problems", "init", tmp_path / "seed.py" / "below").code == Exit.CONFLICT
 
 
 def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     path = tmp_path / "p" / "problem.toml"
-    path.write_text(path.read_text().replace("length <= 60", "lenght <= 60"))
-    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "lenght" in text)
+    path.write_text(path.read_text().replace("smallest_distance >= 0.4", "smalest_distance >= 0.4"))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "smalest_distance" in text)
     outcome = cli("problems", "check", tmp_path / "p")
     assert outcome.code == Exit.INVALID
     assert f"problem.toml:{line}" in outcome.err
-    assert "lenght" in outcome.err
+    assert "smalest_distance" in outcome.err
     assert "Traceback" not in outcome.err
 
 
@@ -80,7 +66,7 @@ def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
 def test_a_seed_that_unlocks_is_pointed_out(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     path = tmp_path / "p" / "problem.toml"
-    path.write_text(path.read_text().replace("length <= 60", "length <= 600"))
+    path.write_text(path.read_text().replace("smallest_distance >= 0.4", "smallest_distance >= 0.1"))
     assert "unlocked from the start" in cli("problems", "check", tmp_path / "p").out
 
 

@@ -110,7 +110,13 @@ def test_errors_come_back_as_they_were_raised(
 
 
 def test_flaws_come_back_with_their_places(ask: Ask, service: StandIn) -> None:
-    flaw = {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 3}
+    flaw: dict[str, Any] = {
+        "message": "unknown name",
+        "where": "targets.0.rule",
+        "file": "problem.toml",
+        "line": 12,
+        "column": 3,
+    }
     garbage = [{"message": "m", "line": "x"}, "nonsense"]
     service.on("POST", "/v1/problems", problem(422, "invalid-rule", "It is not valid.", errors=[flaw, *garbage]))
     with pytest.raises(InvalidInputError) as raised:

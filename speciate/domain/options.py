@@ -1,0 +1,73 @@
+"""Reads the options of a plug-in with its own config model, and says clearly what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.values import Value
+
+Options = TypeVar("Options", bound=Value)
+
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *, where: str) -> Options:
+    """Return the options as a value of their model.
+
+    Args:
+        owner: What the error calls the thing that has the options.
+        model: Config model.
+        options: Options as JSON values.
+        where: Name of the field that holds them, for the flaws.
+
+    Raises:
+        InvalidInputError: One is unknown, of the wrong type or out of range; the message lists the valid ones with
+            type, range and default.
+    """
+    try:
+        return model.model_validate(dict(options))
+    except ValidationError as error:
+        flaws = tuple(_flaw(detail["msg"], (where, *detail["loc"]), model) for detail in error.errors())
+    raise InvalidInputError(
+        f"{owner}: {'; '.join(map(str, flaws))}.",
+        flaws=flaws,
+        remedy=f"Options: {'; '.join(describe_options(model).values()) or 'none'}.",
+    )
+
+
+def describe_options(model: type[Value]) -> dict[str, str]:
+    """Return each option's name with one line such as ``islands: integer, ≥ 1, ≤ 64, default 4``."""
+    schema = model.model_json_schema()
+    return {name: f"{name}: {_expected(field, schema)}" for name, field in schema.get("properties", {}).items()}
+
+
+def _expected(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    parts = [_type(field, schema), *(f"{sign} {field[key]}" for key, sign in _BOUNDS.items() if key in field)]
+    if "default" in field:
+        parts.append(f"default {field['default']}")
+    return ", ".join(parts)
+
+
+def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if "$ref" in field:
+        return _type(schema["$defs"][field["$ref"].rsplit("/", 1)[-1]], schema)
+    if "enum" in field:
+        return f"one of {', '.join(map(str, field['enum']))}"
+    if field.get("type") == "array" and "items" in field:
+        most = f"at most {field['maxItems']} of" if "maxItems" in field else "list of"
+        return f"{most} ({_type(field['items'], schema)})"
+    return str(field.get("type", "value"))
+
+
+def _flaw(message: str, place: tuple[int | str, ...], model: type[Value]) -> Flaw:
+    known = describe_options(model)
+    name = str(place[1]) if len(place) > 1 else ""
+    if name and name not in known:
+        message = "no such option"
+    elif name in known:
+        message = f"{message}; expected {known[name]}"
+    return Flaw(message, where=".".join(map(str, place)))

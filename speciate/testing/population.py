@@ -1,0 +1,147 @@
+"""A population in memory, and problems of any number of objectives: what tests of strategies need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.target import Target
+from speciate.search.strategy import EliteTable, Evaluated, Placement
+
+
+def vector_problem(
+    k: int,
+    *,
+    minimised: bool = False,
+    constrained: bool = False,
+    weights: dict[str, float] | None = None,
+    seed_program: str = "x = 0\n",
+) -> Problem:
+    """Return a problem with objectives ``r0`` to ``r{k-1}`` in [0, 1].
+
+    Args:
+        k: Number of objectives.
+        minimised: Whether every other objective is minimised.
+        constrained: Whether a last component ``excess`` must be at most 0.
+        weights: Declared weights.
+        seed_program: First member of the population.
+    """
+    directions = [Direction.MINIMIZE if minimised and i % 2 else Direction.MAXIMIZE for i in range(k)]
+    objectives = [Objective(name=f"r{i}", direction=direction) for i, direction in enumerate(directions)]
+    if constrained:
+        objectives.append(Objective(name="excess", direction=Direction.MINIMIZE, role=Role.CONSTRAINT))
+    return Problem(
+        slug="vector",
+        title="A vector of rewards",
+        kind=ProblemKind.EVALUATOR,
+        objectives=tuple(objectives),
+        targets=(Target(name="top", rule="r0 >= 2", unlock=True),),
+        weights=weights,
+        seed_program=seed_program,
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+
+
+def raw_rewards(problem: Problem, point: Sequence[float], excess: float = 0.0) -> tuple[float, ...]:
+    """Return the raw rewards of a normalised point, shape (k,), of a ``vector_problem``."""
+    space = problem.space
+    raw = [1.0 - p if o.direction is Direction.MINIMIZE else p for p, o in zip(point, space.selected, strict=True)]
+    return (*raw, excess) if len(space.objectives) > len(space.selected) else tuple(raw)
+
+
+class ListView:
+    """A ``PopulationView`` that a test fills, and the store's rule for granting cells.
+
+    Attributes:
+        problem: The problem that is searched.
+        seed: Seed of the run.
+        batch: Ordinal of the batch; a test moves it on.
+        seed_number: Number of the seed program's candidate, or None.
+    """
+
+    def __init__(self, problem: Problem, *, seed: int = 0, batch: int = 0, seed_number: int | None = 1) -> None:
+        self.problem = problem
+        self.seed = seed
+        self.batch = batch
+        self.seed_number = seed_number
+        self._held: dict[int, dict[str, Placement]] = {}
+
+    def elites(self, island: int) -> EliteTable:
+        """Return the archive of an island."""
+        held = self._held.get(island, {}).values()
+        rows = [(p.cell, p.number, p.fitness, p.rewards) for p in held]
+        return EliteTable.of(rows, len(self.problem.objectives))
+
+    def grant(self, wishes: Sequence[Placement]) -> int:
+        """Grant wishes for cells that are empty or hold a lower fitness; return how many were granted."""
+        granted = 0
+        for wish in wishes:
+            cells = self._held.setdefault(wish.island, {})
+            if wish.cell not in cells or wish.fitness > cells[wish.cell].fitness:
+                cells[wish.cell] = wish
+                granted += 1
+        return granted
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of all elites."""
+        return {p.number for cells in self._held.values() for p in cells.values()}
+
+    def size(self) -> int:
+        """Return how many cells are occupied on all islands together."""
+        return sum(len(cells) for cells in self._held.values())
+
+    def snapshot(self) -> dict[tuple[int, str], Placement]:
+        """Return all occupied cells, for comparison."""
+        return {(island, cell): p for island, cells in self._held.items() for cell, p in cells.items()}
+
+
+class SharedTables(ListView):
+    """A ``ListView`` that hands out the same read-only tables again and again: writing into one is an error."""
+
+    def __init__(self, problem: Problem, *, seed: int = 0, batch: int = 0, seed_number: int | None = 1) -> None:
+        super().__init__(problem, seed=seed, batch=batch, seed_number=seed_number)
+        self._tables: dict[int, EliteTable] = {}
+
+    def elites(self, island: int) -> EliteTable:
+        """Return the archive of an island as it was when it was first asked for."""
+        if island not in self._tables:
+            table = super().elites(island)
+            for column in (table.numbers, table.fitness, table.rewards):
+                column.setflags(write=False)
+            self._tables[island] = table
+        return self._tables[island]
+
+    def grant(self, wishes: Sequence[Placement]) -> int:
+        """Grant wishes; tables are read anew afterwards."""
+        self._tables.clear()
+        return super().grant(wishes)
+
+
+def synthetic_batch(
+    problem: Problem, first: int, count: int, island: int, rng: np.random.Generator, *, violate: bool = False
+) -> list[Evaluated]:
+    """Return candidates with random rewards and programs of random shape.
+
+    Args:
+        problem: A ``vector_problem``.
+        first: Number of the first candidate.
+        count: How many.
+        island: Island of all of them.
+        rng: Draws rewards and programs.
+        violate: Whether about half of them violate the constraint.
+    """
+    points = rng.random((count, len(problem.space.selected)))
+    excesses = rng.random(count) * (rng.random(count) < 0.5) * violate
+    return [
+        Evaluated(first + i, island, _program(rng), raw_rewards(problem, points[i].tolist(), float(excesses[i])))
+        for i in range(count)
+    ]
+
+
+def _program(rng: np.random.Generator) -> str:
+    depth, lines = int(rng.integers(1, 12)), int(rng.integers(1, 40))
+    nest = "".join(f"{'    ' * level}if x > {level}:\n" for level in range(depth))
+    return f"{nest}{'    ' * depth}x = 1\n" + "y = 2\n" * lines

@@ -1,0 +1,100 @@
+"""``speciate cache rebuild`` on real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from uuid import UUID
+
+import pytest
+
+from evaluators.broker import Broker
+from speciate.cli.app import app
+from speciate.cli.exits import Exit
+from speciate.domain.budget import Budget
+from speciate.domain.policy import Policy
+from speciate.domain.run import RunSpec
+from speciate.policies import build_client
+from speciate.problems.loader import bundled, load_problem
+from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.steer import start_run
+from speciate.runs.workbench import Workbench
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+
+Rebuild = Callable[[], tuple[int, str, str]]
+
+
+@pytest.fixture
+def rebuild(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rebuild:
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    monkeypatch.setenv("SPECIATE_DATABASE_URL", settings.database_url.get_secret_value())
+    monkeypatch.setenv("SPECIATE_REDIS_URL", settings.redis_url.get_secret_value())
+
+    def run() -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["cache", "rebuild", "--json"], prog_name="speciate")
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def _begin(plane: Plane, signals: LocalSignals) -> UUID:
+    problem, _ = plane.catalog.add_problem(load_problem(bundled()["sorting-network-8"]))
+    policy, _ = plane.catalog.add_policy(Policy(slug="mutator", kind="program_mutator"))
+    spec = RunSpec(budget=Budget(evaluations=200), lanes=1, batch=4, strategy="best_of_n")
+    return start_run(plane.runs, signals, problem=problem, policy=policy, mutator=None, spec=spec)[0]
+
+
+@pytest.mark.servers
+def test_the_archive_of_a_run_is_made_anew(plane: Plane, rebuild: Rebuild) -> None:
+    # Signals that stay here leave a cache that has heard of nothing.
+    signals = LocalSignals()
+    run_id = _begin(plane, signals)
+    drive(Workbench(plane.work, signals, Broker(), build_client, lambda _: nullcontext()), signals, most_units=5)
+    archive = plane.queries.archive(run_id)
+    assert archive
+
+    code, out, _ = rebuild()
+
+    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "elites": len(archive)})
+    assert plane.cache.is_whole(run_id)
+    elites = plane.work.elites(run_id, 0)
+    assert sorted(zip(elites.cells, elites.numbers, strict=True)) == sorted((e.cell, e.number) for e in archive)
+
+
+@pytest.mark.servers
+def test_nothing_to_do(rebuild: Rebuild) -> None:
+    code, out, _ = rebuild()
+    assert (code, json.loads(out)) == (Exit.OK, {"runs": 0, "elites": 0})
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("name", "url", "named"),
+    [
+        ("SPECIATE_REDIS_URL", "redis://127.0.0.1:1", "Redis does not answer"),
+        ("SPECIATE_DATABASE_URL", "postgresql://127.0.0.1:1/x", "PostgreSQL does not answer"),
+    ],
+)
+def test_a_server_that_is_away_is_named(
+    plane: Plane, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, name: str, url: str, named: str
+) -> None:
+    _begin(plane, LocalSignals())
+    monkeypatch.setenv(name, url)
+    code, _, err = rebuild()
+    assert code == Exit.UNREACHABLE
+    assert named in err
+
+
+def test_without_servers_it_says_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SPECIATE_DATABASE_URL", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        app(["cache", "rebuild"], prog_name="speciate")
+    assert ended.value.code == Exit.CONFIGURATION
+    assert "SPECIATE_DATABASE_URL" in capfd.readouterr().err

@@ -1,0 +1,175 @@
+"""The command line and the Python client against the whole service, as `speciate up` starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from speciate.cli.app import app
+from speciate.cli.exits import Exit
+from speciate.cli.stack import Stack
+from speciate.client import AsyncClient, Client
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.run import RunState
+from speciate.settings import Settings
+
+pytestmark = pytest.mark.servers
+
+BUDGET = 60
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address of a running service."""
+    home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
+    home.chmod(0o711)
+    try:
+        with Stack(Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=2)) as stack:
+            for _ in stack.start():
+                pass
+            yield stack.settings.base_url
+    finally:
+        shutil.rmtree(home)
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cli(url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+    monkeypatch.setenv("SPECIATE_URL", url)
+
+    def run(*args: object) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            app([str(arg) for arg in args], prog_name="speciate")
+        captured = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def ready(cli: Cli) -> Cli:
+    """The command line, with a problem and a policy in place."""
+    assert cli("problems", "add", "sorting-network-8", "circle-packing-26").code == Exit.OK
+    assert cli("policies", "add", "mutator", "--kind", "program_mutator").code == Exit.OK
+    return cli
+
+
+def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
+    watched = ready("run", "sorting-network-8", "-p", "mutator", "--budget", BUDGET, "--seed", 1, "--watch")
+    assert watched.code == Exit.OK, watched.err
+    assert watched.out.splitlines()[-1].startswith("completed")
+    run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
+
+    shown = json.loads(ready("runs", "show", run_id, "--json").out)
+    assert (shown["state"], shown["spent"]["evaluations"]) == ("completed", BUDGET)
+    assert f"{BUDGET} of {BUDGET}" in ready("runs", "show", run_id).out
+
+    events = [json.loads(line) for line in ready("runs", "watch", run_id, "--json").out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, shown["last_event"] + 1))
+
+    assert ready("runs", "export", run_id, "--out", tmp_path / "run.jsonl").code == Exit.OK
+    exported = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert [candidate["number"] for candidate in exported] == list(range(1, BUDGET + 1))
+
+    listed = ready("candidates", "list", run_id, "--json", "-n", 1000).out.splitlines()
+    assert len(listed) == BUDGET
+    child = next(candidate for candidate in exported if candidate["parents"] and candidate["status"] == "evaluated")
+    name = f"{run_id}/{child['number']}"
+    assert ready("candidates", "show", child["id"]).code == Exit.OK
+    assert ready("candidates", "diff", name).out.startswith(("---", "It changes nothing."))
+    assert json.loads(ready("candidates", "lineage", name, "--json").out.splitlines()[-1])["number"] == 1
+    assert ready("candidates", "top", run_id).code == Exit.OK
+    assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == Exit.OK
+
+
+def test_everything_else_answers(ready: Cli) -> None:
+    assert "islands_map_elites" in ready("strategies").out
+    assert "answers" in ready("policies", "ping", "mutator").out
+    assert ready("problems", "show", "sorting-network-8").code == Exit.OK
+    assert json.loads(ready("problems", "list", "sorting-network-8", "--json").out)["version"] == 1
+    assert ready("sets", "create", "both", "sorting-network-8", "circle-packing-26@1").code == Exit.OK
+    assert ready("sets", "create", "both", "sorting-network-8").code == Exit.CONFLICT
+    assert "circle-packing-26@1" in ready("sets", "show", "both").out
+    found = {check["name"]: check["status"] for check in json.loads(ready("doctor", "--json").out)["checks"]}
+    assert {found["api"], found["workers"], found["policy mutator"], found["sandbox"]} == {"good"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "named"),
+    [
+        (["problems", "show", "nothing"], Exit.NOT_FOUND, "nothing"),
+        (["runs", "show", "00000000-0000-0000-0000-000000000000"], Exit.NOT_FOUND, "no run"),
+        (["runs", "show", "x"], Exit.INVALID, "run_id"),
+        (["run", "sorting-network-8", "-p", "who", "-b", "5"], Exit.NOT_FOUND, "who"),
+        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], Exit.INVALID, "best_of_n"),
+        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "islands=0"], Exit.INVALID, "islands"),
+        (["policies", "add", "Bad Name", "--kind", "program_mutator"], Exit.INVALID, "slug"),
+        (["policies", "add", "p", "--kind", "magic"], Exit.INVALID, "program_mutator"),
+        (["policies", "add", "p", "--kind", "openai_compatible"], Exit.INVALID, "base_url"),
+        (["runs", "list", "--state", "asleep"], Exit.INVALID, "state"),
+    ],
+)
+def test_mistakes_are_named(ready: Cli, args: list[str], code: Exit, named: str) -> None:
+    outcome = ready(*args)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err.startswith("error: ")
+    assert named in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_policy_that_is_down_pauses_the_run_and_ends_the_watching(ready: Cli) -> None:
+    down = ["--kind", "openai_compatible", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"]
+    assert ready("policies", "add", "down", *down).code == Exit.OK
+    assert ready("policies", "ping", "down").code == Exit.UNREACHABLE
+    outcome = ready("run", "sorting-network-8", "-p", "down", "-b", 20, "--watch")
+    assert outcome.code == Exit.FAILED
+    assert "paused" in outcome.out
+    run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
+    assert ready("runs", "cancel", run_id, "--reason", "no policy").out == f"{run_id} is cancelled: no policy\n"
+    assert ready("runs", "resume", run_id).code == Exit.CONFLICT
+
+
+def test_the_python_client(ready: Cli, url: str) -> None:
+    with Client(url) as client:
+        run = client.runs.create("sorting-network-8", "mutator", budget=BUDGET, idempotency_key="once", seed=3)
+        again = client.runs.create("sorting-network-8", "mutator", budget=BUDGET, idempotency_key="once", seed=3)
+        assert again.id == run.id
+        with pytest.raises(ConflictError):
+            client.runs.create("sorting-network-8", "mutator", budget=BUDGET, idempotency_key="once", seed=4)
+        events = list(run.watch())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert run.wait().state is RunState.COMPLETED
+        assert {elite.candidate_id for elite in run.front()} <= {elite.candidate_id for elite in run.archive()}
+        detail = client.rollout(next(run.rollouts()).id)
+        assert detail.run_id == run.id
+        with pytest.raises(NotFoundError):
+            run.candidate(BUDGET + 1)
+        with pytest.raises(InvalidInputError) as raised:
+            client.problems.add_files('slug = "x"\ntitel = "y"\n', {})
+        assert ("problem.toml", 2) in [(flaw.file, flaw.line) for flaw in raised.value.flaws]
+
+
+def test_the_asynchronous_client(ready: Cli, url: str) -> None:
+    async def evolve() -> list[int]:
+        async with AsyncClient(url) as client:
+            runs = [await client.runs.create("sorting-network-8", "mutator", budget=20, seed=s) for s in (1, 2)]
+            records = await asyncio.gather(*(run.wait() for run in runs))
+            return [record.spent.evaluations for record in records]
+
+    assert asyncio.run(evolve()) == [20, 20]

@@ -1,0 +1,89 @@
+"""The archive's cache: equal to PostgreSQL whatever was lost, in whatever order updates arrive."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+import redis
+
+from speciate.search.strategy import Placement
+from speciate.storage.elites_cache import CachedRow, ElitesCache
+from speciate.storage.population import EliteRow
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def cache(redis_url: str) -> ElitesCache:
+    return ElitesCache(redis.Redis.from_url(redis_url))
+
+
+def _rows(*rows: tuple[str, int, float]) -> list[EliteRow]:
+    return [(0, (cell, number, fitness, (fitness, -fitness))) for cell, number, fitness in rows]
+
+
+def _place(cell: str, number: int, fitness: float) -> Placement:
+    return Placement(number, 0, cell, fitness, (fitness, -fitness))
+
+
+def _read(cache: ElitesCache, run_id: UUID, stored: list[EliteRow]) -> list[CachedRow]:
+    return sorted(cache.read(run_id, 0, lambda: stored))
+
+
+def test_it_is_filled_on_first_use_and_then_read_without_the_database(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    stored = _rows(("w0", 1, 0.25), ("w1", 2, 0.5))
+    assert _read(cache, run_id, stored) == [row for _, row in stored]
+    assert cache.is_whole(run_id)
+    assert _read(cache, run_id, []) == [row for _, row in stored]
+
+
+def test_updates_raise_and_never_lower(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    _read(cache, run_id, _rows(("w0", 1, 0.25)))
+    cache.apply(run_id, [_place("w0", 3, 0.75), _place("w1", 3, 0.1)])
+    cache.apply(run_id, [_place("w0", 2, 0.5)])
+    assert [(c, n, f) for c, n, f, _ in _read(cache, run_id, [])] == [("w0", 3, 0.75), ("w1", 3, 0.1)]
+
+
+def test_negative_and_tiny_fitness_is_compared_as_numbers(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    _read(cache, run_id, _rows(("w0", 1, -3.0)))
+    cache.apply(run_id, [_place("w0", 2, -2.0)])
+    cache.apply(run_id, [_place("w0", 3, -10.0)])
+    cache.apply(run_id, [_place("w0", 4, -1e-12)])
+    assert [(n, f) for _, n, f, _ in _read(cache, run_id, [])] == [(4, -1e-12)]
+
+
+def test_updates_without_a_whole_cache_are_left_to_the_rebuild(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    cache.apply(run_id, [_place("w0", 9, 0.9)])
+    assert not cache.is_whole(run_id)
+    assert [n for _, n, _, _ in _read(cache, run_id, _rows(("w0", 1, 0.1)))] == [1]
+
+
+def test_a_commit_during_the_rebuild_is_not_lost(cache: ElitesCache) -> None:
+    run_id = uuid4()
+
+    def load() -> list[EliteRow]:
+        # Another worker commits after the rebuild has read the database, and spreads its update at once.
+        stored = _rows(("w0", 1, 0.1))
+        cache.apply(run_id, [_place("w0", 2, 0.2)])
+        return stored
+
+    cache.rebuild(run_id, load)
+    assert [n for _, n, _, _ in _read(cache, run_id, [])] == [2]
+
+
+def test_after_a_flush_it_is_filled_again(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    _read(cache, run_id, _rows(("w0", 1, 0.1)))
+    cache._redis.flushall()
+    cache.apply(run_id, [_place("w0", 2, 0.2)])
+    assert [n for _, n, _, _ in _read(cache, run_id, _rows(("w0", 2, 0.2), ("w1", 1, 0.1)))] == [2, 1]
+
+
+def test_without_redis_the_answer_comes_from_the_database() -> None:
+    nowhere = ElitesCache(redis.Redis(unix_socket_path="/nonexistent/valkey.sock"))
+    assert _read(nowhere, uuid4(), _rows(("w0", 1, 0.1))) == [("w0", 1, 0.1, (0.1, -0.1))]

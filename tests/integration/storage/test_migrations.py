@@ -1,0 +1,64 @@
+"""The schema goes up from nothing, down again, and equals what the code declares."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.runtime.migration import MigrationContext
+
+from speciate.domain.errors import ConfigurationError
+from speciate.storage import migrate
+from speciate.storage.database import connect
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def engine(database_url: str) -> sa.Engine:
+    opened = connect(database_url)
+    migrate.downgrade(opened, "base")
+    return opened
+
+
+def _tables(engine: sa.Engine) -> set[str]:
+    return set(sa.inspect(engine).get_table_names()) - {"alembic_version"}
+
+
+def test_up_from_empty_and_down_again(engine: sa.Engine) -> None:
+    assert _tables(engine) == set()
+    assert not migrate.is_current(engine)
+    migrate.upgrade(engine)
+    assert migrate.is_current(engine)
+    assert "run_progress" in _tables(engine)
+    migrate.downgrade(engine, "base")
+    assert _tables(engine) == set()
+    engine.dispose()
+
+
+def test_the_migrations_equal_the_declared_schema(engine: sa.Engine) -> None:
+    migrate.upgrade(engine)
+    config = migrate._config()
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.check(config)
+    engine.dispose()
+
+
+def test_several_processes_may_migrate_at_once(engine: sa.Engine) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: migrate.upgrade(engine), range(4)))
+    assert migrate.is_current(engine)
+    engine.dispose()
+
+
+def test_a_newer_schema_is_refused_with_the_remedy(engine: sa.Engine) -> None:
+    migrate.upgrade(engine)
+    with engine.begin() as connection:
+        MigrationContext.configure(connection)
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigurationError, match="newer version of Speciate"):
+        migrate.upgrade(engine)
+    engine.dispose()

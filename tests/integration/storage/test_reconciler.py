@@ -1,0 +1,134 @@
+"""What the reconciler mends: silent workers, lost doorbells, poisoned work."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Evaluation
+from speciate.domain.event import EventKind
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, ProposedBatch, Queue, WorkKind
+from speciate.runs.payloads import read_proposals
+from speciate.storage.plane import Plane
+from speciate.storage.progress_row import lock_progress
+from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
+
+pytestmark = pytest.mark.servers
+
+
+def _begin(plane: Plane, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
+    stored, _ = plane.catalog.add_problem(problem or toy_problem())
+    policy, _ = plane.catalog.add_policy(toy_policy())
+    run_id, _ = plane.runs.create(stored, policy, None, spec or toy_spec())
+    return plane.runs.start(run_id)
+
+
+def _claim(plane: Plane, work_id: UUID) -> Lease:
+    lease = plane.work.claim(work_id)
+    assert lease is not None
+    return lease
+
+
+def _let_leases_expire(plane: Plane) -> None:
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE work SET lease_until = now() - interval '1 second' WHERE state = 'leased'"))
+
+
+def _lose(plane: Plane, work_id: UUID) -> None:
+    _claim(plane, work_id)
+    _let_leases_expire(plane)
+    plane.work.sweep()
+
+
+def test_expired_work_is_handed_out_again_on_its_own_queue(plane: Plane) -> None:
+    ref = _begin(plane).dispatch[0]
+    first = _claim(plane, ref.id)
+    assert plane.work.sweep().retried == 0
+    _let_leases_expire(plane)
+    sweep = plane.work.sweep()
+    assert sweep.retried == 1
+    (again,) = (ref for commit in sweep.commits for ref in commit.dispatch)
+    assert (again.id, again.queue) == (ref.id, Queue.RETRY)
+    second = _claim(plane, ref.id)
+    assert (second.attempt, second.payload) == (2, first.payload)
+    assert not plane.work.extend(first)
+    assert plane.work.extend(second)
+
+
+def test_tokens_of_a_lost_request_count_as_spent(plane: Plane) -> None:
+    commit = _begin(plane, toy_spec(budget={"tokens": 100}), toy_problem(seed_program=""))
+    lease = _claim(plane, commit.dispatch[0].id)
+    assert plane.work.reserve_tokens(lease, 70)
+    _let_leases_expire(plane)
+    plane.work.sweep()
+    with plane.engine.begin() as connection:
+        progress = lock_progress(connection, lease.run_id).progress
+    assert (progress.tokens, progress.reserved_tokens) == (70, 0)
+    assert plane.work.reserve_tokens(_claim(plane, lease.work_id), 31) is False
+
+
+def test_an_evaluation_that_loses_its_worker_three_times_fails_its_candidates(plane: Plane) -> None:
+    commit = _begin(plane)
+    for _ in range(3):
+        _lose(plane, commit.dispatch[0].id)
+    run = plane.runs.get(commit.run_id)
+    assert (run.failures, run.reasons, run.spent.evaluations) == ({"crashed": 1}, {"worker_lost": 1}, 1)
+    assert run.state.value == "running"
+
+
+def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(plane: Plane) -> None:
+    commit = _begin(plane, problem=toy_problem(seed_program=""))
+    for _ in range(3):
+        _lose(plane, commit.dispatch[0].id)
+    run = plane.runs.get(commit.run_id)
+    assert run.state.value == "paused"
+    assert run.reason is not None
+    assert "lost its worker 3 times" in run.reason
+    resumed = plane.runs.resume(commit.run_id)
+    assert [ref.kind for ref in resumed.dispatch] == [WorkKind.GENERATE]
+    kinds = [event.kind for event in plane.queries.events(commit.run_id)]
+    assert kinds.count(EventKind.WORK_RETRIED) == 2
+    assert kinds.count(EventKind.WORK_POISONED) == 1
+
+
+def test_a_lost_confirmation_refutes_the_claim(plane: Plane) -> None:
+    commit = _begin(plane, problem=toy_problem(seed_program=""))
+    lease = _claim(plane, commit.dispatch[0].id)
+    proposed = plane.work.propose(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
+    assert proposed is not None
+    lease = _claim(plane, proposed.dispatch[0].id)
+    outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    claimed = plane.work.settle(lease, EvaluatedBatch((outcome,)))
+    assert claimed is not None
+    assert claimed.dispatch[0].kind is WorkKind.CONFIRM
+    for _ in range(3):
+        _lose(plane, claimed.dispatch[0].id)
+    assert [event.kind for event in plane.queries.events(commit.run_id)][-1] == EventKind.TARGET_REFUTED
+
+
+def test_a_lost_doorbell_is_rung_again_less_and_less_often(plane: Plane) -> None:
+    commit = _begin(plane)
+    assert plane.work.sweep().rung_again == 0
+    for expected in (2, 4, 8):
+        _age_doorbells(plane, expected - 0.5)
+        assert plane.work.sweep().rung_again == 0
+        _age_doorbells(plane, expected + 0.5)
+        sweep = plane.work.sweep()
+        assert [ref.id for c in sweep.commits for ref in c.dispatch] == [commit.dispatch[0].id]
+
+
+def _age_doorbells(plane: Plane, seconds: float) -> None:
+    with plane.engine.begin() as connection:
+        statement = sa.text("UPDATE work SET dispatched_at = clock_timestamp() - make_interval(secs => :s)")
+        connection.execute(statement, {"s": seconds})
+
+
+def test_work_of_a_paused_run_is_not_rung(plane: Plane) -> None:
+    commit = _begin(plane)
+    plane.runs.pause(commit.run_id)
+    _age_doorbells(plane, 100)
+    assert plane.work.sweep().rung_again == 0

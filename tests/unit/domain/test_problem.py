@@ -1,0 +1,75 @@
+"""What a problem may say, and what it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from speciate.domain.budget import Budget
+from speciate.domain.errors import RuleError
+from speciate.domain.problem import Problem
+from speciate.testing.runs import toy_problem
+
+
+def _changed(**changes: Any) -> Problem:
+    return Problem.model_validate({**toy_problem().definition(), **changes})
+
+
+def test_equal_definitions_have_one_digest() -> None:
+    assert toy_problem().digest == _changed().digest
+    assert toy_problem().digest != _changed(title="Another").digest
+    assert toy_problem().evaluator_digest == _changed(title="Another").evaluator_digest
+    assert toy_problem().evaluator_digest != _changed(evaluator="def evaluate(c, x): ...").evaluator_digest
+
+
+def test_targets_are_a_bit_mask() -> None:
+    assert [toy_problem().targets_met(r) for r in ((1, 9), (5, 9), (8, 2))] == [0b00, 0b01, 0b11]
+
+
+def test_a_scalar_exists_only_where_weights_are_declared() -> None:
+    assert toy_problem().scalarize((10.0, 0.0)) == pytest.approx(1.0)
+    assert _changed(weights=None).scalarize((10.0, 0.0)) is None
+
+
+_TARGET = {"name": "t", "rule": "x > 1", "unlock": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"targets": [{**_TARGET, "unlock": False}]}, "0 targets are marked"),
+        ({"targets": [_TARGET, {**_TARGET, "name": "u"}]}, "2 targets are marked"),
+        ({"targets": [_TARGET, {**_TARGET, "unlock": False}]}, "target 't' is declared 2 times"),
+        ({"objectives": [{"name": "x"}, {"name": "x"}]}, "objective 'x' is declared 2 times"),
+        ({"objectives": [{"name": "and"}], "targets": [_TARGET]}, "word of the rule language"),
+        (
+            {"objectives": [{"name": "x", "role": "record"}], "weights": None, "targets": [_TARGET]},
+            "nothing to improve",
+        ),
+        ({"objectives": [{"name": "x", "range": [1, 1]}], "targets": [_TARGET]}, "expected low < high"),
+        ({"weights": {"x": -1}}, "weights must be"),
+        ({"weights": {"z": 1}}, "weights name 'z'"),
+        ({"evaluator": " "}, "needs an evaluator script"),
+        ({"kind": "cases"}, "needs at least one case"),
+        ({"slug": "Not A Slug"}, "slug"),
+        ({"surprise": 1}, "surprise"),
+        ({"confirmations": -1}, "confirmations"),
+        ({"limits": {"wall_s": float("nan")}}, "wall_s"),
+    ],
+)
+def test_flaws_are_refused(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        _changed(**changes)
+
+
+def test_a_rule_over_an_unknown_objective_is_refused() -> None:
+    with pytest.raises(RuleError, match="unknown objective 'z'"):
+        _changed(targets=[{**_TARGET, "rule": "z > 1"}])
+
+
+@pytest.mark.parametrize("budget", [{}, {"evaluations": 0}, {"seconds": 0}, {"tokens": -1}, {"seconds": float("inf")}])
+def test_a_budget_must_end_the_run(budget: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Budget.model_validate(budget)

@@ -1,0 +1,58 @@
+"""Reward vectors: orientation, constraints, fronts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.reward import InvalidRewardsError, RewardSpace, pareto_front
+
+SPACE = RewardSpace(
+    (
+        Objective(name="gain", range=(0.0, 10.0)),
+        Objective(name="cost", direction=Direction.MINIMIZE, range=(0.0, 4.0)),
+        Objective(name="overlap", direction=Direction.MINIMIZE, role=Role.CONSTRAINT, limit=0.0),
+        Objective(name="ms", role=Role.RECORD),
+    )
+)
+
+
+def test_normalised_rewards_are_higher_is_better_between_the_ends_of_the_range() -> None:
+    points = SPACE.normalise([(0, 4, 0, 9), (10, 0, 0, 9), (5, 1, 0, 9)])
+    assert points.tolist() == [[0.0, 0.0], [1.0, 1.0], [0.5, 0.75]]
+
+
+def test_whoever_violates_a_constraint_ranks_below_everyone_who_does_not() -> None:
+    bad, worse, poor = SPACE.normalise([(10, 0, 0.1, 0), (10, 0, 0.2, 0), (0, 4, 0, 0)])
+    assert (bad < poor).all() or (bad <= poor).all()
+    assert (worse < bad).all()
+
+
+def test_nothing_is_clipped() -> None:
+    assert SPACE.normalise([(20, -4, 0, 0)]).tolist() == [[2.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ({"gain": 1}, "missing cost"),
+        ({"gain": 1, "cost": 1, "overlap": 0, "ms": 1, "extra": 2}, "unknown extra"),
+        ({"gain": float("nan"), "cost": 1, "overlap": 0, "ms": 1}, "'gain' is nan"),
+        ({"gain": 10**400, "cost": 1, "overlap": 0, "ms": 1}, "'gain' is inf"),
+        ({"gain": "1", "cost": 1, "overlap": 0, "ms": 1}, "'gain' is str"),
+        ({"gain": True, "cost": 1, "overlap": 0, "ms": 1}, "'gain' is bool"),
+    ],
+)
+def test_what_is_no_vector_is_refused(rewards: dict[str, object], expected: str) -> None:
+    with pytest.raises(InvalidRewardsError, match=expected):
+        SPACE.vector(rewards)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4)), elements=st.integers(0, 4).map(float)))
+def test_the_front_is_what_nobody_dominates(points: np.ndarray) -> None:
+    expected = [not any((q >= p).all() and (q > p).any() for q in points) for p in points]
+    assert pareto_front(points).tolist() == expected

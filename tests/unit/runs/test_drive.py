@@ -1,0 +1,213 @@
+"""Whole runs in one process: the same use cases as in the workers, on the store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+
+from speciate.domain.budget import Budget
+from speciate.domain.errors import PolicyUnavailableError, ReplayError
+from speciate.domain.event import Event, EventKind
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec, RunState
+from speciate.domain.unlock import ClaimState
+from speciate.policies import build_client
+from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
+from speciate.ports.work import RunContext
+from speciate.runs import ledger
+from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.replay import Recorded, replay
+from speciate.runs.workbench import Workbench
+from speciate.storage.memory import MemoryWorkStore
+from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
+
+SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
+
+
+@dataclass
+class _Clock:
+    at: float = 1e9
+
+    def now(self) -> float:
+        self.at += 0.001
+        return self.at
+
+
+@dataclass
+class Recorder:
+    """Passes requests on and remembers what was answered."""
+
+    inner: PolicyClient
+    recorded: list[Recorded] = field(default_factory=list)
+    fail: bool = False
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        return self.inner.token_ceiling(request)
+
+    def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
+        if self.fail:
+            raise PolicyUnavailableError("the endpoint is down")
+        results = self.inner.sample(requests)
+        for request, result in zip(requests, results, strict=True):
+            for i, completion in enumerate(result.completions):
+                tokens = result.prompt_tokens if i == 0 else 0
+                self.recorded.append(Recorded(request.prompt.digest, request.seed, completion, tokens))
+        return results
+
+    def ping(self) -> str:
+        return self.inner.ping()
+
+
+@dataclass
+class Session:
+    """One run in memory."""
+
+    context: RunContext
+    store: MemoryWorkStore
+    policy: Recorder
+    evaluator: ToyEvaluator
+    signals: LocalSignals = field(default_factory=LocalSignals)
+
+    def bench(self) -> Workbench:
+        return Workbench(self.store, self.signals, self.evaluator, lambda _: self.policy, lambda _: nullcontext())
+
+    def go(self) -> int:
+        return drive(self.bench(), self.signals)
+
+    @property
+    def events(self) -> list[Event]:
+        return list(self.store.events(self.context.run_id))
+
+
+def session(spec: RunSpec, problem: Problem | None = None, **options: object) -> Session:
+    policy = Policy.model_validate({"slug": "s", "kind": "scripted", "options": options or {"template": SCRIPT}})
+    context = RunContext(uuid4(), problem or toy_problem(), policy, uuid4(), spec)
+    store = MemoryWorkStore(_Clock())
+    store.add(context)
+    made = Session(context, store, Recorder(build_client(policy)), ToyEvaluator())
+    made.signals.committed(store.start(context.run_id))
+    return made
+
+
+@pytest.mark.parametrize("strategy", ["best_of_n", "islands_map_elites"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_run_spends_its_budget_and_ends(strategy: str, lanes: int) -> None:
+    s = session(toy_spec(50, strategy=strategy, lanes=lanes))
+    s.go()
+    run = s.store.runs[s.context.run_id]
+    assert (run.progress.state, run.progress.evaluations) == (RunState.COMPLETED, 50)
+    assert sorted(run.candidates) == list(range(1, 51))
+
+
+def test_a_duplicate_costs_but_is_not_evaluated_again() -> None:
+    s = session(toy_spec(20), completions=["```python\nx = 3\ny = 3\n```"])
+    s.go()
+    run = s.store.runs[s.context.run_id]
+    assert run.progress.evaluations == 20
+    assert s.evaluator.evaluated.count("x = 3\ny = 3") + s.evaluator.evaluated.count("x = 3\ny = 3\n") == 1
+    assert run.progress.duplicates == 18
+    assert {c.outcome.duplicate_of for n, c in run.candidates.items() if n > 2} == {2}
+
+
+def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
+    s = session(toy_spec(80, batch=16), completions=["I would rather not."])
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.evaluations, progress.reasons) == (80, {"no_code_block": 79})
+    assert progress.alarm is not None
+    assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
+
+
+def test_an_unlock_is_confirmed_and_can_end_the_run() -> None:
+    s = session(toy_spec(50, stop_on_unlock=True), completions=["```python\nx = 9\ny = 1\n```"])
+    s.go()
+    run = s.store.runs[s.context.run_id]
+    assert run.progress.state is RunState.COMPLETED
+    assert run.progress.evaluations < 50
+    assert {c.state for c in run.claims.values()} == {ClaimState.CONFIRMED}
+    # The candidate was evaluated once for the batch and once for each of its two targets.
+    assert sum("x = 9" in program for program in s.evaluator.evaluated) == 3
+
+
+def test_tokens_are_never_exceeded() -> None:
+    s = session(toy_spec(budget=Budget(tokens=333)), template=SCRIPT, tokens_per_completion=10, prompt_tokens=7)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert progress.state is RunState.COMPLETED
+    assert 333 - 17 < progress.tokens <= 333
+    assert progress.reserved_tokens == 0
+
+
+def test_an_endpoint_that_is_down_pauses_the_run_until_it_is_resumed() -> None:
+    s = session(toy_spec(12))
+    s.policy.fail = True
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
+    s.policy.fail = False
+    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.go()
+    assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
+
+
+def test_the_same_seed_gives_the_same_events() -> None:
+    logs = []
+    for _ in range(2):
+        s = session(toy_spec(60, seed=7))
+        s.go()
+        logs.append([(event.kind, dict(event.data)) for event in s.events])
+    assert logs[0] == logs[1]
+    other = session(toy_spec(60, seed=8))
+    other.go()
+    assert [dict(event.data) for event in other.events] != [data for _, data in logs[0]]
+
+
+def _replayed(s: Session, change: Callable[[list[Recorded]], None] = lambda _: None) -> tuple[bool, str]:
+    recorded = list(s.policy.recorded)
+    change(recorded)
+    report = replay(s.context, recorded, s.events, store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator())
+    return report.identical, "" if report.difference is None else str(report.difference)
+
+
+def test_a_replay_is_identical() -> None:
+    s = session(toy_spec(60, seed=3))
+    s.go()
+    assert _replayed(s) == (True, "")
+
+
+def test_a_replay_finds_a_changed_completion() -> None:
+    s = session(toy_spec(60, seed=3))
+    s.go()
+
+    def tamper(recorded: list[Recorded]) -> None:
+        last = recorded[-1]
+        changed = type(last.completion)("```python\nx = 9\ny = 9\n```")
+        recorded[-1] = Recorded(last.prompt_digest, last.seed, changed, last.prompt_tokens)
+
+    identical, difference = _replayed(s, tamper)
+    assert not identical
+    assert "batch" in difference
+
+
+def test_a_replay_survives_a_pause_in_the_history() -> None:
+    s = session(toy_spec(40))
+    drive(s.bench(), s.signals, most_units=5)
+    s.store.move(s.context.run_id, ledger.pause)
+    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.go()
+    assert _replayed(s) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [(toy_spec(40, lanes=2), "lanes = 1"), (toy_spec(budget=Budget(seconds=9.0)), "budget of evaluations")],
+)
+def test_what_cannot_be_replayed_says_why(spec: RunSpec, expected: str) -> None:
+    s = session(spec)
+    with pytest.raises(ReplayError, match=expected):
+        replay(s.context, [], [], store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator())

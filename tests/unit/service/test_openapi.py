@@ -1,0 +1,51 @@
+"""The description of the API is checked in, and is what the code says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from service import openapi
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return json.loads(openapi.text())
+
+
+def test_the_checked_in_description_is_current(document: dict[str, Any]) -> None:
+    assert json.loads(openapi.PATH.read_text()) == document, "run `make openapi` and look at what changed"
+
+
+def test_a_token_in_the_environment_changes_nothing(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_TOKEN", "x")
+    monkeypatch.setenv("SPECIATE_HOST", "0.0.0.0")
+    assert json.loads(openapi.text()) == document
+
+
+def test_every_refusal_has_one_shape_and_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+            assert operation["summary"]
+            assert "422" not in operation["responses"]
+    for reference in _references(document):
+        assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+
+
+def test_names_of_operations_differ(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(names) == len(set(names))
+
+
+def _references(value: Any) -> list[str]:
+    match value:
+        case dict():
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [each for child in value.values() for each in _references(child)]
+        case list():
+            return [each for child in value for each in _references(child)]
+        case _:
+            return []
