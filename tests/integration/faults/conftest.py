@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import psutil
@@ -21,6 +22,7 @@ from speciate.domain.run import RunSpec
 from speciate.ports.records import RunRecord
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
+from speciate.storage.database import patient
 from speciate.storage.plane import Plane, open_plane
 
 LEASE_S = 4.0
@@ -33,6 +35,10 @@ class Service:
 
     stack: Stack
     plane: Plane
+    patience_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        self._engine = self.plane.engine
 
     def begin(self, problem: Problem, policy: Policy, spec: RunSpec) -> UUID:
         stored, _ = self.plane.catalog.add_problem(problem)
@@ -62,20 +68,23 @@ class Service:
         parent = psutil.Process(self.stack.poll()[name].pid)
         return [child.pid for child in parent.children(recursive=True)]
 
+    @patient
+    def query(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        with self._engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(statement), values)]
+
     def leased(self, run_id: UUID, kind: str) -> set[UUID]:
-        query = sa.text("SELECT id FROM work WHERE run_id = :id AND kind = :kind AND state = 'leased'")
-        with self.plane.engine.connect() as connection:
-            return set(connection.execute(query, {"id": run_id, "kind": kind}).scalars())
+        statement = "SELECT id FROM work WHERE run_id = :id AND kind = :kind AND state = 'leased'"
+        return {work for (work,) in self.query(statement, id=run_id, kind=kind)}
 
     def seconds_until_done(self, work: set[UUID]) -> float:
         """Wait until units of work have been finished and return how long that took."""
         begun = time.monotonic()
-        query = sa.text("SELECT count(*) FROM work WHERE id = ANY(:ids) AND state IN ('ready', 'leased')")
+        statement = "SELECT id FROM work WHERE id = ANY(:ids) AND state IN ('ready', 'leased')"
         while time.monotonic() < begun + LIMIT_S:
             self.stack.revive()
-            with self.plane.engine.connect() as connection:
-                if connection.execute(query, {"ids": list(work)}).scalar_one() == 0:
-                    return time.monotonic() - begun
+            if not self.query(statement, ids=list(work)):
+                return time.monotonic() - begun
             time.sleep(0.05)
         raise AssertionError("leased work was never finished")
 
@@ -90,9 +99,7 @@ class Service:
         while page := self.plane.queries.events(run_id, after=len(seqs)):
             seqs += [event.seq for event in page]
         assert seqs == list(range(1, run.last_event + 1))
-        query = sa.text("SELECT state, count(*) FROM work WHERE run_id = :id GROUP BY state")
-        with self.plane.engine.connect() as connection:
-            assert {state for state, _ in connection.execute(query, {"id": run_id})} == {"done"}
+        assert self.query("SELECT DISTINCT state FROM work WHERE run_id = :id", id=run_id) == [("done",)]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,136 @@
+"""The application under a real server, on this test's PostgreSQL database and Valkey."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.sse import EventHub
+from speciate.domain.policy import Policy
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+
+WAIT_S = 20.0
+COMPLETIONS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
+
+
+@dataclass
+class Api:
+    """A running service."""
+
+    app: FastAPI
+    http: httpx.Client
+
+    @property
+    def hub(self) -> EventHub:
+        return self.app.state.parts.hub
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.http.get(path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.http.post(path, json=json, **options)
+
+
+@contextmanager
+def serving(settings: Settings, **client_options: Any) -> Iterator[Api]:
+    """Serve an application on a free port until the block is left."""
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="api")
+    thread.start()
+    wait_for(lambda: server.started or not thread.is_alive())
+    port = server.servers[0].sockets[0].getsockname()[1]
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S, trust_env=False, **client_options) as http:
+        try:
+            yield Api(app, http)
+        finally:
+            server.should_exit = True
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), "the server does not stop"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.005)
+
+
+def scripted(**changes: Any) -> Policy:
+    """A policy that answers with toy programs; the best of them meets both targets."""
+    return toy_policy(options={"completions": COMPLETIONS}, **changes)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Api]]:
+    """Starts services with settings of the test's own."""
+    with ExitStack() as stack:
+        yield lambda settings, **options: stack.enter_context(serving(settings, **options))
+
+
+@pytest.fixture
+def api(settings: Settings) -> Iterator[Api]:
+    with serving(settings) as served:
+        yield served
+
+
+@dataclass
+class Lab:
+    """A service with a toy problem and a policy for it, and hands that do a run's work in this process."""
+
+    api: Api
+    plane: Plane
+
+    def start(self, evaluations: int = 13, **changes: Any) -> UUID:
+        """Start a run through the API."""
+        body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": evaluations}, "lanes": 1, "batch": 4}
+        answer = self.api.post("/v1/runs", body | changes)
+        assert answer.status_code == 202, answer.text
+        return UUID(answer.json()["id"])
+
+    def work(self, units: int | None = None) -> int:
+        """Do units of work, all there are by default; return how many were done."""
+        bench = Workbench(self.plane.work, self.plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+        done = 0
+        while (units is None or done < units) and (waiting := self.plane.runs.work_in_flight(limit=1)):
+            assert bench.perform(waiting[0].work_id)
+            done += 1
+        return done
+
+
+@pytest.fixture
+def lab(api: Api, plane: Plane) -> Lab:
+    plane.catalog.add_problem(toy_problem())
+    plane.catalog.add_policy(scripted())
+    return Lab(api, plane)
+
+
+def refused(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    """Check that an answer refuses as every refusal does; return its problem details."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    details: dict[str, Any] = answer.json()
+    assert details["type"] == f"urn:speciate:error:{slug}"
+    assert details["status"] == status
+    assert details["title"]
+    assert details["detail"]
+    return details

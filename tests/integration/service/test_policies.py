@@ -1,0 +1,64 @@
+"""Policies over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from speciate.testing.openai_endpoint import serve as openai_endpoint
+from tests.integration.service.conftest import Api, refused, scripted
+
+pytestmark = pytest.mark.servers
+
+
+def test_a_registration_is_stored_once_and_versions_count(api: Api) -> None:
+    first = api.post("/v1/policies", {"definition": scripted().definition()})
+    assert first.status_code == 201
+    again = api.post("/v1/policies", {"definition": scripted().definition()})
+    assert (again.status_code, again.json()) == (200, first.json())
+    second = api.post("/v1/policies", {"definition": scripted(training_method="vpo").definition()})
+    assert second.json()["version"] == 2
+    assert api.get("/v1/policies/scripted").json() == second.json()
+    assert api.get(first.headers["location"]).json() == api.get("/v1/policies/scripted@1").json() == first.json()
+    assert [item["version"] for item in api.get("/v1/policies", params={"slug": "scripted"}).json()["items"]] == [2, 1]
+    assert api.get("/v1/policies/scripted@1/versions").json() == api.get("/v1/policies").json()
+    assert api.get("/v1/policies", params={"slug": "other"}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"kind": "oracle"}, "Kinds: openai_compatible, program_mutator, scripted"),
+        ({"options": {"completions": ["x"], "order": "up"}}, "options.order"),
+        ({"options": {}}, "template"),
+        ({"kind": "openai_compatible", "options": {}}, "base_url"),
+        ({"slug": "Not A Slug"}, "slug"),
+        ({"api_key": "secret"}, "api_key"),
+        ({"sampling": {"temperature": -1}}, "sampling.temperature"),
+    ],
+)
+def test_what_its_client_cannot_use_is_refused(api: Api, changes: dict[str, object], expected: str) -> None:
+    answer = api.post("/v1/policies", {"definition": scripted().definition() | changes})
+    assert expected in str(refused(answer, 422, "invalid-input"))
+    assert "secret" not in answer.text
+    assert api.get("/v1/policies").json()["items"] == []
+
+
+def test_a_ping_asks_the_endpoint(api: Api) -> None:
+    with openai_endpoint() as endpoint:
+        definition = {"slug": "served", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m"}
+        options = {"max_retries": 0}
+        api.post("/v1/policies", {"definition": definition | {"options": options}})
+        answer = api.post("/v1/policies/served:ping")
+        assert answer.status_code == 200, answer.text
+        assert (answer.json()["policy"], answer.json()["version"]) == ("served", 1)
+        api.post("/v1/policies", {"definition": definition | {"model": "other", "options": options}})
+        refused(api.post("/v1/policies/served:ping"), 503, "policy-unavailable")
+    gone = refused(api.post("/v1/policies/served@1:ping"), 503, "policy-unavailable")
+    assert endpoint.url in gone["detail"]
+
+
+def test_only_known_policies_are_asked(api: Api) -> None:
+    refused(api.post("/v1/policies/nothing:ping"), 404, "not-found")
+    refused(api.get("/v1/policies/nothing"), 404, "not-found")
+    refused(api.get("/v1/policies/nothing/versions"), 404, "not-found")
+    refused(api.get("/v1/policies", params={"slug": "\x00"}), 422, "invalid-input")

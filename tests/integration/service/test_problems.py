@@ -1,0 +1,133 @@
+"""Problems and problem sets over HTTP."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.problems.loader import bundled
+from speciate.testing.runs import toy_problem
+from tests.integration.service.conftest import Api, refused
+
+pytestmark = pytest.mark.servers
+
+TOML = """slug = "toy"
+title = "Two numbers"
+kind = "data"
+evaluator = "score.py"
+
+[[objectives]]
+name = "x"
+
+[[targets]]
+name = "half"
+rule = "x >= 0.5"
+unlock = true
+"""
+SCORE = "def score(text, context):\n    return {'x': float(text)}\n"
+
+
+def test_a_definition_is_stored_once_and_versions_count(api: Api) -> None:
+    definition = toy_problem().definition()
+    first = api.post("/v1/problems", {"definition": definition})
+    assert first.status_code == 201
+    assert first.json()["version"] == 1
+    again = api.post("/v1/problems", {"definition": definition})
+    assert (again.status_code, again.json()) == (200, first.json())
+    second = api.post("/v1/problems", {"definition": definition | {"title": "Other words"}})
+    assert (second.status_code, second.json()["version"]) == (201, 2)
+
+    by_location = api.get(first.headers["location"]).json()
+    assert by_location == first.json() == api.get("/v1/problems/toy@1").json()
+    assert api.get("/v1/problems/toy").json() == second.json()
+    versions = api.get("/v1/problems/toy/versions").json()
+    assert [item["version"] for item in versions["items"]] == [2, 1]
+
+
+def test_files_are_stored_as_their_definition(api: Api) -> None:
+    answer = api.post("/v1/problems", {"toml": TOML, "files": {"score.py": SCORE}})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["definition"]["evaluator"] == SCORE
+
+
+def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
+    for directory in bundled().values():
+        files = {p.name: p.read_text() for p in directory.iterdir() if p.is_file()}
+        answer = api.post("/v1/problems", {"toml": files.pop("problem.toml"), "files": files})
+        assert answer.status_code == 201, answer.text
+
+
+def test_flaws_of_files_name_file_line_and_what_was_expected(api: Api) -> None:
+    toml = TOML.replace("x >= 0.5", "speed >= 0.5")
+    answer = api.post("/v1/problems", {"toml": toml, "files": {"score.py": SCORE}, "file": "my.toml"})
+    (flaw,) = refused(answer, 422, "invalid-input")["errors"]
+    assert (flaw["file"], flaw["line"], flaw["where"]) == ("my.toml", 11, "targets.0.rule")
+    assert "unknown objective 'speed'" in flaw["message"]
+    assert "expected one of x" in flaw["message"]
+    assert api.get("/v1/problems").json()["items"] == []
+
+
+def test_broken_toml_names_the_line(api: Api) -> None:
+    answer = api.post("/v1/problems", {"toml": "slug = 'toy'\ntitle = \n"})
+    (flaw,) = refused(answer, 422, "invalid-input")["errors"]
+    assert (flaw["file"], flaw["line"]) == ("problem.toml", 2)
+
+
+def test_a_program_over_the_limit_is_too_large(api: Api) -> None:
+    definition = toy_problem().definition() | {"seed_program": "#" * (MAX_PROGRAM_BYTES + 1)}
+    details = refused(api.post("/v1/problems", {"definition": definition}), 413, "too-large")
+    assert str(MAX_PROGRAM_BYTES) in details["detail"]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"definition": {}, "toml": ""}, {"toml": 3}, {"definition": {}}, [], "x", 3, None]
+)
+def test_bodies_of_another_form_are_refused(api: Api, body: object) -> None:
+    refused(api.post("/v1/problems", body), 422, "invalid-input")
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud800"])
+def test_texts_that_cannot_be_stored_are_refused_wherever_they_hide(api: Api, text: str) -> None:
+    # httpx would not send what Python's own writer does.
+    body = json.dumps({"definition": toy_problem().definition() | {"title": f"a{text}b"}})
+    answer = api.http.post("/v1/problems", content=body, headers={"Content-Type": "application/json"})
+    (error,) = refused(answer, 422, "invalid-input")["errors"]
+    assert error["where"] == "definition.title"
+    cases = '[{"input": ["\\u0000"], "expected": 1}]' if text == "\x00" else '[{"input": ["\\ud800"], "expected": 1}]'
+    toml = TOML.replace('"data"', '"cases"').replace('evaluator = "score.py"', 'cases = "cases.json"')
+    refused(api.post("/v1/problems", {"toml": toml, "files": {"cases.json": cases}}), 422, "invalid-input")
+
+
+def test_unknown_names_are_not_found(api: Api) -> None:
+    for name in ("nothing", "nothing@3", "toy@x", str(uuid4()), "a%00b", "%F0%28", "x" * 300, "..%2F..%2Fetc"):
+        for path in (f"/v1/problems/{name}", f"/v1/problems/{name}/versions", f"/v1/problem-sets/{name}"):
+            refused(api.get(path), 404, "not-found")
+
+
+def test_lists_walk_without_gap_or_repetition(api: Api) -> None:
+    for title in "abcde":
+        api.post("/v1/problems", {"definition": toy_problem().definition() | {"title": title}})
+    page = api.get("/v1/problems", params={"limit": 2}).json()
+    seen = [item["title"] for item in page["items"]]
+    while page["next_cursor"]:
+        page = api.get("/v1/problems", params={"limit": 2, "cursor": page["next_cursor"]}).json()
+        seen += [item["title"] for item in page["items"]]
+    assert seen == list("edcba")
+    for cursor in ("x", "bnVsbA", "WyJ4Il0", "Ww", "WzFd"):
+        refused(api.get("/v1/problems", params={"cursor": cursor}), 422, "invalid-input")
+    for limit in ("0", "501", "-1", "x"):
+        refused(api.get("/v1/problems", params={"limit": limit}), 422, "invalid-input")
+
+
+def test_a_set_is_frozen(api: Api) -> None:
+    api.post("/v1/problems", {"definition": toy_problem().definition()})
+    made = api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy@1"]})
+    assert made.status_code == 201
+    assert api.get(made.headers["location"]).json() == made.json()
+    assert api.get("/v1/problem-sets").json()["items"] == [made.json()]
+    refused(api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy"]}), 409, "conflict")
+    refused(api.post("/v1/problem-sets", {"slug": "other", "problems": ["nothing"]}), 404, "not-found")
+    refused(api.post("/v1/problem-sets", {"slug": "none", "problems": []}), 422, "invalid-input")

@@ -1,0 +1,110 @@
+"""What a run has produced, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.service.conftest import Lab, refused
+
+pytestmark = pytest.mark.servers
+
+
+def test_candidates_are_listed_read_and_exported(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start(13)}"
+    lab.work()
+    page = lab.api.get(f"{run}/candidates", params={"limit": 10}).json()
+    rest = lab.api.get(f"{run}/candidates", params={"cursor": page["next_cursor"]}).json()
+    assert [item["number"] for item in page["items"] + rest["items"]] == list(range(13, 0, -1))
+    assert "program" not in page["items"][0]
+    detail = lab.api.get(f"{run}/candidates/13").json()
+    assert detail == lab.api.get(f"/v1/candidates/{detail['id']}").json()
+    assert detail["program"].startswith("x = ")
+
+    export = lab.api.get(f"{run}/export")
+    assert export.headers["content-type"].startswith("application/x-ndjson")
+    lines = [json.loads(line) for line in export.text.splitlines()]
+    assert [line["number"] for line in lines] == list(range(1, 14))
+    assert lines[-1] == detail
+
+    assert lab.api.get(f"{run}/candidates", params={"status": "failed"}).json()["items"] == []
+    assert lab.api.get(f"{run}/candidates", params={"island": 63}).json()["items"] == []
+    for number in ("0", "x", str(2**63)):
+        refused(lab.api.get(f"{run}/candidates/{number}"), 422, "invalid-input")
+    refused(lab.api.get(f"{run}/candidates/14"), 404, "not-found")
+    for cursor in ("WyJ4Il0", "bm8", "W3RydWVd"):
+        refused(lab.api.get(f"{run}/candidates", params={"cursor": cursor}), 422, "invalid-input")
+
+
+def test_front_and_archive(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start(40)}"
+    lab.work()
+    archive = lab.api.get(f"{run}/archive").json()["items"]
+    front = lab.api.get(f"{run}/front").json()["items"]
+    best = max(archive, key=lambda elite: elite["rewards"]["x"])
+    assert [elite["number"] for elite in front] == [best["number"]]  # a larger x always has a smaller y here
+
+
+def test_rollouts_say_what_was_asked(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start(9)}"
+    lab.work()
+    listed = lab.api.get(f"{run}/rollouts", params={"limit": 500}).json()["items"]
+    rollout = lab.api.get(f"/v1/rollouts/{listed[0]['id']}").json()
+    assert "completion" not in listed[0]
+    assert rollout["completion"].startswith("```python")
+    assert rollout["user"]
+    refused(lab.api.get(f"/v1/rollouts/{uuid4()}"), 404, "not-found")
+    refused(lab.api.get("/v1/rollouts/x"), 422, "invalid-input")
+
+
+def test_a_child_has_a_diff_and_ancestors(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start(40)}"
+    lab.work()
+    children = [c for c in lab.api.get(f"{run}/candidates").json()["items"] if c["parents"]]
+    child = children[0]
+    parent = lab.api.get(f"{run}/candidates/{child['parents'][0]}").json()
+    diff = lab.api.get(f"/v1/candidates/{child['id']}/diff").json()
+    assert (diff["number"], diff["parent"], diff["minimal"]) == (child["number"], parent["number"], True)
+    program = lab.api.get(f"/v1/candidates/{child['id']}").json()["program"]
+    removed = [line[1:] for line in diff["diff"].split("\n") if line.startswith("-") and not line.startswith("---")]
+    added = [line[1:] for line in diff["diff"].split("\n") if line.startswith("+") and not line.startswith("+++")]
+    assert set(removed) <= set(parent["program"].split("\n"))
+    assert set(added) <= set(program.split("\n"))
+
+    lineage = lab.api.get(f"/v1/candidates/{child['id']}/lineage").json()["items"]
+    numbers = [item["number"] for item in lineage]
+    assert numbers == sorted(set(numbers), reverse=True)
+    assert numbers[0] == max(child["parents"])
+    assert numbers[-1] == 1
+    assert set(child["parents"]) <= set(numbers)
+    shortened = lab.api.get(f"/v1/candidates/{child['id']}/lineage", params={"limit": 1}).json()["items"]
+    assert shortened == lineage[:1]
+
+    seed = lab.api.get(f"{run}/candidates/1").json()
+    assert lab.api.get(f"/v1/candidates/{seed['id']}/lineage").json()["items"] == []
+    assert lab.api.get(f"/v1/candidates/{seed['id']}/diff").json()["parent"] is None
+    for path in ("", "/diff", "/lineage"):
+        refused(lab.api.get(f"/v1/candidates/{uuid4()}{path}"), 404, "not-found")
+
+
+def test_unlocks_are_on_record(lab: Lab) -> None:
+    run = lab.start(40)
+    lab.work()
+    own = lab.api.get(f"/v1/runs/{run}/unlocks").json()["items"]
+    assert {item["target"] for item in own} == {"half", "both"}
+    assert lab.api.get(f"/v1/runs/{run}").json()["unlocked"] is True
+    everything = lab.api.get("/v1/unlocks", params={"run": str(run), "problem": "toy", "policy": "scripted"}).json()
+    assert everything["items"] == own
+    only = lab.api.get("/v1/unlocks", params={"unlocks_only": "true"}).json()["items"]
+    assert [item["target"] for item in only] == ["both"]
+    assert lab.api.get("/v1/unlocks", params={"state": "refuted"}).json()["items"] == []
+    assert lab.api.get("/v1/unlocks", params={"state": "any"}).json()["items"] == own
+    first = lab.api.get("/v1/unlocks", params={"limit": 1}).json()
+    second = lab.api.get("/v1/unlocks", params={"limit": 1, "cursor": first["next_cursor"]}).json()
+    assert first["items"] + second["items"] == own
+    for query in ({"run": str(uuid4())}, {"problem": "no"}, {"policy": "no"}):
+        refused(lab.api.get("/v1/unlocks", params=query), 404, "not-found")
+    for query in ({"run": "x"}, {"state": "x"}, {"cursor": "WyJ4IiwxLCJ5Il0"}, {"problem": ""}):
+        refused(lab.api.get("/v1/unlocks", params=query), 422, "invalid-input")

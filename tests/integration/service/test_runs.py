@@ -1,0 +1,152 @@
+"""Starting, reading and steering runs over HTTP."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.service.conftest import Lab, refused
+
+pytestmark = pytest.mark.servers
+
+BODY = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1, "batch": 4}
+
+
+def test_a_run_is_started_and_read(lab: Lab) -> None:
+    answer = lab.api.post("/v1/runs", BODY | {"policy": "scripted@1", "seed": 7})
+    assert answer.status_code == 202
+    run = answer.json()
+    assert (run["state"], run["problem"], run["policy_version"], run["spec"]["seed"]) == ("running", "toy", 1, 7)
+    read = lab.api.get(answer.headers["location"])
+    assert read.json()["id"] == run["id"]
+    assert read.headers["etag"] == answer.headers["etag"]
+    lab.work()
+    done = lab.api.get(answer.headers["location"]).json()
+    assert (done["state"], done["spent"]["evaluations"], done["candidates"]) == ("completed", 9, 9)
+
+
+def test_one_key_is_one_run(lab: Lab) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    answers = [lab.api.post("/v1/runs", BODY, headers=key) for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len(lab.api.get("/v1/runs").json()["items"]) == 1
+    refused(lab.api.post("/v1/runs", BODY | {"seed": 1}, headers=key), 409, "conflict")
+    other = lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": "k-2"})
+    assert other.json()["id"] != answers[0].json()["id"]
+    for bad in ("", "a b", "x" * 256):
+        refused(lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": bad}), 422, "invalid-input")
+
+
+def test_one_key_is_one_run_whoever_comes_first(lab: Lab) -> None:
+    for key in ("a", "b", "c"):
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(
+                pool.map(lambda _, key=key: lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": key}), range(8))
+            )
+        assert {answer.status_code for answer in answers} == {202}
+        assert len({answer.json()["id"] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"budget": {"evaluations": 0}}, "budget.evaluations"),
+        ({"budget": {"seconds": -1}}, "budget.seconds"),
+        ({"budget": {}}, "budget"),
+        ({"strategy": "wishing"}, "strategy"),
+        ({"strategy_options": {"islands": 0}}, "strategy_options.islands"),
+        ({"strategy_options": {"island": 3}}, "strategy_options.island"),
+        ({"lanes": 0}, "lanes"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": 0.5}, "seed"),
+        ({"colour": "red"}, "colour"),
+        ({"problem": None}, "problem"),
+    ],
+)
+def test_bad_values_are_refused_before_anything_is_stored(lab: Lab, changes: dict[str, Any], where: str) -> None:
+    details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
+    assert where in [error["where"] for error in details["errors"]]
+    assert lab.api.get("/v1/runs").json()["items"] == []
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_refused_with_their_place(lab: Lab, number: str) -> None:
+    for place, body in (
+        ("budget.seconds", '{"problem": "toy", "policy": "scripted", "budget": {"seconds": %s}}'),
+        (
+            "strategy_options.crossover",
+            '{"problem": "toy", "policy": "scripted", "strategy_options": {"crossover": %s}}',
+        ),
+    ):
+        answer = lab.api.http.post("/v1/runs", content=body % number, headers={"Content-Type": "application/json"})
+        (error,) = refused(answer, 422, "invalid-input")["errors"]
+        assert error["where"] == place
+        assert "finite" in error["message"]
+
+
+def test_unknown_names_and_ids(lab: Lab) -> None:
+    for changes in ({"problem": "no"}, {"policy": "no@2"}, {"mutator": str(uuid4())}):
+        refused(lab.api.post("/v1/runs", BODY | changes), 404, "not-found")
+    for path in (
+        "",
+        "/candidates",
+        "/front",
+        "/archive",
+        "/rollouts",
+        "/events",
+        "/unlocks",
+        "/export",
+        "/candidates/1",
+    ):
+        refused(lab.api.get(f"/v1/runs/{uuid4()}{path}"), 404, "not-found")
+        refused(lab.api.get(f"/v1/runs/no-uuid{path}"), 422, "invalid-input")
+    for action in ("pause", "resume", "cancel"):
+        refused(lab.api.post(f"/v1/runs/{uuid4()}:{action}"), 404, "not-found")
+        refused(lab.api.post(f"/v1/runs/no-uuid:{action}"), 422, "invalid-input")
+    refused(lab.api.post(f"/v1/runs/{uuid4()}:explode"), 405, "method-not-allowed")
+
+
+def test_steering(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start()}"
+    paused = lab.api.post(f"{run}:pause", {"reason": "lunch"}).json()
+    assert (paused["state"], paused["reason"]) == ("paused", "lunch")
+    refused(lab.api.post(f"{run}:pause"), 409, "conflict")
+    assert lab.work(units=0) == 0
+    assert lab.api.post(f"{run}:resume").json()["state"] == "running"
+    cancelled = lab.api.post(f"{run}:cancel", {"reason": "enough"}).json()
+    assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "enough")
+    assert "cannot become running" in refused(lab.api.post(f"{run}:resume"), 409, "conflict")["detail"]
+    refused(lab.api.post(f"{run}:pause", {"reason": "x" * 2001}), 422, "invalid-input")
+    refused(lab.api.post(f"{run}:pause", {"why": "x"}), 422, "invalid-input")
+
+
+def test_tags_tell_whether_a_run_has_changed(lab: Lab) -> None:
+    run = f"/v1/runs/{lab.start()}"
+    tag = lab.api.get(run).headers["etag"]
+    same = lab.api.get(run, headers={"If-None-Match": f'"other", W/{tag}'})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    lab.work(units=1)
+    changed = lab.api.get(run, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+    details = refused(lab.api.post(f"{run}:pause", headers={"If-Match": tag}), 412, "precondition-failed")
+    assert changed.headers["etag"] in details["detail"]
+    assert lab.api.get(run).json()["state"] == "running"
+    paused = lab.api.post(f"{run}:pause", headers={"If-Match": changed.headers["etag"]})
+    assert paused.status_code == 200
+    assert lab.api.post(f"{run}:resume", headers={"If-Match": "*"}).json()["state"] == "running"
+
+
+def test_lists_can_be_narrowed(lab: Lab) -> None:
+    first, second = lab.start(), lab.start()
+    lab.api.post(f"/v1/runs/{first}:cancel")
+    found = lab.api.get("/v1/runs", params={"state": "running", "problem": "toy", "policy": "scripted@1"}).json()
+    assert [item["id"] for item in found["items"]] == [str(second)]
+    everything = lab.api.get("/v1/runs").json()["items"]
+    assert [item["id"] for item in everything] == [str(second), str(first)]
+    refused(lab.api.get("/v1/runs", params={"problem": "no"}), 404, "not-found")
+    refused(lab.api.get("/v1/runs", params={"state": "asleep"}), 422, "invalid-input")
