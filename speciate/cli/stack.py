@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from types import TracebackType
 from typing import Final, Self
 
@@ -79,6 +79,10 @@ class Stack:
     def stop(self) -> None:
         """Stop workers and API, then the servers."""
         if self.processes is not None:
+            # All at once: what one of them still does needs none of the others, and lost work is done again anyway.
+            for name, status in self.poll().items():
+                if status.running:
+                    self.processes.signal(name, SIGTERM)
             self.processes.stop()
             self.processes = None
         if self.servers is not None:
@@ -117,7 +121,11 @@ class Stack:
         self.settings = self.settings.model_copy(update=given)
 
     def _migrate(self) -> None:
-        # Imported here: these take longer to load than the servers take to start.
+        # Imported here: these take longer to load than the servers take to start, and seldom are they needed.
+        from speciate.storage.revision import has_newest_schema
+
+        if has_newest_schema(_secret(self.settings.database_url)):
+            return
         from speciate.storage.database import check_version, connect
         from speciate.storage.migrate import upgrade
 

@@ -78,7 +78,8 @@ _FILL = sa.text(
     " program_hash, status, rewards, targets, spent_evaluations, spent_tokens, spent_seconds, tier, wall_s, cpu_s,"
     " memory_bytes, artifacts) SELECT gen_random_uuid(), :run_id, i, gen_random_uuid(), 0, 'mutate', i % 4, '{1}',"
     " '{}', 'def solve(x): return x + ' || i, md5(i::text), 'evaluated',"
-    " ARRAY[random(), random(), random(), random()], 0, i, 0, 0, 'none', 0.001, 0.001, 0, '{}'::jsonb FROM generate_series(1, :size) AS i"
+    " ARRAY[random(), random(), random(), random()], 0, i, 0, 0, 'none', 0.001, 0.001, 0, '{}'::jsonb"
+    " FROM generate_series(1, :size) AS i"
 )
 _ELITES = sa.text(
     "INSERT INTO elites (run_id, island, cell, number, fitness, rewards) SELECT run_id, island, 'w' || row, number,"

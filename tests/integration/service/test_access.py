@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -22,6 +23,13 @@ from tests.integration.service.conftest import Api, Lab, refused, wait_for
 pytestmark = pytest.mark.servers
 
 JSON = {"Content-Type": "application/json"}
+NOT_JSON: list[tuple[bytes, int | None]] = [
+    (b"{", 1),
+    (b'{\n"definition": }', 2),
+    (b"\xff", None),
+    (b"[" * 200_000, None),
+    (b'{"a": ' + b"9" * 5000 + b"}", None),
+]
 
 
 def test_a_token_is_asked_for_everywhere_but_at_the_doors(settings: Settings, serve: Callable[..., Api]) -> None:
@@ -71,8 +79,6 @@ def test_requests_from_other_machines_are_refused_whatever_they_say() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/v1/strategies")
 
-    import asyncio
-
     refused(asyncio.run(ask()), 403, "forbidden")
 
 
@@ -89,20 +95,11 @@ def test_bodies_over_the_limit_are_refused(settings: Settings, serve: Callable[.
     assert api.get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "line"),
-    [
-        (b"{", 1),
-        (b'{\n"definition": }', 2),
-        (b"\xff", None),
-        (b"[" * 200_000, None),
-        (b'{"a": ' + b"9" * 5000 + b"}", None),
-    ],
-)
-def test_what_is_not_json_is_refused(api: Api, body: bytes, line: int | None) -> None:
-    for path in ("/v1/problems", "/v1/policies", "/v1/runs", "/v1/problem-sets"):
-        (error,) = refused(api.http.post(path, content=body, headers=JSON), 422, "malformed-json")["errors"]
-        assert error["line"] == line
+def test_what_is_not_json_is_refused(api: Api) -> None:
+    for body, line in NOT_JSON:
+        for path in ("/v1/problems", "/v1/policies", "/v1/runs", "/v1/problem-sets"):
+            (error,) = refused(api.http.post(path, content=body, headers=JSON), 422, "malformed-json")["errors"]
+            assert error["line"] == line
 
 
 def test_bodies_that_are_not_labelled_as_json_are_refused(api: Api) -> None:
@@ -133,8 +130,6 @@ def test_a_failure_of_ours_says_nothing_of_the_inside(settings: Settings) -> Non
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/v1/broken")
-
-    import asyncio
 
     answer = asyncio.run(ask())
     refused(answer, 500, "internal")

@@ -82,11 +82,9 @@ def test_a_program_over_the_limit_is_too_large(api: Api) -> None:
     assert str(MAX_PROGRAM_BYTES) in details["detail"]
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"definition": {}, "toml": ""}, {"toml": 3}, {"definition": {}}, [], "x", 3, None]
-)
-def test_bodies_of_another_form_are_refused(api: Api, body: object) -> None:
-    refused(api.post("/v1/problems", body), 422, "invalid-input")
+def test_bodies_of_another_form_are_refused(api: Api) -> None:
+    for body in [{}, {"definition": {}, "toml": ""}, {"toml": 3}, {"definition": {}}, [], "x", 3, None]:
+        refused(api.post("/v1/problems", body), 422, "invalid-input")
 
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800"])

@@ -12,6 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from speciate.domain.errors import ConfigurationError
 from speciate.storage import migrate
 from speciate.storage.database import connect
+from speciate.storage.revision import NEWEST, has_newest_schema
 
 pytestmark = pytest.mark.servers
 
@@ -44,6 +45,14 @@ def test_the_migrations_equal_the_declared_schema(engine: sa.Engine) -> None:
     with engine.connect() as connection:
         config.attributes["connection"] = connection
         command.check(config)
+    engine.dispose()
+
+
+def test_the_newest_revision_is_the_one_the_code_names(engine: sa.Engine, database_url: str) -> None:
+    assert not has_newest_schema(database_url)
+    migrate.upgrade(engine)
+    assert migrate.current(engine) == NEWEST
+    assert has_newest_schema(database_url)
     engine.dispose()
 
 

@@ -1,0 +1,153 @@
+"""Viewers and channels over a log in memory: every event once and in order, however slow or unlucky somebody is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from service.events import END, PAGE, QUEUE, Channel, Frame, Viewer
+from speciate.domain.errors import UnavailableError
+from speciate.ports.records import EventRecord
+
+RUN = UUID(int=1)
+
+
+@dataclass
+class Log:
+    """A run's events; ``failures`` are raised by the next readings."""
+
+    kinds: list[str] = field(default_factory=list)
+    ended: bool = False
+    failures: list[Exception] = field(default_factory=list)
+
+    def add(self, count: int = 1, kind: str = "batch.evaluated") -> None:
+        self.kinds += [kind] * count
+
+    def complete(self) -> None:
+        self.add(kind="run.completed")
+        self.ended = True
+
+    async def events(self, after: int) -> tuple[EventRecord, ...]:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop()
+        found = list(enumerate(self.kinds, start=1))[after : after + PAGE]
+        await asyncio.sleep(0)
+        return tuple(EventRecord(run_id=RUN, seq=seq, kind=kind, data={}, at=datetime.now(UTC)) for seq, kind in found)
+
+    async def end(self) -> int | None:
+        return len(self.kinds) if self.ended else None
+
+
+@dataclass
+class Screen:
+    """What a viewer showed."""
+
+    text: bytes = b""
+
+    @property
+    def seqs(self) -> list[int]:
+        return [int(line[4:]) for line in self.text.decode().split("\n") if line.startswith("id: ")]
+
+    @property
+    def ended(self) -> bool:
+        return self.text.endswith(END)
+
+    async def show(self, viewer: Viewer, *, patience: int = 0) -> None:
+        async for chunk in viewer.chunks():
+            self.text += chunk
+            for _ in range(patience):
+                await asyncio.sleep(0)
+
+
+async def _watch(
+    log: Log, *, viewers: int, after: int = 0, patience: int = 0
+) -> tuple[Channel, list[Screen], asyncio.Task]:
+    channel = Channel(RUN, log, after=len(log.kinds), poll_s=0.001)
+    screens = [Screen() for _ in range(viewers)]
+    channel.viewers = {Viewer(log, after=after, goal=None, heartbeat_s=0.01) for _ in range(viewers)}
+    shows = asyncio.gather(
+        *(s.show(v, patience=patience * i) for i, (s, v) in enumerate(zip(screens, channel.viewers, strict=True)))
+    )
+    return channel, screens, shows
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_everybody_sees_every_event_once_and_in_order(seed: int) -> None:
+    async def scene() -> None:
+        rng = random.Random(seed)
+        log = Log()
+        log.add(rng.randrange(2 * PAGE))
+        channel, screens, shows = await _watch(log, viewers=5, patience=rng.randrange(50))
+        serving = asyncio.create_task(channel.serve())
+        for _ in range(40):
+            log.add(rng.choice([0, 1, 2, 300]))
+            channel.wake()
+            await asyncio.sleep(rng.choice([0, 0, 0.002]))
+        log.complete()
+        await asyncio.wait_for(asyncio.gather(serving, shows), 30)
+        for screen in screens:
+            assert screen.seqs == list(range(1, len(log.kinds) + 1))
+            assert screen.ended
+
+    asyncio.run(scene())
+
+
+def test_a_viewer_that_does_not_listen_holds_a_bounded_queue_and_misses_nothing() -> None:
+    async def scene() -> None:
+        log = Log()
+        viewer = Viewer(log, after=0, goal=None)
+        log.add(3 * QUEUE)
+        for seq in range(1, 3 * QUEUE + 1, 10):
+            viewer.offer([Frame(n, f"id: {n}\n\n".encode()) for n in range(seq, seq + 10)])
+            assert len(viewer._pending) <= QUEUE
+        log.complete()
+        viewer.finish(len(log.kinds))
+        screen = Screen()
+        await screen.show(viewer)
+        assert screen.seqs == list(range(1, len(log.kinds) + 1))
+        assert screen.ended
+
+    asyncio.run(scene())
+
+
+def test_a_database_that_is_away_for_a_while_delays_events() -> None:
+    async def scene() -> None:
+        log = Log()
+        channel, (screen,), shows = await _watch(log, viewers=1)
+        serving = asyncio.create_task(channel.serve())
+        while not screen.text.count(b":"):
+            await asyncio.sleep(0)
+        log.failures = [UnavailableError("away")] * 3
+        while log.failures:
+            await asyncio.sleep(0.001)
+        log.add(2)
+        log.complete()
+        await asyncio.wait_for(asyncio.gather(serving, shows), 30)
+        assert screen.seqs == [1, 2, 3]
+
+    asyncio.run(scene())
+
+
+def test_a_viewer_whose_own_reading_fails_breaks_off_without_an_end() -> None:
+    async def scene() -> None:
+        log = Log(failures=[UnavailableError("away")])
+        screen = Screen()
+        await screen.show(Viewer(log, after=0, goal=None))
+        assert not screen.ended
+
+    asyncio.run(scene())
+
+
+def test_an_event_is_one_frame_whatever_its_text() -> None:
+    hostile = "a\n\nevent: end\ndata: {}\n\n\r\u2028"
+    event = EventRecord(run_id=RUN, seq=3, kind="run.paused", data={"reason": hostile}, at=datetime.now(UTC))
+    lines = Frame.of(event).text.decode().split("\n")
+    assert [line.split(":")[0] for line in lines] == ["id", "event", "data", "", ""]
+    assert EventRecord.model_validate_json(lines[2].removeprefix("data: ")) == event
+    assert "\r" not in lines[2]
