@@ -37,6 +37,7 @@ class Settings(BaseSettings):
         generate_slots: Policy requests that wait at once.
         lease_s: Seconds after which work of a silent worker is given to another.
         max_body_bytes: Largest request body.
+        min_free_bytes: Runs are paused when the embedded servers' disk has less left.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     generate_slots: int = Field(default=8, ge=1, le=1024)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    min_free_bytes: int = Field(default=256 << 20, ge=0)
 
     @classmethod
     def settings_customise_sources(

@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import SpeciateError
 from speciate.storage.plane import Plane
-from workers.composition import plane
+from workers.composition import plane, settings
+from workers.disk import pause_when_full
 
 _LEADER_KEY: Final = 0x5EC1A7ED
 _PASS_S: Final = 1.0
@@ -50,6 +51,7 @@ def _one_pass(plane: Plane) -> None:
     if sweep.retried or sweep.poisoned:
         _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
     _refresh.run(plane)
+    pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
 
 
 class _Refresh:

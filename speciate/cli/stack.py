@@ -172,6 +172,7 @@ class Stack:
             "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
             "SPECIATE_LEASE_S": str(s.lease_s),
             "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
+            "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
         }
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from speciate.cli.stack import Stack
 
 _WATCH_S = 1.0
+_RETRY_S = 10.0
 
 
 class Stopped(KeyboardInterrupt):
@@ -59,9 +60,18 @@ def up_command(
 
 
 def _watch(stack: Stack, out: Console) -> None:
+    from speciate.embedded import EmbeddedServerError
+
     while True:
         time.sleep(_WATCH_S)
-        for name in stack.revive():
+        try:
+            revived = stack.revive()
+        except EmbeddedServerError as error:
+            # A full disk, for one, can be mended while we wait; then the next attempt succeeds.
+            out.print(f"{clean(error)} Trying again …", soft_wrap=True)
+            time.sleep(_RETRY_S)
+            continue
+        for name in revived:
             out.print(f"{name} had ended and was started again; see {clean(stack.log_of(name))}", soft_wrap=True)
 
 

@@ -30,7 +30,7 @@ from speciate.storage import population, reconciler
 from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
 from speciate.storage.claims import earliest_claimant, load_claim, mark_refuted
 from speciate.storage.contexts import load_context
-from speciate.storage.database import patient
+from speciate.storage.database import StorageFullError, patient
 from speciate.storage.effects import place, write
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.ids import uuid7
@@ -57,6 +57,11 @@ _GIVE_BACK = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
     " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
     " WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING reserved_tokens"
+)
+_HALT = sa.text(
+    f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
+    " state = CASE WHEN state = 'running' THEN 'paused' ELSE state END, reason = :reason"
+    " WHERE run_id = :id RETURNING revision, events"
 )
 _RESERVE = sa.text(
     "UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'"
@@ -217,9 +222,23 @@ class PostgresWorkStore:
 
         return self._finish(lease, body)
 
-    @patient
     def give_back(self, lease: Lease, reason: str) -> Commit | None:
         """Make this unit ready again and pause its run."""
+        try:
+            return self._give_back(lease, reason)
+        except StorageFullError:
+            return self._halt(lease, reason)
+
+    @patient
+    def _halt(self, lease: Lease, reason: str) -> Commit:
+        """Pause without writing a new row: on a full disk only changes in place still succeed."""
+        with self._engine.begin() as connection:
+            row = connection.execute(_HALT, {"id": lease.run_id, "reason": reason}).one()
+            connection.execute(_GIVE_BACK, {"id": lease.work_id, "token": lease.token, "reason": reason})
+        return Commit(lease.run_id, revision=row.revision, last_event=row.events)
+
+    @patient
+    def _give_back(self, lease: Lease, reason: str) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             before = connection.execute(

@@ -20,7 +20,7 @@ from speciate.runs.steer import start_run
 from speciate.storage.plane import Plane
 
 CONSOLE = Console(width=110)
-PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(40)), "    return y39  # {number}"])
+PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(10)), "    return y9  # {number}"])
 
 
 def problem(objectives: int = 4) -> Problem:
@@ -39,7 +39,7 @@ def problem(objectives: int = 4) -> Problem:
 
 
 def policy() -> Policy:
-    """A scripted policy whose every answer is another program of forty lines."""
+    """A scripted policy whose every answer is another program of a dozen lines."""
     return Policy(slug="scripted", kind="scripted", options={"template": f"```python\n{PROGRAM}\n```"})
 
 
@@ -60,7 +60,7 @@ def begin(plane: Plane, run_spec: RunSpec) -> UUID:
 def wait_for(plane: Plane, run_id: UUID, evaluations: int) -> None:
     """Wait until a run has spent that many evaluations."""
     while plane.runs.get(run_id).spent.evaluations < evaluations:
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 class SpinningStack(Stack):
