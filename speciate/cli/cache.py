@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, examples, noun
+from speciate.cli.session import AsJson, DataDir, examples, noun
 
 app = noun("The cache in Redis. PostgreSQL is the truth; the cache can be lost and made again at any time.")
 
@@ -15,22 +15,22 @@ def _group() -> None:
 
 @app.command(
     "rebuild",
-    epilog=examples("SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate cache rebuild"),
+    epilog=examples(
+        "speciate cache rebuild",
+        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate cache rebuild",
+    ),
 )
-def rebuild(as_json: AsJson = False) -> None:
+def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Make the archive of every unfinished run anew from PostgreSQL. Runs may go on meanwhile.
 
-    Needs SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL: it speaks with the servers, not with the service.
+    It speaks with the servers, not with the service: those of a running `speciate up`, or those that
+    SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL name.
     """
+    from speciate.cli.attached import attached_plane
     from speciate.cli.rebuilding import rebuild_cache
-    from speciate.settings import load_settings
-    from speciate.storage.plane import open_plane
 
-    plane = open_plane(load_settings())
-    try:
+    with attached_plane(data_dir) as plane:
         rebuilt = rebuild_cache(plane)
-    finally:
-        plane.close()
     if as_json:
         output.json_line(rebuilt.as_json())
     else:

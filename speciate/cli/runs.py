@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, RunId, client, examples, noun
+from speciate.cli.exits import Exit
+from speciate.cli.session import AsJson, DataDir, Limit, RunId, as_id, client, examples, noun
 from speciate.domain.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -100,6 +101,29 @@ def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Hand out a paused run's work again."""
     with client(ctx) as service:
         _tell(service.runs.get(run_id).resume(), as_json=as_json)
+
+
+@app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))
+def replay(run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Make every choice and evaluation of a run again from its recorded completions, and compare the events.
+
+    Only a run with one lane and without a budget of seconds has one order of events. It speaks with the servers of a
+    running `speciate up`, or with those that SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL name.
+    """
+    from evaluators.broker import Broker
+    from speciate.cli.attached import attached_plane
+    from speciate.cli.replaying import replay_run
+
+    with attached_plane(data_dir) as plane, output.console(stderr=True).status("Replaying …"):
+        report = replay_run(plane, as_id(run_id), Broker())
+    if as_json:
+        output.json_line({"identical": report.identical, "events": report.events, "difference": report.describe()})
+    elif report.identical:
+        output.say(f"Identical: {report.events:,} events.")
+    else:
+        output.say(f"Different: {report.describe()}")
+    if not report.identical:
+        raise typer.Exit(Exit.FAILED)
 
 
 @app.command("cancel", epilog=examples("speciate runs cancel RUN"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import typer
 from typer.core import TyperGroup
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line for each item of a list.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, as `speciate runs list` shows it.")]
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the `speciate up` that runs.")]
 
 URL_FLAG: Final = "url"
 
@@ -52,6 +56,18 @@ def client(ctx: typer.Context) -> Client:
 
     flags: dict[str, Any] = ctx.find_root().obj or {}
     return Client(flags.get(URL_FLAG))
+
+
+def as_id(text: str) -> UUID:
+    """Return an id.
+
+    Raises:
+        InvalidInputError: The text is none.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        raise _refuse("RUN", f"is {text!r}: expected an id, as `speciate runs list` shows it") from None
 
 
 def key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:

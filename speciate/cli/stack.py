@@ -17,6 +17,7 @@ from typing import Final, Self
 import httpx
 from pydantic import SecretStr
 
+from speciate.cli.attached import announce_servers, withdraw_servers
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses
 from speciate.ports.work import Queue
@@ -46,6 +47,7 @@ class Stack:
         self.servers: EmbeddedServers | None = None
         self.processes: GuardedProcesses | None = None
         self._commands: dict[str, ChildCommand] = {}
+        self._announced = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,10 +76,15 @@ class Stack:
         self._wait_for_api()
         yield Step("api", time.monotonic() - begun)
         self._wait_for_workers()
+        announce_servers(self.settings)
+        self._announced = True
         yield Step("workers", time.monotonic() - begun)
 
     def stop(self) -> None:
         """Stop workers and API, then the servers."""
+        if self._announced:
+            withdraw_servers(self.settings)
+            self._announced = False
         if self.processes is not None:
             # All at once: what one of them still does needs none of the others, and lost work is done again anyway.
             for name, status in self.poll().items():

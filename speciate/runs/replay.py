@@ -84,6 +84,22 @@ class ReplayReport:
         """Whether every event is equal."""
         return self.difference is None
 
+    def describe(self) -> str | None:
+        """Return the first difference in one line, or None."""
+        if self.difference is None:
+            return None
+        before, after = self.difference.recorded, self.difference.replayed
+        if before is None or after is None:
+            which = "the replay" if after is None else "the record"
+            return f"event {self.difference.position + 1}: {which} has ended"
+        keys = sorted({*before.data, *after.data})
+        differing = next((key for key in keys if before.data.get(key) != after.data.get(key)), "kind")
+        return (
+            f"event {self.difference.position + 1} ({before.kind.value}), {differing}:"
+            f" recorded {before.data.get(differing, before.kind.value)!r:.200},"
+            f" replayed {after.data.get(differing, after.kind.value)!r:.200}"
+        )
+
 
 class RecordedPolicy:
     """Answers with what was recorded for the same prompt and seed."""

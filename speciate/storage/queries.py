@@ -137,6 +137,18 @@ class Queries:
         )
 
     @patient
+    def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
+        """Return every completion of a run with its texts, in the order in which they were asked for."""
+        query = sa.text(
+            'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
+            " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
+        )
+        with self._engine.connect() as connection:
+            return tuple(
+                RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
+            )
+
+    @patient
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion.
 

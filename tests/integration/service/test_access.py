@@ -153,13 +153,16 @@ def test_answers_cannot_be_taken_for_pages(lab: Lab) -> None:
         assert "access-control-allow-origin" not in reply.headers
 
 
-def test_servers_that_are_away_are_named(settings: Settings, api: Api, serve: Callable[..., Api]) -> None:
-    assert api.get("/readyz").json()["status"] == "ready"
+def test_servers_that_are_away_are_named(settings: Settings, lab: Lab, serve: Callable[..., Api]) -> None:
+    assert lab.api.get("/readyz").json()["status"] == "ready"
     no_redis = serve(settings.model_copy(update={"redis_url": SecretStr("redis://127.0.0.1:1/0")}))
     assert "Redis" in refused(no_redis.get("/readyz"), 503, "unavailable")["detail"]
     assert no_redis.get("/healthz").status_code == 200
     assert no_redis.get("/v1/runs").json()["items"] == []
     refused(no_redis.get("/v1/workers"), 503, "unavailable")
+    body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}}
+    started = no_redis.post("/v1/runs", body)
+    assert (started.status_code, started.json()["state"]) == (202, "running")  # the reconciler will ring
     no_postgres = serve(settings.model_copy(update={"database_url": SecretStr("postgresql://u:pw@127.0.0.1:1/x")}))
     answer = no_postgres.get("/readyz")
     assert "PostgreSQL" in refused(answer, 503, "unavailable")["detail"]

@@ -127,7 +127,7 @@ def test_an_ended_run_is_told_from_the_start_and_ends(talkative: Lab) -> None:
     assert talkative.api.hub.channels == 0
 
 
-def test_streams_go_on_without_redis(settings: Settings, plane: object, lab: Lab, serve: Callable[..., Api]) -> None:
+def test_streams_go_on_without_redis(settings: Settings, lab: Lab, serve: Callable[..., Api]) -> None:
     deaf = serve(settings.model_copy(update={"redis_url": SecretStr("redis://127.0.0.1:1/0")}))
     deaf.hub.heartbeat_s = deaf.hub.poll_s = 0.02
     run_id = lab.start(9)

@@ -121,7 +121,7 @@ def test_a_database_that_is_away_for_a_while_delays_events() -> None:
         log = Log()
         channel, (screen,), shows = await _watch(log, viewers=1)
         serving = asyncio.create_task(channel.serve())
-        while not screen.text.count(b":"):
+        while b": still" not in screen.text:
             await asyncio.sleep(0)
         log.failures = [UnavailableError("away")] * 3
         while log.failures:

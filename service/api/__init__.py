@@ -1,0 +1,41 @@
+"""The routes, one small file for each thing that can be asked about."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from service.api import (
+    candidates,
+    events,
+    health,
+    policies,
+    problem_sets,
+    problems,
+    rollouts,
+    run_records,
+    runs,
+    steering,
+    strategies,
+    unlocks,
+    workers,
+)
+
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    health.router,
+    problems.router,
+    problem_sets.router,
+    policies.router,
+    strategies.router,
+    # Before ``runs``: ``/v1/runs/{id}:pause`` would otherwise be read as the run with the id "…:pause".
+    steering.router,
+    runs.router,
+    events.router,
+    run_records.router,
+    candidates.router,
+    rollouts.router,
+    unlocks.router,
+    workers.router,
+)
+"""In the order in which paths are tried."""

@@ -1,0 +1,63 @@
+"""A run's events: live as server-sent events, or as JSON pages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from service.api.schemas import RunId
+from service.dependencies import Cursor, Limit, PartsDep
+from service.sse import MEDIA_TYPE, EventStreamResponse
+from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.ports.records import EventRecord, Page
+from speciate.storage import cursors
+from speciate.storage.plane import Plane
+
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
+
+After = Annotated[int, Query(ge=0, lt=2**63, description="sequence number after which to begin")]
+LastEventId = Annotated[str | None, Header(description="`id` of the last event that was received; goes before `after`")]
+
+
+@router.get(
+    "/events",
+    response_model=Page[EventRecord],
+    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A page, or a stream."}},
+)
+async def list_events(
+    request: Request,
+    run_id: RunId,
+    parts: PartsDep,
+    after: After = 0,
+    limit: Limit = 500,
+    cursor: Cursor = None,
+    last_event_id: LastEventId = None,
+) -> Page[EventRecord] | Response:
+    """Read a run's events in order.
+
+    With ``Accept: text/event-stream`` they come as they happen: ``id`` is the event's sequence number, ``event`` its
+    kind, ``data`` the event as JSON. ``Last-Event-ID`` resumes without loss or repetition, silence is broken by
+    comments, and ``event: end`` says that the run has ended and nothing more comes.
+    """
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        viewer = await parts.hub.join(run_id, _position(last_event_id, after))
+        return EventStreamResponse(parts.hub, viewer)
+    start = cursors.decode(cursor, [int])[0] if cursor else after
+    return await to_thread.run_sync(_page, parts.plane, run_id, start, limit)
+
+
+def _page(plane: Plane, run_id: RunId, after: int, limit: int) -> Page[EventRecord]:
+    plane.runs.get(run_id)
+    events = plane.queries.events(run_id, after=after, limit=limit + 1)
+    return cursors.page(events, limit, lambda event: event, lambda event: [event.seq])
+
+
+def _position(last_event_id: str | None, after: int) -> int:
+    if not last_event_id:
+        return after
+    if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
+        flaw = Flaw("is not an id of this stream: expected a number", where="Last-Event-ID")
+        raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))
+    return int(last_event_id)

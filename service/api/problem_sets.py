@@ -1,0 +1,32 @@
+"""Problem sets: named, frozen lists of problem versions."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.api.schemas import NameInPath, ProblemSetSubmission
+from service.dependencies import Cursor, Limit, PlaneDep
+from service.strict_json import StrictRoute
+from speciate.ports.records import Page, ProblemSet
+
+router = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
+
+
+@router.get("")
+def list_problem_sets(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSet]:
+    """List problem sets, newest first."""
+    return plane.catalog.problem_sets(limit=limit, cursor=cursor)
+
+
+@router.post("", status_code=201)
+def create_problem_set(body: ProblemSetSubmission, plane: PlaneDep, response: Response) -> ProblemSet:
+    """Freeze a list of problem versions under a name; a name that is taken is refused with 409."""
+    made = plane.catalog.add_problem_set(body.slug, body.title, body.problems)
+    response.headers["Location"] = f"/v1/problem-sets/{made.slug}"
+    return made
+
+
+@router.get("/{name}")
+def get_problem_set(name: NameInPath, plane: PlaneDep) -> ProblemSet:
+    """Read a problem set by id or slug."""
+    return plane.catalog.problem_set(name)

@@ -1,0 +1,55 @@
+"""Problems: versioned, never changed."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.api.schemas import NameInPath, ProblemSubmission
+from service.dependencies import Cursor, Limit, PlaneDep
+from service.strict_json import StrictRoute, refuse_unfit
+from speciate.domain.problem import Problem
+from speciate.ports.records import Page, ProblemSummary, ProblemVersion
+from speciate.problems.definition import parse_definition
+from speciate.problems.loader import parse_problem
+
+router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=StrictRoute)
+
+
+@router.get("")
+def list_problems(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSummary]:
+    """List problem versions, newest first."""
+    return plane.catalog.problems(limit=limit, cursor=cursor)
+
+
+@router.post("", status_code=201, responses={200: {"model": ProblemVersion, "description": "It was there already."}})
+def add_problem(body: ProblemSubmission, plane: PlaneDep, response: Response) -> ProblemVersion:
+    """Submit a problem; the same definition again is the same version.
+
+    Flaws of a submitted ``problem.toml`` come with file, line and what was expected.
+    """
+    problem = _read(body)
+    # Files hold JSON of their own, which nobody has looked through yet.
+    refuse_unfit(problem.definition())
+    version, new = plane.catalog.add_problem(problem)
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/v1/problems/{version.id}"
+    return version
+
+
+@router.get("/{name}")
+def get_problem(name: NameInPath, plane: PlaneDep) -> ProblemVersion:
+    """Read a problem version."""
+    return plane.catalog.problem(name)
+
+
+@router.get("/{name}/versions")
+def list_versions(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSummary]:
+    """List the versions of a problem, newest first."""
+    slug = plane.catalog.problem(name).definition.slug
+    return plane.catalog.problems(slug=slug, limit=limit, cursor=cursor)
+
+
+def _read(body: ProblemSubmission) -> Problem:
+    if body.toml is not None:
+        return parse_problem(body.toml, body.files, file=body.file)
+    return parse_definition(body.definition or {})

@@ -1,0 +1,97 @@
+"""What a run has produced: candidates, archive, front, completions, reached targets, and all of it as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
+
+from service.api.schemas import RunId
+from service.api.unlocks import StateFilter, state_of
+from service.dependencies import Cursor, Limit, PlaneDep
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.unlock import ClaimState
+from speciate.ports.records import (
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    Page,
+    RolloutRecord,
+    UnlockRecord,
+)
+
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
+
+_LINES_PER_CHUNK = 100
+JSON_LINES = "application/x-ndjson"
+
+
+@router.get("/candidates")
+def list_candidates(
+    run_id: RunId,
+    plane: PlaneDep,
+    status: CandidateStatus | None = None,
+    island: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[CandidateRecord]:
+    """List a run's candidates without their texts, newest first."""
+    return plane.queries.candidates(run_id, status=status, island=island, limit=limit, cursor=cursor)
+
+
+@router.get("/candidates/{number}")
+def get_candidate(run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], plane: PlaneDep) -> CandidateDetail:
+    """Read the candidate of a run that has a number, with its texts."""
+    return plane.queries.candidate_of(run_id, number)
+
+
+@router.get("/front")
+def get_front(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
+    """Read the elites that no other elite dominates, best first by the first objective."""
+    return Page[EliteRecord](items=plane.queries.front(run_id))
+
+
+@router.get("/archive")
+def get_archive(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
+    """Read the holder of every cell, by island and cell."""
+    return Page[EliteRecord](items=plane.queries.archive(run_id))
+
+
+@router.get("/rollouts")
+def list_rollouts(run_id: RunId, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[RolloutRecord]:
+    """List a run's completions without their texts, newest first."""
+    return plane.queries.rollouts(run_id, limit=limit, cursor=cursor)
+
+
+@router.get("/unlocks")
+def list_unlocks(
+    run_id: RunId,
+    plane: PlaneDep,
+    state: StateFilter = ClaimState.CONFIRMED,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[UnlockRecord]:
+    """List the targets that a run reached, the cheapest first."""
+    plane.runs.get(run_id)
+    return plane.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
+
+
+@router.get(
+    "/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "One candidate a line."}},
+)
+def export(run_id: RunId, plane: PlaneDep) -> StreamingResponse:
+    """Stream every candidate with its texts as JSON Lines, in order of number."""
+    plane.runs.get(run_id)  # an unknown run is refused before the answer begins
+    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
+    return StreamingResponse(_lines(plane.queries.export(run_id)), media_type=JSON_LINES, headers=headers)
+
+
+def _lines(candidates: Iterator[CandidateDetail]) -> Iterator[str]:
+    # Each chunk is a trip to another thread: a chunk a line would cost more than reading it.
+    while chunk := list(islice(candidates, _LINES_PER_CHUNK)):
+        yield "".join(candidate.model_dump_json() + "\n" for candidate in chunk)

@@ -1,0 +1,77 @@
+"""Runs: starting, listing and reading them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from service.api.etags import IfNoneMatch, etag, names
+from service.api.schemas import Name, RunId, RunSubmission
+from service.dependencies import Cursor, Limit, PlaneDep
+from service.strict_json import StrictRoute
+from speciate.domain.run import RunState
+from speciate.ports.records import Page, RunRecord
+from speciate.runs.steer import start_run
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[\x21-\x7e]{1,255}$",
+        description="The same request with the same key again answers the same run; another one is refused.",
+    ),
+]
+
+
+@router.get("")
+def list_runs(
+    plane: PlaneDep,
+    problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,
+    policy: Annotated[Name | None, Query(description="runs of this policy version")] = None,
+    state: RunState | None = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[RunRecord]:
+    """List runs, newest first."""
+    return plane.runs.list(
+        problem_id=None if problem is None else plane.catalog.problem(problem).id,
+        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+        state=state,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.post("", status_code=202)
+def create_run(
+    body: RunSubmission, plane: PlaneDep, response: Response, idempotency_key: IdempotencyKey = None
+) -> RunRecord:
+    """Start a run. Send an ``Idempotency-Key`` so that repeating a request that got no answer starts no second run."""
+    run_id, _ = start_run(
+        plane.runs,
+        plane.signals,
+        problem=plane.catalog.problem(body.problem),
+        policy=plane.catalog.policy(body.policy),
+        mutator=None if body.mutator is None else plane.catalog.policy(body.mutator),
+        spec=body.spec(),
+        idempotency_key=idempotency_key,
+    )
+    run = plane.runs.get(run_id)
+    response.headers["Location"] = f"/v1/runs/{run_id}"
+    response.headers["ETag"] = etag(run)
+    return run
+
+
+@router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "It is as If-None-Match says."}})
+def get_run(
+    run_id: RunId, plane: PlaneDep, response: Response, if_none_match: IfNoneMatch = None
+) -> RunRecord | Response:
+    """Read a run with its progress."""
+    run = plane.runs.get(run_id)
+    headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
+    if if_none_match is not None and names(if_none_match, run):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return run

@@ -1,0 +1,56 @@
+"""Pausing, resuming and cancelling runs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.api.etags import IfMatch, etag, require_match
+from service.api.schemas import RunId, SteeringRequest
+from service.dependencies import PlaneDep
+from service.strict_json import StrictRoute
+from speciate.ports.records import RunRecord
+from speciate.runs.steer import cancel_run, pause_run, resume_run
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
+
+
+@router.post("/{run_id}:pause")
+def pause(
+    run_id: RunId,
+    plane: PlaneDep,
+    response: Response,
+    body: SteeringRequest | None = None,
+    if_match: IfMatch = None,
+) -> RunRecord:
+    """Stop handing out a run's work; what is in flight is still booked."""
+    require_match(if_match, plane.runs.get(run_id))
+    pause_run(plane.runs, plane.signals, run_id, body.reason if body else None)
+    return _now(run_id, plane, response)
+
+
+@router.post("/{run_id}:resume")
+def resume(run_id: RunId, plane: PlaneDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Hand out a paused run's work again."""
+    require_match(if_match, plane.runs.get(run_id))
+    resume_run(plane.runs, plane.signals, run_id)
+    return _now(run_id, plane, response)
+
+
+@router.post("/{run_id}:cancel")
+def cancel(
+    run_id: RunId,
+    plane: PlaneDep,
+    response: Response,
+    body: SteeringRequest | None = None,
+    if_match: IfMatch = None,
+) -> RunRecord:
+    """End a run; what is in flight is thrown away, what was committed stays."""
+    require_match(if_match, plane.runs.get(run_id))
+    cancel_run(plane.runs, plane.signals, run_id, body.reason if body else None)
+    return _now(run_id, plane, response)
+
+
+def _now(run_id: RunId, plane: PlaneDep, response: Response) -> RunRecord:
+    run = plane.runs.get(run_id)
+    response.headers["ETag"] = etag(run)
+    return run

@@ -1,0 +1,47 @@
+"""The unlock record: which targets were reached, by which policy, and at what price."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from service.api.schemas import Name
+from service.dependencies import Cursor, Limit, PlaneDep
+from speciate.domain.unlock import ClaimState
+from speciate.ports.records import Page, UnlockRecord
+
+router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"])
+
+StateFilter = Annotated[
+    ClaimState | Literal["any"], Query(description="claims in this state; only confirmed ones count as reached")
+]
+
+
+def state_of(state: StateFilter) -> ClaimState | None:
+    """Return the state that is asked for, or None for all of them."""
+    return state if isinstance(state, ClaimState) else None
+
+
+@router.get("")
+def list_unlocks(
+    plane: PlaneDep,
+    run: Annotated[UUID | None, Query(description="of this run")] = None,
+    problem: Annotated[Name | None, Query(description="on this problem version")] = None,
+    policy: Annotated[Name | None, Query(description="by this policy version")] = None,
+    unlocks_only: Annotated[bool, Query(description="leave out targets that do not unlock")] = False,
+    state: StateFilter = ClaimState.CONFIRMED,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[UnlockRecord]:
+    """List reached targets, newest run first and within a run the cheapest first."""
+    return plane.unlocks.list(
+        run_id=None if run is None else plane.runs.get(run).id,
+        problem_id=None if problem is None else plane.catalog.problem(problem).id,
+        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+        unlocks_only=unlocks_only,
+        state=state_of(state),
+        limit=limit,
+        cursor=cursor,
+    )

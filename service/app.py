@@ -1,0 +1,84 @@
+"""The application: one composition of stores, streams and routes. ``uvicorn --factory service.app:create_app``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Final
+
+from anyio import to_thread
+from fastapi import FastAPI
+
+from service import errors, openapi
+from service.api import ROUTERS
+from service.dependencies import Parts
+from service.middleware.access import Access, check_exposure
+from service.middleware.body_limit import BodyLimit
+from service.middleware.headers import SecurityHeaders
+from service.shutdown import on_stop_signal
+from service.sse import EventHub
+from service.wakeups import listen, report
+from speciate import __version__
+from speciate.settings import Settings, load_settings
+from speciate.storage.plane import open_plane
+
+THREADS: Final = 16
+"""Requests that work at once; with the threads of streams they stay below the connections to PostgreSQL."""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the application; nothing is connected before it starts.
+
+    Args:
+        settings: The effective settings; by default those of the environment.
+
+    Raises:
+        ConfigurationError: A setting cannot be used, or the address is open to others without a token.
+    """
+    effective = load_settings() if settings is None else settings
+    check_exposure(effective)
+    app = FastAPI(
+        title="Speciate",
+        version=__version__,
+        summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
+        lifespan=_lifespan(effective),
+        # FastAPI's pages load their scripts from another origin.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        separate_input_output_schemas=False,
+        redirect_slashes=False,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    errors.install(app)
+    # The last one added is the first one passed.
+    app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
+    token = effective.token
+    app.add_middleware(Access, token=None if token is None else token.get_secret_value())
+    app.add_middleware(SecurityHeaders)
+    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
+    return app
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        plane = open_plane(settings)
+        hub = EventHub(plane)
+        app.state.parts = Parts(settings, plane, hub)
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
+        redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
+        listener = asyncio.create_task(listen(redis_url, hub.wake), name="commits")
+        listener.add_done_callback(report)
+        try:
+            with on_stop_signal(hub.close_streams):
+                yield
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, hub.close(), return_exceptions=True)
+            plane.close()
+
+    return lifespan

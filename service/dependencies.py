@@ -1,0 +1,51 @@
+"""What routes are handed: the parts that the application opened, and the parameters that many routes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from anyio import CapacityLimiter
+from fastapi import Depends, Query, Request
+
+from service.sse import EventHub
+from speciate.settings import Settings
+from speciate.storage.cursors import MAX_LIMIT
+from speciate.storage.plane import Plane
+
+_PINGS = 4
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one process of the API consists of.
+
+    Attributes:
+        settings: The effective settings.
+        plane: The stores.
+        hub: The open streams of events.
+        pings: Threads in which policies are asked: a slow endpoint must not hold those that answer requests.
+    """
+
+    settings: Settings
+    plane: Plane
+    hub: EventHub
+    pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
+
+
+# These are asynchronous because FastAPI would otherwise hand each of them to a thread.
+async def _parts(request: Request) -> Parts:
+    return cast("Parts", request.app.state.parts)
+
+
+async def _plane(parts: Annotated[Parts, Depends(_parts)]) -> Plane:
+    return parts.plane
+
+
+PartsDep = Annotated[Parts, Depends(_parts)]
+PlaneDep = Annotated[Plane, Depends(_plane)]
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of the page")]
+Cursor = Annotated[
+    str | None, Query(max_length=2000, description="`next_cursor` of the page before, unchanged; opaque")
+]

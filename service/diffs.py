@@ -1,0 +1,89 @@
+"""Unified diffs of programs that nobody trusts: the work is bounded whatever they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Final
+
+MOST_LINES: Final = 2000
+"""Lines on either side, without those that both begin or end with, above which no closest match is looked for."""
+
+_CONTEXT: Final = 3
+
+Step = tuple[str, int, int, int, int]
+"""What ``SequenceMatcher`` calls an opcode: a verb, lines [i1, i2) before, lines [j1, j2) after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What changed.
+
+    Attributes:
+        text: Unified diff; empty when nothing changed.
+        minimal: Whether it was looked for line by line, rather than one block standing for another.
+    """
+
+    text: str
+    minimal: bool
+
+
+def unified(old: str, new: str, *, before: str, after: str) -> Diff:
+    """Return what changed from one text to another, with three lines of context.
+
+    Args:
+        old: The text before; may be empty.
+        new: The text after.
+        before: What the diff calls the first.
+        after: What it calls the second.
+    """
+    # Line feeds only: ``splitlines`` would also cut at characters that may stand inside a Python string.
+    a, b = (text.split("\n") if text else [] for text in (old, new))
+    if a == b:
+        return Diff("", minimal=True)
+    head = _shared(a, b)
+    tail = _shared(a[head:][::-1], b[head:][::-1])
+    minimal = max(len(a), len(b)) - head - tail <= MOST_LINES
+    lead, trail = min(head, _CONTEXT), min(tail, _CONTEXT)
+    # Only what differs is compared, with its context; matching takes far longer than linear time.
+    skipped = head - lead
+    a, b = (lines[skipped : len(lines) - tail + trail] for lines in (a, b))
+    groups: Iterable[Sequence[Step]]
+    if minimal:
+        groups = SequenceMatcher(None, a, b).get_grouped_opcodes(_CONTEXT)
+    else:
+        groups = [_one_block(len(a), len(b), lead, trail)]
+    lines = [f"--- {before}", f"+++ {after}"]
+    for group in groups:
+        lines.extend(_hunk(a, b, group, skipped))
+    return Diff("\n".join(lines), minimal)
+
+
+def _shared(a: Sequence[str], b: Sequence[str]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _one_block(old: int, new: int, lead: int, trail: int) -> list[Step]:
+    return [
+        ("equal", 0, lead, 0, lead),
+        ("replace", lead, old - trail, lead, new - trail),
+        ("equal", old - trail, old, new - trail, new),
+    ]
+
+
+def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Step], skipped: int) -> Iterable[str]:
+    first, last = group[0], group[-1]
+    yield f"@@ -{_span(first[1], last[2], skipped)} +{_span(first[3], last[4], skipped)} @@"
+    for verb, i1, i2, j1, j2 in group:
+        if verb == "equal":
+            yield from (f" {line}" for line in a[i1:i2])
+        else:
+            yield from (f"-{line}" for line in a[i1:i2])
+            yield from (f"+{line}" for line in b[j1:j2])
+
+
+def _span(start: int, stop: int, skipped: int) -> str:
+    # An empty span is named after the line before it.
+    length = stop - start
+    return f"{start + skipped + (length > 0)},{length}"

@@ -1,0 +1,127 @@
+"""The one place where errors become answers: the tree of ``speciate.domain.errors``, and what FastAPI raises itself."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any, Final
+
+import redis
+import sqlalchemy.exc
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from service.problem_details import problem
+from speciate.domain import errors
+from speciate.domain.errors import Flaw, InvalidInputError, RuleError, SpeciateError
+
+STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
+    errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.NotFoundError: HTTPStatus.NOT_FOUND,
+    errors.PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.ConflictError: HTTPStatus.CONFLICT,
+    errors.ReplayError: HTTPStatus.CONFLICT,
+    errors.TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.NotAllowedError: HTTPStatus.UNAUTHORIZED,
+    errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.SpeciateError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""Status of each error; a class that is not named has the status of its nearest base."""
+
+_HEADERS: Final[dict[HTTPStatus, dict[str, str]]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+_log = logging.getLogger(__name__)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of an application answered as problem details."""
+    app.add_exception_handler(SpeciateError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(redis.RedisError, _redis_away)
+    app.add_exception_handler(sqlalchemy.exc.TimeoutError, _overloaded)
+    app.add_exception_handler(sqlalchemy.exc.DataError, _refused_by_postgres)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def answer(error: SpeciateError) -> JSONResponse:
+    """Return the answer for an error of ours."""
+    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("%s: %s", type(error).__name__, error)
+    return problem(status, error.slug, error.title, str(error), flaws=_flaws(error), headers=_HEADERS.get(status))
+
+
+def _flaws(error: SpeciateError) -> tuple[Flaw, ...]:
+    match error:
+        case RuleError(flaws=()):
+            return (Flaw(str(error), where="rule", column=error.column),)
+        case InvalidInputError():
+            return error.flaws
+        case _:
+            return ()
+
+
+async def _ours(_: Request, error: Exception) -> JSONResponse:
+    return answer(error) if isinstance(error, SpeciateError) else _internal()
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    # What was sent is not repeated: it may be large, secret or hostile.
+    details = error.errors() if isinstance(error, RequestValidationError) else ()
+    flaws = tuple(_flaw(detail) for detail in details)
+    head = str(flaws[0]) if flaws else "it does not have the expected form"
+    more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
+    return answer(InvalidInputError(f"The request is not valid: {head}{more}", flaws=flaws))
+
+
+def _flaw(detail: dict[str, Any]) -> Flaw:
+    # The first part says body, path or query, which the name itself tells.
+    place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
+    if detail["type"] == "missing":
+        return Flaw("is missing: expected a value", place)
+    if detail["type"] == "extra_forbidden":
+        return Flaw("is unknown: no such value is expected here", place)
+    return Flaw(str(detail["msg"]).removeprefix("Value error, "), place)
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, HTTPException):
+        return _internal()
+    status = HTTPStatus(error.status_code)
+    slug = status.phrase.lower().replace(" ", "-")
+    detail = status.description if error.detail == status.phrase and status.description else error.detail
+    return problem(status, slug, status.phrase, detail, headers=error.headers)
+
+
+async def _redis_away(_: Request, error: Exception) -> JSONResponse:
+    return answer(errors.UnavailableError(f"Redis does not answer: {error}."))
+
+
+async def _overloaded(_: Request, error: Exception) -> JSONResponse:
+    _log.warning("no database connection was free in time: %s", error)
+    return answer(errors.UnavailableError("every database connection is in use.", remedy="Try again in a moment."))
+
+
+async def _refused_by_postgres(_: Request, error: Exception) -> JSONResponse:
+    # Requests are checked before; what PostgreSQL still refuses as data is the sender's, not a fault of ours.
+    _log.warning("PostgreSQL refused a value: %s", error)
+    return answer(InvalidInputError("A value of the request can neither be stored nor looked up."))
+
+
+async def _unexpected(_: Request, __: Exception) -> JSONResponse:
+    # Starlette raises the error again after this answer, so the server logs it with its traceback.
+    return _internal()
+
+
+def _internal() -> JSONResponse:
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "internal",
+        "The service failed",
+        "The service failed at this request; its log says why.",
+    )

@@ -1,0 +1,68 @@
+"""Finding the servers of a running ``speciate up``: for commands that speak with the database itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import SecretStr
+
+from speciate.domain.errors import ConfigurationError
+from speciate.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from speciate.storage.plane import Plane
+
+_FILE: Final = "running.json"
+
+
+def announce_servers(settings: Settings) -> None:
+    """Write down where the servers are, for this user only."""
+    if settings.database_url is None or settings.redis_url is None:
+        return
+    addresses = {
+        "database_url": settings.database_url.get_secret_value(),
+        "redis_url": settings.redis_url.get_secret_value(),
+    }
+    path = settings.data_dir / _FILE
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(addresses, file)
+
+
+def withdraw_servers(settings: Settings) -> None:
+    """Forget where the servers were."""
+    (settings.data_dir / _FILE).unlink(missing_ok=True)
+
+
+@contextmanager
+def attached_plane(data_dir: Path | None = None) -> Iterator[Plane]:
+    """Open the stores that the settings name, or those of the ``speciate up`` that runs on the data directory.
+
+    Raises:
+        ConfigurationError: There are neither.
+    """
+    from speciate.storage.plane import open_plane
+
+    plane = open_plane(_attached(load_settings(data_dir=data_dir)))
+    try:
+        yield plane
+    finally:
+        plane.close()
+
+
+def _attached(settings: Settings) -> Settings:
+    if settings.database_url is not None and settings.redis_url is not None:
+        return settings
+    try:
+        addresses = json.loads((settings.data_dir / _FILE).read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",
+            remedy="Start `speciate up`, or name the servers.",
+        ) from None
+    return settings.model_copy(update={name: SecretStr(url) for name, url in addresses.items()})

@@ -1,0 +1,54 @@
+"""Replaying a stored run: its completions from the database, everything else made again."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+from speciate.domain.event import Event, EventKind
+from speciate.domain.rollout import Completion
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.runs.replay import Recorded, ReplayReport, replay
+from speciate.storage.memory import MemoryWorkStore
+from speciate.storage.plane import Plane
+
+
+class _SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+
+def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
+    """Make every choice and every evaluation of a run again, and compare the events.
+
+    Raises:
+        NotFoundError: There is no such run.
+        ReplayError: It has several lanes or a budget of seconds.
+    """
+    context = plane.work.context(run_id)
+    return replay(
+        context,
+        _recorded(plane, run_id),
+        _events(plane, run_id),
+        store=MemoryWorkStore(_SystemClock()),
+        evaluator=evaluator,
+    )
+
+
+def _recorded(plane: Plane, run_id: UUID) -> list[Recorded]:
+    return [
+        Recorded(
+            rollout.prompt_digest,
+            rollout.seed,
+            Completion(rollout.completion, rollout.completion_tokens, rollout.finish_reason, rollout.mean_logprob),
+            rollout.prompt_tokens,
+        )
+        for rollout in plane.queries.recorded(run_id)
+    ]
+
+
+def _events(plane: Plane, run_id: UUID) -> list[Event]:
+    events: list[Event] = []
+    while page := plane.queries.events(run_id, after=len(events)):
+        events.extend(Event(EventKind(record.kind), record.data) for record in page)
+    return events
