@@ -97,14 +97,23 @@ def add(
                 output.say(f"{definition.slug}@{version.version}  {definition.title}")
 
 
-@app.command("list", epilog=examples("speciate problems list", "speciate problems list circle-packing-26 --json"))
+@app.command(
+    "list",
+    epilog=examples(
+        "speciate problems list", "speciate problems list circle-packing-26 --json", "speciate problems list --bundled"
+    ),
+)
 def list_(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this problem.")] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Those that come with Speciate, added or not.")] = False,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List problem versions, newest first."""
+    if bundled:
+        _list_bundled(as_json)
+        return
     with client(ctx) as service:
         found = islice(service.problems.list(slug), limit)
         if as_json:
@@ -170,3 +179,15 @@ def _show(version: ProblemVersion) -> None:
     if problem.description.strip():
         output.say()
         output.raw(problem.description.strip())
+
+
+def _list_bundled(as_json: bool) -> None:
+    from speciate.problems.loader import bundled, load_problem
+
+    problems = [load_problem(path) for path in bundled().values()]
+    if as_json:
+        for problem in problems:
+            output.json_line({"slug": problem.slug, "title": problem.title, "source": problem.source})
+        return
+    rows = [(p.slug, p.title, next(t.rule for t in p.targets if t.unlock)) for p in problems]
+    output.table(("problem", "title", "unlocked by"), rows, empty="none")

@@ -67,8 +67,9 @@ class Stack:
         """
         _check_installed()
         begun = time.monotonic()
-        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings)})
+        # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
+        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings)})
         yield Step("servers", time.monotonic() - begun)
         self._start_processes()
         self._migrate()
@@ -152,7 +153,8 @@ class Stack:
     def _graph(self) -> Iterator[ChildCommand]:
         python, s = sys.executable, self.settings
         api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
-        yield self._command("api", [python, *api, "--log-level", "warning", "--no-access-log"])
+        quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
+        yield self._command("api", [python, *api, *quiet])
         workers = {
             "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
             "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),

@@ -38,7 +38,8 @@ def start_run(
         try:
             signals.committed(store.start(run_id))
         except ConflictError:
-            if new:
+            # Whoever sent the same key may have begun it meanwhile; that is what was asked for.
+            if store.get(run_id).state is RunState.CREATED:
                 raise
     return run_id, new
 

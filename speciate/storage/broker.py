@@ -43,6 +43,11 @@ def make_celery(redis_url: str) -> Celery:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "retry_on_timeout": True,
+            # A doorbell that cannot be rung at once is left to the reconciler.
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0.05,
+            "interval_max": 0.05,
         },
         task_publish_retry=False,
         task_create_missing_queues=True,

@@ -38,17 +38,15 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error):
         key = None
-    if not isinstance(key, list) or [type(part) for part in key] != list(kinds):
+    if not isinstance(key, list) or len(key) != len(kinds):
         raise _refusal()
-    return key
+    return [_part(part, kind) for part, kind in zip(key, kinds, strict=True)]
 
 
 def decode_id(cursor: str) -> UUID:
     """Return the id in the cursor of a list that is sorted by id; raises as ``decode`` does."""
-    try:
-        return UUID(decode(cursor, [str])[0])
-    except ValueError:
-        raise _refusal() from None
+    found: UUID = decode(cursor, [UUID])[0]
+    return found
 
 
 def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callable[[Row], Sequence[Any]]) -> Page[T]:
@@ -56,6 +54,17 @@ def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callabl
     more = len(rows) > limit
     shown = rows[:limit]
     return Page[T](items=tuple(make(row) for row in shown), next_cursor=encode(*key(shown[-1])) if more else None)
+
+
+def _part(part: Any, kind: type) -> Any:
+    if kind is UUID and isinstance(part, str):
+        try:
+            return UUID(part)
+        except ValueError:
+            raise _refusal() from None
+    if type(part) is not kind:
+        raise _refusal()
+    return part
 
 
 def _refusal() -> InvalidInputError:

@@ -59,9 +59,9 @@ class UnlockRecords:
         if unlocks_only:
             clauses.append("c.unlock")
         if cursor is not None:
-            run, evaluations, target = cursors.decode(cursor, [str, int, str])
+            run, evaluations, target = cursors.decode(cursor, [UUID, int, str])
             clauses.append("(c.run_id < :a OR (c.run_id = :a AND (c.evaluations, c.target) > (:b, :c)))")
-            binds |= {"a": UUID(run), "b": evaluations, "c": target}
+            binds |= {"a": run, "b": evaluations, "c": target}
         where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
         query = sa.text(_SELECT + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
         with self._engine.connect() as connection:

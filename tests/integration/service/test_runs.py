@@ -55,9 +55,6 @@ def test_one_key_is_one_run(lab: Lab) -> None:
         refused(lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": bad}), 422, "invalid-input")
 
 
-@pytest.mark.xfail(
-    strict=False, reason="`start_run` refuses the first request when its repetition begins the run before it"
-)
 def test_one_key_is_one_run_whoever_comes_first(lab: Lab) -> None:
     for key in ("a", "b", "c"):
         with ThreadPoolExecutor(4) as pool:
