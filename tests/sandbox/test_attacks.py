@@ -1,5 +1,6 @@
 """What tier ``process`` promises: accidents and clumsy attacks stay inside. One test per attack."""
 
+import os
 import time
 from pathlib import Path
 
@@ -171,7 +172,9 @@ def test_half_a_frame_is_no_answer(attack):
     assert failure.kind is FailureKind.TIMEOUT
 
 
-SLEEP = "['sleep', '98765']"
+# Unlike that of another test worker, which runs the same attacks at the same time.
+MARK = f"98765.{os.getpid()}"
+SLEEP = f"['sleep', '{MARK}']"
 SILENT = "env={}, cwd='/', stdin=-3, stdout=-3, stderr=-3"
 
 DAEMONS = {
@@ -195,7 +198,7 @@ DAEMONS = {
 @pytest.mark.parametrize("daemon", DAEMONS.values(), ids=DAEMONS)
 def test_daemons_end_with_their_evaluation(attack, marked, daemon, ending):
     attack(f"import os, subprocess\n{daemon}    {ending}\n")
-    assert marked(b"98765") == []
+    assert marked(MARK.encode()) == []
 
 
 def test_a_tree_of_children_ends_with_its_evaluation(attack):
