@@ -11,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Unlike that of another test worker, which runs the same attacks at the same time.
+MARK = f"87654.{os.getpid()}"
+
 KILLERS = [
     "import os\nos.kill(os.getpid(), 9)",
     "import os\nos.killpg(0, 9)",
@@ -21,7 +24,7 @@ KILLERS = [
     "def solve(x):\n    return bytearray(1 << 40)",
     "import os\nos.closerange(0, 64)",
     "import os\nos.write(3, b'\\xff' * 100)",
-    "import subprocess\nsubprocess.Popen(['sleep', '98765'], start_new_session=True)\nraise SystemExit",
+    f"import subprocess\nsubprocess.Popen(['sleep', '{MARK}'], start_new_session=True)\nraise SystemExit",
 ]
 
 
@@ -48,7 +51,7 @@ problem = Problem.model_validate(dict(
 program = '''
 import os, subprocess, sys
 def solve(x):
-    subprocess.Popen(["sleep", "98765"], start_new_session=True)
+    subprocess.Popen(["sleep", "{mark}"], start_new_session=True)
     open("ready", "w").write("x")
     while True: pass
 '''
@@ -57,7 +60,7 @@ Broker().evaluate(problem, [program, program], seeds=[0, 0])
 
 
 def test_everything_ends_with_a_broker_that_is_killed(space, marked):
-    worker = subprocess.Popen([sys.executable, "-c", WORKER.format(root=str(ROOT)), str(space)])
+    worker = subprocess.Popen([sys.executable, "-c", WORKER.format(root=str(ROOT), mark=MARK), str(space)])
     try:
         _until(lambda: list(space.glob("*/ready")))
     finally:
@@ -65,7 +68,7 @@ def test_everything_ends_with_a_broker_that_is_killed(space, marked):
         worker.wait()
     _until(lambda: not list(space.iterdir()))
     _until(lambda: not marked(os.fsencode(space)))
-    assert marked(b"98765") == []
+    assert marked(MARK.encode()) == []
 
 
 def _until(done):
