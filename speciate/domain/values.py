@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -19,6 +20,10 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A float that is neither NaN nor infinite."""
+
+
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+"""Characters that cannot be stored: PostgreSQL refuses NUL, UTF-8 refuses surrogates."""
 
 
 class Value(BaseModel):
@@ -44,8 +49,4 @@ def text_digest(text: str) -> str:
 
 def storable(text: str) -> str:
     """Return the text without what PostgreSQL and JSON refuse: NUL characters and lone surrogates become U+FFFD."""
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode() if not _plain(text) else text
-
-
-def _plain(text: str) -> bool:
-    return text.isascii() and "\x00" not in text
+    return UNSTORABLE.sub("\ufffd", text)

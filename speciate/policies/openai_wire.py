@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.rollout import Completion, Prompt
+from speciate.domain.values import storable
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.prompts.hostile import storable
 
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this: some servers keep them in 32 bits."""

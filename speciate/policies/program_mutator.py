@@ -14,14 +14,14 @@ from pydantic import Field, model_validator
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
-from speciate.domain.values import Value
+from speciate.domain.values import Value, storable
 from speciate.policies.mutators.children import Rates, child_of
 from speciate.policies.mutators.numbers import Steps
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.own_options import own_options
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
-from speciate.prompts.hostile import fenced, storable
+from speciate.prompts.hostile import fenced
 
 _ANSWER_END: Final = "</answer>"
 

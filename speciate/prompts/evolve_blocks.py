@@ -21,10 +21,11 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 class MarkerError(ValueError):
-    """The markers of a program do not pair up; ``line`` counts from 1."""
+    """The markers of a program do not pair up; ``line`` counts from 1, ``message`` leaves it out."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")
+        self.message = message
         self.line = line
 
 

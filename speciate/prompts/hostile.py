@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+from speciate.domain.values import UNSTORABLE
+
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _BACKTICKS: Final = re.compile("`{3,}")
 
 
 def unstorable(text: str) -> str | None:
     """Say why a text cannot be stored (PostgreSQL refuses null, UTF-8 refuses surrogates), or return None."""
-    found = _UNSTORABLE.search(text)
+    found = UNSTORABLE.search(text)
     if found is None:
         return None
     name = "a null byte" if found.group() == "\x00" else "half of a surrogate pair"
     return f"{name} at character {found.start() + 1}"
-
-
-def storable(text: str) -> str:
-    """Return the text with what cannot be stored replaced by U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def printable(text: str) -> str:

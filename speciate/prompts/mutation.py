@@ -11,7 +11,8 @@ from speciate.domain.candidate import Member
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt
-from speciate.prompts.hostile import fenced, storable
+from speciate.domain.values import storable
+from speciate.prompts.hostile import fenced
 from speciate.prompts.instructions import system_text
 from speciate.prompts.render import artifacts_text, failure_text, missing_text, problem_text, rewards_text
 

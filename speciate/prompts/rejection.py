@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.prompts.hostile import bounded, storable
+from speciate.domain.values import storable
+from speciate.prompts.hostile import bounded
 
 _MAX_DETAIL: Final = 2000
 

@@ -42,7 +42,7 @@ class Workbench:
         """Do a unit of work if it is still to be done.
 
         A part that everybody needs and that does not answer (policy endpoint, evaluator, disk) pauses the run with
-        the reason; the unit goes back and is done after the run is resumed.
+        the reason; the unit goes back and is done after the run is resumed. So does a defect of our own.
 
         Returns:
             Whether the unit was leased here.
@@ -56,6 +56,10 @@ class Workbench:
         except UnavailableError as error:
             _log.warning("run %s pauses: %s", lease.run_id, error)
             commit = self.work.give_back(lease, str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
+            _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, work_id)
+            reason = f"a defect in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
+            commit = self.work.give_back(lease, f"{reason}. The worker's log has more; resume to try again.")
         if commit is None:
             _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, work_id)
         else:

@@ -155,6 +155,20 @@ def test_an_endpoint_that_is_down_pauses_the_run_until_it_is_resumed() -> None:
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
 
+def test_a_defect_pauses_its_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = session(toy_spec(12))
+    monkeypatch.setattr(s.evaluator, "evaluate", lambda *_, **__: [1 / 0])
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert progress.state is RunState.PAUSED
+    assert progress.reason is not None
+    assert "ZeroDivisionError" in progress.reason
+    monkeypatch.undo()
+    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.go()
+    assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
+
+
 def test_the_same_seed_gives_the_same_events() -> None:
     logs = []
     for _ in range(2):
