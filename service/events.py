@@ -152,6 +152,7 @@ class Channel:
         self._last = after
         self._poll_s = poll_s
         self._wake = asyncio.Event()
+        self._ended = False
 
     def wake(self) -> None:
         """Have it look for new events now."""
@@ -171,17 +172,18 @@ class Channel:
             viewer.finish(goal)
 
     async def _hand_out(self) -> int | None:
-        full, ended = True, False
+        full = True
         while full:
             events = await self._reader.events(self._last)
             full = len(events) == PAGE
-            ended = ended or any(event.kind in _ENDINGS for event in events)
+            # Kept, since what comes after may fail and is then tried again without these events.
+            self._ended = self._ended or any(event.kind in _ENDINGS for event in events)
             if events:
                 self._last = events[-1].seq
                 frames = [Frame.of(event) for event in events]
                 for viewer in self.viewers:
                     viewer.offer(frames)
-        return await self._reader.end() if ended else None
+        return await self._reader.end() if self._ended else None
 
 
 async def _first(wait: Callable[[], Awaitable[object]], limit_s: float) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import SpeciateError
 from speciate.storage.plane import Plane
+from speciate.storage.reconciler import beat, book_downtime
 from workers.composition import plane, settings
 from workers.disk import pause_when_full
 
@@ -36,11 +37,19 @@ def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> N
     while not stop.is_set():
         try:
             with _leadership(plane.engine) as leads:
-                while leads() and not stop.is_set():
-                    _one_pass(plane)
+                fresh = True
+                while not stop.is_set():
+                    if leads():
+                        if fresh:
+                            book_downtime(plane.engine)
+                            fresh = False
+                        beat(plane.engine)
+                        _one_pass(plane)
                     stop.wait(_PASS_S)
         except (DBAPIError, SpeciateError) as error:
             _log.warning("the reconciler tries again: %s", error)
+        except Exception:  # noqa: BLE001 - without a reconciler nothing is mended any more: it must outlive any defect
+            _log.exception("the reconciler met a defect and tries again")
         stop.wait(_PASS_S)
 
 

@@ -16,6 +16,12 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "reconciler",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("alive_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_reconciler")),
+    )
+    op.create_table(
         "idempotency_keys",
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("request_digest", sa.Text(), nullable=False),
@@ -303,3 +309,4 @@ def downgrade() -> None:
     op.drop_table("problem_sets")
     op.drop_table("policies")
     op.drop_table("idempotency_keys")
+    op.drop_table("reconciler")

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from speciate.domain.event import Event, EventKind
 from speciate.domain.rollout import Completion
+from speciate.policies import build_client
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.runs.replay import Recorded, ReplayReport, replay
 from speciate.storage.memory import MemoryWorkStore
@@ -32,6 +33,7 @@ def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> Replay
         _events(plane, run_id),
         store=MemoryWorkStore(_SystemClock()),
         evaluator=evaluator,
+        client_for=build_client,
     )
 
 

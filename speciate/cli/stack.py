@@ -120,6 +120,7 @@ class Stack:
 
     def _start_servers(self) -> None:
         if self.settings.database_url is not None and self.settings.redis_url is not None:
+            _check_redis(self.settings.redis_url.get_secret_value())
             self.settings.data_dir.joinpath("logs").mkdir(parents=True, exist_ok=True)
             return
         self.servers = EmbeddedServers(self.settings.data_dir)
@@ -227,6 +228,16 @@ class Stack:
 
 def _secret(value: SecretStr | None) -> str:
     return "" if value is None else value.get_secret_value()
+
+
+def _check_redis(url: str) -> None:
+    import redis
+
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            client.ping()
+    except redis.RedisError as error:
+        raise UnavailableError(f"Redis does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
 
 
 def _check_installed() -> None:

@@ -29,6 +29,10 @@ class FailureKind(StrEnum):
     """Never evaluated: the completion held no program, a diff did not apply, a protected region changed, …"""
 
 
+NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"})
+"""Reasons of failures that say nothing about the program: the same one is evaluated when it comes again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a candidate failed.

@@ -106,10 +106,15 @@ class UnavailableError(SpeciateError):
 
 
 class PolicyUnavailableError(UnavailableError):
-    """The policy's endpoint did not answer, or answered what cannot be used, after bounded retries."""
+    """The policy's endpoint did not answer, or answered what cannot be used, after bounded retries.
+
+    Attributes:
+        spent_tokens: Tokens that other requests of the same call took, which were answered.
+    """
 
     slug = "policy-unavailable"
     title = "The policy endpoint cannot be used"
+    spent_tokens: int = 0
 
 
 class EvaluatorUnavailableError(UnavailableError):

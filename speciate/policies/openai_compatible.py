@@ -123,14 +123,15 @@ class OpenAICompatible:
             PolicyUnavailableError: The endpoint refused, or did not answer usefully after bounded retries.
         """
         call = _Call()
-        if len(requests) <= 1 or self._options.concurrency == 1:
-            return [self._answer(request, call) for request in requests]
-        with ThreadPoolExecutor(min(len(requests), self._options.concurrency), "policy") as pool:
+        with ThreadPoolExecutor(max(1, min(len(requests), self._options.concurrency)), "policy") as pool:
             futures = [pool.submit(self._answer, request, call) for request in requests]
             wait(futures, return_when=FIRST_EXCEPTION)
             if call.cause is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise call.cause
+                pool.shutdown(wait=True, cancel_futures=True)
+        if call.cause is not None:
+            answered = [f.result() for f in futures if not f.cancelled() and f.exception() is None]
+            call.cause.spent_tokens = sum(result.tokens for result in answered)
+            raise call.cause
         return [future.result() for future in futures]
 
     def ping(self) -> str:

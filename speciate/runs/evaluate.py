@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from speciate.domain.candidate import Evaluation, Proposal
+import numpy as np
+
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, RunContext, Twin, WorkStore
 from speciate.runs.payloads import read_proposals
@@ -35,6 +38,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
         seeds=[evaluation_seed(context.spec.seed, first + i) for i in fresh],
         timeout_s=work.seconds_left(lease.run_id),
     )
+    results = [_in_scale(context, result) for result in results]
     outcomes = _outcomes(context, proposals, first, dict(zip(fresh, results, strict=True)), twins)
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     evaluated = [
@@ -44,6 +48,21 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     ]
     placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
     return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+
+
+def _in_scale(context: RunContext, result: Evaluation) -> Evaluation:
+    """Refuse finite rewards that are not finite on the scale of their declared ranges: nothing can rank them."""
+    if result.rewards is None:
+        return result
+    farthest = float(np.abs(context.problem.space.normalise([result.rewards])).max())
+    if farthest <= _FARTHEST:
+        return result
+    detail = f"a reward lies {farthest:.3g} ranges away from its declared range: expected at most {_FARTHEST:.0e}"
+    return replace(result, rewards=None, failure=Failure(FailureKind.INVALID_OUTPUT, "rewards_out_of_scale", detail))
+
+
+_FARTHEST = 1e100
+"""Ranges that a reward may lie away from its own: sums and products of such numbers are still finite."""
 
 
 def _fresh(proposals: Sequence[Proposal], twins: dict[str, Twin]) -> list[int]:

@@ -51,9 +51,12 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     selections = [strategy.select(view, rng) for _ in shares]
     planned = _plan(selections, shares, context, work, rng)
     if context.spec.budget.tokens is not None:
-        planned = _afford(planned, lease, work, client_for)
-        if not planned:
+        affordable = _afford(planned, lease, work, client_for)
+        if affordable is None:
+            return None
+        if not affordable:
             return work.end_lane(lease)
+        planned = affordable
     results = _sample(planned, client_for)
     rollouts, proposals = _read(planned, results, context)
     return work.propose(lease, ProposedBatch(rollouts, proposals, placements))
@@ -102,12 +105,20 @@ def _present(members: dict[int, Member], numbers: Sequence[int]) -> tuple[Member
     return tuple(members[number] for number in numbers if number in members)
 
 
-def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: ClientFor) -> list[_Planned]:
-    """Reserve tokens for as much of the plan as the budget holds, asking for less until it does."""
+def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: ClientFor) -> list[_Planned] | None:
+    """Reserve tokens for as much of the plan as the budget holds, asking for less until it does; None without lease."""
     while planned:
         ceiling = sum(client_for(p.policy).token_ceiling(p.request) for p in planned)
+        budget = work.context(lease.run_id).spec.budget
+        if ceiling == 0 and budget.evaluations is None and budget.seconds is None:
+            raise PolicyUnavailableError(
+                f"policy {planned[0].policy.slug!r} spends no tokens, so a budget of tokens alone never ends the run.",
+                remedy="Give the run a budget of evaluations or seconds.",
+            )
         granted = work.reserve_tokens(lease, ceiling)
-        if granted or granted is None:
+        if granted is None:
+            return None
+        if granted:
             return planned
         *head, last = planned
         smaller = replace(last, request=replace(last.request, n=last.request.n // 2))

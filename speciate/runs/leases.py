@@ -50,3 +50,5 @@ class LeaseKeeper:
                 except SpeciateError as error:
                     # The lease may lapse now; then its work is done again and this result is fenced off.
                     _log.warning("lease of work %s could not be prolonged: %s", lease.work_id, error)
+                except Exception:  # noqa: BLE001 - one defect must not let the leases of all others lapse
+                    _log.exception("lease of work %s could not be prolonged", lease.work_id)

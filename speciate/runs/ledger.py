@@ -24,6 +24,9 @@ from speciate.runs.payloads import confirm_payload, evaluate_payload
 from speciate.runs.progress import ALARM_WINDOW, Progress
 from speciate.search.strategy import Placement
 
+MOST_REASONS = 100
+"""Reasons of failure that a run counts one by one; further ones count as ``other``."""
+
 MAX_ATTEMPTS = 3
 """Attempts after which a unit of work is given up with its reason."""
 
@@ -48,12 +51,14 @@ class Effects:
         claims: Claims to insert, or to update when one of this target and candidate exists.
         events: Events to append, in order.
         cancel_rest: Whether every other ready or leased unit of the run is cancelled.
+        spare_confirmations: Whether confirmations are left out of that.
     """
 
     works: list[NewWork] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     cancel_rest: bool = False
+    spare_confirmations: bool = False
 
     def event(self, kind: EventKind, **data: Any) -> None:
         """Append an event."""
@@ -207,9 +212,8 @@ def confirm(
             effects.event(EventKind.TARGET_CLAIMED, target=successor.target, candidate=successor.number)
             pending.append(successor)
     remaining = lease.payload.get("then", [])
-    _proceed(
-        progress, context, effects, lease.lane, pending, opens_lanes=bool(lease.payload.get("opens")), queued=remaining
-    )
+    opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
+    _proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens, ends=ends, queued=remaining)
     return effects
 
 
@@ -244,9 +248,24 @@ def cancel(progress: Progress, reason: str | None = None) -> Effects:
     return _end(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
 
 
-def expire(progress: Progress) -> Effects:
-    """End because the seconds are spent; what is in flight would be late and is thrown away."""
-    return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
+def expire(progress: Progress, context: RunContext, confirming: int) -> Effects:
+    """End because the seconds are spent; what is in flight would be late and is thrown away.
+
+    Confirmations are the service's own check of what was found in time: the run ends after the last of them.
+
+    Args:
+        progress: The run's counters, changed in place.
+        context: What never changes about the run.
+        confirming: Its ``confirm`` units that are ready or leased.
+    """
+    if confirming:
+        effects = Effects(cancel_rest=True, spare_confirmations=True)
+        progress.live = confirming
+        progress.reserved_evaluations = progress.reserved_tokens = 0
+    else:
+        effects = _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
+    _cap_seconds(progress, context)
+    return effects
 
 
 def out_of_time(progress: Progress, context: RunContext) -> bool:
@@ -319,6 +338,7 @@ def _proceed(
     pending: Sequence[Claim],
     *,
     opens_lanes: bool,
+    ends: bool = False,
     queued: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Go on after a batch: confirmations first, one after the other, then the lane's next batch.
@@ -328,15 +348,16 @@ def _proceed(
     names = [target.name for target in context.problem.targets]
     chain = [*({"number": c.number, "target": names.index(c.target)} for c in pending), *queued]
     unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in effects.claims)
-    if unlock_confirmed and context.spec.stop_on_unlock and progress.state is RunState.RUNNING:
+    ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
+    if chain:
+        head, *rest = chain
+        payload = confirm_payload(head["number"], head["target"], then=rest, opens=opens_lanes, ends=ends)
+        effects.works.append(NewWork(WorkKind.CONFIRM, lane, progress.batches, payload))
+        progress.live += 1
+    elif ends:
         ended = _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
         effects.events.extend(ended.events)
         effects.cancel_rest = True
-    elif chain:
-        head, *rest = chain
-        payload = confirm_payload(head["number"], head["target"], then=rest, opens=opens_lanes)
-        effects.works.append(NewWork(WorkKind.CONFIRM, lane, progress.batches, payload))
-        progress.live += 1
     elif opens_lanes:
         _open_lanes(progress, context, effects)
     else:
@@ -357,7 +378,14 @@ def _complete_when_idle(progress: Progress, context: RunContext, effects: Effect
         ]
         what = " and ".join(used) if used else "tokens: the rest does not hold another request"
         progress.state, progress.reason = RunState.COMPLETED, f"the budget of {what} is spent"
+        _cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def _cap_seconds(progress: Progress, context: RunContext) -> None:
+    """Do not charge the moments in which the end was noticed, or confirmations were awaited."""
+    if context.spec.budget.seconds is not None:
+        progress.seconds = min(progress.seconds, context.spec.budget.seconds)
 
 
 def _end(progress: Progress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
@@ -377,7 +405,10 @@ def _count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
     if failure:
         progress.failed += 1
         progress.failures[failure.kind.value] = progress.failures.get(failure.kind.value, 0) + 1
-        progress.reasons[failure.reason] = progress.reasons.get(failure.reason, 0) + 1
+        # Reasons may be an author's own words: the row that every commit rewrites must not grow with them.
+        known = failure.reason in progress.reasons or len(progress.reasons) < MOST_REASONS
+        reason = failure.reason if known else "other"
+        progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
         if outcome.duplicate_of is None:
@@ -450,7 +481,7 @@ def _judge_alarm(progress: Progress, effects: Effects) -> None:
     failed = {kind: count for kind, count in progress.recent.items() if kind != "ok"}
     share = sum(failed.values()) / total
     if share > 0.5:
-        worst = max(failed, key=lambda kind: failed[kind])
+        worst = max(failed, key=lambda kind: (failed[kind], kind))
         progress.alarm = f"{share:.0%} of the last {total} candidates failed, most of them by {worst}"
         effects.event(EventKind.ALARM_RAISED, share=share, failures=dict(failed), message=progress.alarm)
     elif progress.alarm:

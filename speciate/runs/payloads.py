@@ -19,7 +19,9 @@ def read_proposals(payload: Mapping[str, Any]) -> list[Proposal]:
     return [_read_proposal(item) for item in payload["proposals"]]
 
 
-def confirm_payload(number: int, target: int, *, then: Sequence[Mapping[str, Any]], opens: bool) -> dict[str, Any]:
+def confirm_payload(
+    number: int, target: int, *, then: Sequence[Mapping[str, Any]], opens: bool, ends: bool
+) -> dict[str, Any]:
     """Return the payload of a ``confirm`` unit.
 
     Args:
@@ -27,8 +29,9 @@ def confirm_payload(number: int, target: int, *, then: Sequence[Mapping[str, Any
         target: Position of the target among the problem's targets.
         then: Further confirmations of the same lane, as ``{"number", "target"}``.
         opens: Whether the run's lanes are opened after the last of them.
+        ends: Whether the run ends after the last of them.
     """
-    return {"number": number, "target": target, "then": [dict(item) for item in then], "opens": opens}
+    return {"number": number, "target": target, "then": [dict(item) for item in then], "opens": opens, "ends": ends}
 
 
 def _proposal_json(proposal: Proposal) -> dict[str, Any]:

@@ -6,7 +6,7 @@ equal the recorded ones; where they differ, something is not deterministic or ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,9 +14,10 @@ from uuid import UUID
 
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
+from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext, WorkStore
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.workbench import Workbench
@@ -102,17 +103,17 @@ class ReplayReport:
 
 
 class RecordedPolicy:
-    """Answers with what was recorded for the same prompt and seed."""
+    """Answers with what was recorded for the same prompt and seed; only its ceilings are asked of the real client."""
 
-    def __init__(self, recorded: Sequence[Recorded]) -> None:
+    def __init__(self, recorded: Sequence[Recorded], client: PolicyClient) -> None:
+        self._client = client
         self._answers: dict[tuple[str, int], list[Recorded]] = {}
         for item in recorded:
             self._answers.setdefault((item.prompt_digest, item.seed), []).append(item)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return what the recorded answer took."""
-        held = self._answers.get((request.prompt.digest, request.seed), [])
-        return sum(item.prompt_tokens + item.completion.tokens for item in held)
+        """Return the real client's ceiling, by which the run's budget was kept."""
+        return self._client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Return the recorded completions.
@@ -140,6 +141,7 @@ def replay(
     *,
     store: ReplayStore,
     evaluator: EvaluatorClient,
+    client_for: Callable[[Policy], PolicyClient],
 ) -> ReplayReport:
     """Run a finished run again and compare the events.
 
@@ -149,14 +151,21 @@ def replay(
         events: Its events in order.
         store: An empty store in memory.
         evaluator: Scores every candidate again.
+        client_for: Returns the real client of a policy; nothing is sent to it.
 
     Raises:
         ReplayError: The run has several lanes or a budget of seconds, so its order is not determined by its seed.
     """
     _check(context)
     signals = LocalSignals()
-    client = RecordedPolicy(recorded)
-    bench = Workbench(store, signals, evaluator, lambda _: client, lambda _: nullcontext())
+    clients: dict[str, RecordedPolicy] = {}
+
+    def recorded_for(policy: Policy) -> PolicyClient:
+        if policy.digest not in clients:
+            clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
+        return clients[policy.digest]
+
+    bench = Workbench(store, signals, evaluator, recorded_for, lambda _: nullcontext())
     store.add(context)
     signals.committed(store.start(context.run_id))
     drive(bench, signals)
@@ -169,9 +178,23 @@ def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayRepor
     for position in range(max(len(left), len(right))):
         a = left[position] if position < len(left) else None
         b = right[position] if position < len(right) else None
-        if a is None or b is None or (a.kind, dict(a.data)) != (b.kind, dict(b.data)):
+        if a is None or b is None or a.kind != b.kind or _comparable(a.data) != _comparable(b.data):
             return ReplayReport(max(len(left), len(right)), Difference(position, a, b))
     return ReplayReport(len(left), None)
+
+
+def _comparable(value: object) -> object:
+    """Return JSON values with huge integers as floats: the database writes -1e30 as the integer nearest to it."""
+    match value:
+        case bool():
+            return value
+        case int() if abs(value) > 1 << 53:
+            return float(value)
+        case list() | tuple():
+            return [_comparable(item) for item in value]
+        case Mapping():
+            return {key: _comparable(item) for key, item in value.items()}
+    return value
 
 
 def _check(context: RunContext) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from uuid import UUID
 
-from speciate.domain.errors import UnavailableError
+from speciate.domain.errors import PolicyUnavailableError, UnavailableError
 from speciate.domain.policy import Policy
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
@@ -55,7 +55,8 @@ class Workbench:
                 commit = self._do(lease)
         except UnavailableError as error:
             _log.warning("run %s pauses: %s", lease.run_id, error)
-            commit = self.work.give_back(lease, str(error))
+            tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else 0
+            commit = self.work.give_back(lease, str(error), tokens=tokens)
         except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
             _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, work_id)
             reason = f"a defect in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"

@@ -44,6 +44,8 @@ def connect(url: str, *, pool_size: int = 10) -> sa.Engine:
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=30,
+        # Programs and completions are parameters, and errors end up in logs.
+        hide_parameters=True,
         connect_args={"connect_timeout": 5, "application_name": "speciate"},
     )
 

@@ -19,7 +19,7 @@ from speciate.storage.tables import claims
 
 _CANCEL = sa.text(
     "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason"
-    " WHERE run_id = :run_id AND state IN ('ready', 'leased')"
+    " WHERE run_id = :run_id AND state IN ('ready', 'leased') AND NOT (:spare AND kind = 'confirm')"
 )
 # Work, events and progress in one statement: every round trip costs as much as the writing itself.
 _WRITE = sa.text(
@@ -62,13 +62,24 @@ def best_per_cell(wishes: Iterable[Placement]) -> list[Placement]:
     return [best[key] for key in sorted(best)]
 
 
+_CONFIRMING = sa.text(
+    "SELECT count(*) FROM work WHERE run_id = :run_id AND kind = 'confirm' AND state IN ('ready', 'leased')"
+)
+
+
+def confirming(connection: sa.Connection, run_id: UUID) -> int:
+    """Return how many confirmations of a run are ready or leased."""
+    return int(connection.execute(_CONFIRMING, {"run_id": run_id}).scalar_one())
+
+
 def write(
     connection: sa.Connection, locked: LockedProgress, effects: Effects, granted: Sequence[Placement] = ()
 ) -> Commit:
     """Write everything and the progress; return what others should hear of."""
     run_id, progress = locked.run_id, locked.progress
     if effects.cancel_rest:
-        connection.execute(_CANCEL, {"run_id": run_id, "reason": progress.reason})
+        cancelled = {"run_id": run_id, "reason": progress.reason, "spare": effects.spare_confirmations}
+        connection.execute(_CANCEL, cancelled)
     for claim in effects.claims:
         row = {
             "run_id": run_id,

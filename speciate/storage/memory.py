@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from speciate.domain.candidate import FailureKind, Member
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event
 from speciate.domain.run import RunState
@@ -96,7 +96,9 @@ class MemoryWorkStore:
     def claim(self, work_id: UUID) -> Lease | None:
         """Lease a ready unit of a running run."""
         run, unit = self._unit(work_id)
-        if unit.state != "ready" or run.progress.state is not RunState.RUNNING or self.seconds_left_of(run) == 0:
+        if unit.state != "ready" or run.progress.state is not RunState.RUNNING:
+            return None
+        if unit.new.kind is not WorkKind.CONFIRM and self.seconds_left_of(run) == 0:
             return None
         unit.state, unit.token, unit.attempt = "leased", uuid7(), unit.attempt + 1
         unit.lease_until = self._clock.now() + self._lease_s
@@ -143,7 +145,9 @@ class MemoryWorkStore:
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
             failure = outcome.evaluation.failure
-            rejected = failure is not None and failure.kind is FailureKind.REJECTED
+            rejected = failure is not None and (
+                failure.kind is FailureKind.REJECTED or failure.reason in NOT_THE_PROGRAMS_FAULT
+            )
             key = outcome.proposal.program_hash
             if key in wanted and key not in found and outcome.duplicate_of is None and not rejected:
                 found[key] = Twin(number, outcome.evaluation, outcome.targets)
@@ -205,12 +209,13 @@ class MemoryWorkStore:
         """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
 
-    def give_back(self, lease: Lease, reason: str) -> Commit | None:
+    def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
         """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
         if not _holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
+        run.progress.tokens += tokens
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         running = run.progress.state is RunState.RUNNING
         return self._write(run, ledger.pause(run.progress, reason) if running else Effects())
@@ -230,8 +235,9 @@ class MemoryWorkStore:
         commits = []
         for run in self.runs.values():
             self._tick(run)
-            if ledger.out_of_time(run.progress, run.context):
-                commits.append(self._write(run, ledger.expire(run.progress)))
+            confirming = _confirming(run)
+            if ledger.out_of_time(run.progress, run.context) and (not confirming or run.progress.live != confirming):
+                commits.append(self._write(run, ledger.expire(run.progress, run.context, confirming)))
         return Sweep(tuple(commits))
 
     def _finish(
@@ -242,8 +248,8 @@ class MemoryWorkStore:
             return None
         self._tick(run)
         unit.state, unit.token = "done", None
-        if ledger.out_of_time(run.progress, run.context):
-            return self._write(run, ledger.expire(run.progress))
+        if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(run.progress, run.context):
+            return self._write(run, ledger.expire(run.progress, run.context, _confirming(run)))
         effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, effects), placements=tuple(granted))
 
@@ -260,7 +266,8 @@ class MemoryWorkStore:
         progress = run.progress
         if effects.cancel_rest:
             for unit in run.units.values():
-                if unit.state in {"ready", "leased"}:
+                spared = effects.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
+                if unit.state in {"ready", "leased"} and not spared:
                     unit.state, unit.token = "cancelled", None
         refs = []
         for new in effects.works:
@@ -291,6 +298,11 @@ class MemoryWorkStore:
             if work_id in run.units:
                 return run, run.units[work_id]
         raise NotFoundError(f"there is no work {work_id}.")
+
+
+def _confirming(run: MemoryRun) -> int:
+    units = (unit for unit in run.units.values() if unit.state in {"ready", "leased"})
+    return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
 
 
 def _holds(unit: _Unit, lease: Lease) -> bool:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Member
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Member
 from speciate.ports.work import Twin
 
 EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
@@ -66,7 +66,7 @@ def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str]) -> dic
             row.targets,
         )
         for row in rows
-        if row.failure != FailureKind.REJECTED.value
+        if row.failure != FailureKind.REJECTED.value and row.failure_reason not in NOT_THE_PROGRAMS_FAULT
     }
 
 

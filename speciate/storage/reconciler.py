@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.run import RunState
-from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Outcome, Sweep, WorkKind, WorkRef
+from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, Sweep, WorkKind, WorkRef
 from speciate.runs import ledger
+from speciate.runs.ledger import Effects
 from speciate.runs.payloads import read_proposals
-from speciate.storage.effects import write
+from speciate.storage.effects import confirming, write
 from speciate.storage.ids import uuid7
-from speciate.storage.progress_row import RUNNING_SECONDS, lock_progress
+from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
 
 if TYPE_CHECKING:
     from speciate.storage.work_store import PostgresWorkStore
@@ -28,6 +31,10 @@ _SEIZE = sa.text(
 _RETRY = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, reserved_tokens = 0,"
     " dispatched_at = clock_timestamp(), rings = 0 WHERE id = :id"
+)
+_AFRESH = sa.text(
+    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, attempt = 0, dispatched_at = NULL"
+    " WHERE id = :id"
 )
 _TAKE_OVER = sa.text(
     "UPDATE work SET lease_token = :token, lease_until = clock_timestamp() + interval '30 seconds' WHERE id = :id"
@@ -46,6 +53,27 @@ _RING = sa.text(
 _OVERDUE = sa.text(f"SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {RUNNING_SECONDS}")
 
 
+# Whoever made the run was cut off before it began it.
+_FORGOTTEN = sa.text(
+    "SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id WHERE p.state = 'created'"
+    " AND r.created_at < clock_timestamp() - interval '5 seconds' LIMIT 256"
+)
+_BEAT = sa.text(
+    "INSERT INTO reconciler (id, alive_at) VALUES (1, clock_timestamp())"
+    " ON CONFLICT (id) DO UPDATE SET alive_at = clock_timestamp()"
+)
+# What was running when the service stopped is charged until then.
+_DOWNTIME = sa.text(
+    "UPDATE run_progress p SET running_since = clock_timestamp(),"
+    " seconds = p.seconds + greatest(0, extract(epoch FROM r.alive_at - p.running_since)) FROM reconciler r"
+    " WHERE p.state = 'running' AND r.alive_at < clock_timestamp() - make_interval(secs => :gap_s)"
+)
+DOWNTIME_S = 15.0
+"""Seconds without a reconciler after which the service counts as having been stopped."""
+
+_log = logging.getLogger(__name__)
+
+
 @dataclass(slots=True)
 class _Report:
     commits: list[Commit] = field(default_factory=list)
@@ -60,13 +88,24 @@ def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
     with engine.connect() as connection:
         expired = connection.execute(_EXPIRED).all()
         overdue = connection.execute(_OVERDUE).scalars().all()
+        forgotten = connection.execute(_FORGOTTEN).scalars().all()
     for work in expired:
-        _reclaim(engine, store, work, report)
+        try:
+            _reclaim(engine, store, work, report)
+        except Exception:  # noqa: BLE001 - one unit that cannot be mended must not keep the others from it
+            _log.exception("%s could not be taken back", work.id)
     for run_id in overdue:
         with engine.begin() as connection:
             locked = lock_progress(connection, run_id)
-            if ledger.out_of_time(locked.progress, store.context(run_id)):
-                report.commits.append(write(connection, locked, ledger.expire(locked.progress)))
+            context, left = store.context(run_id), confirming(connection, run_id)
+            if ledger.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
+                report.commits.append(write(connection, locked, ledger.expire(locked.progress, context, left)))
+    for run_id in forgotten:
+        with engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            if locked.progress.state is RunState.CREATED:
+                effects = ledger.start(locked.progress, store.context(run_id))
+                report.commits.append(write(connection, locked, effects))
     with engine.begin() as connection:
         for row in connection.execute(_RING):
             ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
@@ -96,6 +135,9 @@ def _reclaim(engine: sa.Engine, store: PostgresWorkStore, work: sa.Row[Any], rep
             report.retried += 1
             return
         report.poisoned += 1
+        if kind is WorkKind.CONFIRM:
+            report.commits.append(_postpone(connection, locked, work.id))
+            return
         if kind is WorkKind.GENERATE:
             connection.execute(_POISON, {"id": work.id, "reason": "lost its worker too often"})
             effects = ledger.poison_generate(locked.progress, store.context(work.run_id), lease, reserved)
@@ -107,11 +149,28 @@ def _reclaim(engine: sa.Engine, store: PostgresWorkStore, work: sa.Row[Any], rep
         report.commits.append(commit_or_none)
 
 
+def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:
+    """Pause over a confirmation that keeps losing its worker: that refutes nothing, and nothing may count without."""
+    connection.execute(_AFRESH, {"id": work_id})
+    reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
+    running = locked.progress.state is RunState.RUNNING
+    return write(connection, locked, ledger.pause(locked.progress, reason) if running else Effects())
+
+
+def beat(engine: sa.Engine) -> None:
+    """Note that there is a reconciler, and thereby a service."""
+    with engine.begin() as connection:
+        connection.execute(_BEAT)
+
+
+def book_downtime(engine: sa.Engine) -> int:
+    """Take the time in which the service was stopped out of the running seconds; return the runs that it concerned."""
+    with engine.begin() as connection:
+        return connection.execute(_DOWNTIME, {"gap_s": DOWNTIME_S}).rowcount
+
+
 def _book_loss(store: PostgresWorkStore, lease: Lease) -> Commit | None:
-    """Finish a poisoned unit by the ordinary way, with failures instead of results."""
-    if lease.kind is WorkKind.CONFIRM:
-        number, target = int(lease.payload["number"]), int(lease.payload["target"])
-        return store.confirm(lease, Confirmation(number, target, holds=False, detail="the evaluation lost its worker"))
+    """Finish a poisoned ``evaluate`` unit by the ordinary way, with failures instead of results."""
     proposals = read_proposals(lease.payload)
     failure = Failure(*ledger.lost_outcomes(proposals))
     outcomes = tuple(Outcome(p, Evaluation(failure=p.failure or failure)) for p in proposals)

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
-from speciate.domain.values import digest_of
+from speciate.domain.values import digest_of, storable
 from speciate.ports.records import Page, PolicyVersion, ProblemVersion, RunRecord, SpentRecord, WorkRecord
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
@@ -34,6 +34,7 @@ SELECT r.id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
 FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
 """
+_MAX_REASON = 2000
 _RING_READY = sa.text(
     "UPDATE work SET dispatched_at = clock_timestamp(), rings = 0 WHERE run_id = :id AND state = 'ready'"
     " RETURNING id, kind, attempt"
@@ -51,7 +52,6 @@ class PostgresRunStore:
     _engine: sa.Engine
     patience_s: float = 5.0
 
-    @patient
     def create(
         self,
         problem: ProblemVersion,
@@ -62,15 +62,28 @@ class PostgresRunStore:
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; see the port."""
-        run_id = uuid7()
+        # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
+        return self._create(uuid7(), problem, policy, mutator, spec, idempotency_key)
+
+    @patient
+    def _create(
+        self,
+        run_id: UUID,
+        problem: ProblemVersion,
+        policy: PolicyVersion,
+        mutator: PolicyVersion | None,
+        spec: RunSpec,
+        idempotency_key: str | None,
+    ) -> tuple[UUID, bool]:
         with self._engine.begin() as connection:
             if idempotency_key is not None:
                 request = [str(problem.id), str(policy.id), str(mutator and mutator.id), spec.model_dump(mode="json")]
                 held = _hold_key(connection, idempotency_key, digest_of(request), run_id)
                 if held != run_id:
                     return held, False
-            connection.execute(
-                sa.insert(runs).values(
+            added = connection.execute(
+                insert(runs)
+                .values(
                     id=run_id,
                     problem_id=problem.id,
                     policy_id=policy.id,
@@ -78,7 +91,11 @@ class PostgresRunStore:
                     strategy=spec.strategy,
                     spec=spec.model_dump(mode="json"),
                 )
+                .on_conflict_do_nothing()
+                .returning(runs.c.id)
             )
+            if added.one_or_none() is None:
+                return run_id, True
             budget = spec.budget
             connection.execute(
                 sa.insert(progress).values(
@@ -99,7 +116,7 @@ class PostgresRunStore:
 
     def pause(self, run_id: UUID, reason: str | None = None) -> Commit:
         """Stop handing out work."""
-        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, reason))
+        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _told(reason)))
 
     def resume(self, run_id: UUID) -> Commit:
         """Hand out work again."""
@@ -107,7 +124,7 @@ class PostgresRunStore:
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End it; what is in flight is thrown away."""
-        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, reason))
+        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _told(reason)))
 
     @patient
     def get(self, run_id: UUID) -> RunRecord:
@@ -189,6 +206,10 @@ class PostgresRunStore:
             effects = step(locked.progress, load_context(connection, run_id))
             commit = write(connection, locked, effects)
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
+
+
+def _told(reason: str | None) -> str | None:
+    return None if reason is None else storable(reason)[:_MAX_REASON]
 
 
 def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit: Commit) -> Commit:

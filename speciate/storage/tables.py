@@ -256,6 +256,14 @@ events = sa.Table(
     sa.Column("at", _Time, nullable=False, server_default=_NOW),
 )
 
+# One row: when the reconciler last looked. What is running while nobody looks is not running.
+reconciler = sa.Table(
+    "reconciler",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("alive_at", _Time, nullable=False),
+)
+
 idempotency_keys = sa.Table(
     "idempotency_keys",
     metadata,

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.candidate import Member
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
+from speciate.domain.values import storable
 from speciate.ports.work import (
     Commit,
     Confirmation,
@@ -31,7 +32,7 @@ from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
 from speciate.storage.claims import earliest_claimant, load_claim, mark_refuted
 from speciate.storage.contexts import load_context
 from speciate.storage.database import StorageFullError, patient
-from speciate.storage.effects import place, write
+from speciate.storage.effects import confirming, place, write
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
@@ -40,8 +41,8 @@ _CLAIM = sa.text(
     "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
     " lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
     " FROM run_progress p WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'"
-    " AND (p.budget_seconds IS NULL OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds"
-    " < p.budget_seconds)"
+    " AND (w.kind = 'confirm' OR p.budget_seconds IS NULL"
+    " OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds < p.budget_seconds)"
     " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload"
 )
 _EXTEND = sa.text(
@@ -56,17 +57,20 @@ _FINISH = sa.text(
 _GIVE_BACK = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
     " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
-    " WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING reserved_tokens"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
+    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
 )
 _HALT = sa.text(
     f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
-    " state = CASE WHEN state = 'running' THEN 'paused' ELSE state END, reason = :reason"
-    " WHERE run_id = :id RETURNING revision, events"
+    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent"
+    " WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events"
 )
 _RESERVE = sa.text(
     "UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'"
     " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS before"
 )
+
+_MAX_REASON = 2000
 
 Body = Callable[[sa.Connection, LockedProgress, tuple[int, int]], Commit]
 
@@ -222,30 +226,37 @@ class PostgresWorkStore:
 
         return self._finish(lease, body)
 
-    def give_back(self, lease: Lease, reason: str) -> Commit | None:
+    def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
         """Make this unit ready again and pause its run."""
+        reason = storable(reason)[:_MAX_REASON]
         try:
-            return self._give_back(lease, reason)
+            return self._give_back(lease, reason, tokens)
         except StorageFullError:
-            return self._halt(lease, reason)
+            return self._halt(lease, reason, tokens)
 
     @patient
-    def _halt(self, lease: Lease, reason: str) -> Commit:
+    def _halt(self, lease: Lease, reason: str, tokens: int) -> Commit | None:
         """Pause without writing a new row: on a full disk only changes in place still succeed."""
         with self._engine.begin() as connection:
-            row = connection.execute(_HALT, {"id": lease.run_id, "reason": reason}).one()
-            connection.execute(_GIVE_BACK, {"id": lease.work_id, "token": lease.token, "reason": reason})
+            lock_progress(connection, lease.run_id)
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            if back is None:
+                return None
+            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": tokens}
+            row = connection.execute(_HALT, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
     @patient
-    def _give_back(self, lease: Lease, reason: str) -> Commit | None:
+    def _give_back(self, lease: Lease, reason: str, tokens: int) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
-            before = connection.execute(
-                _GIVE_BACK, {"id": lease.work_id, "token": lease.token, "reason": reason}
-            ).one_or_none()
-            if before is None:
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            if back is None:
                 return None
+            locked.progress.reserved_tokens -= back.reserved
+            locked.progress.tokens += tokens
             running = locked.progress.state is RunState.RUNNING
             effects = ledger.pause(locked.progress, reason) if running else Effects()
             return write(connection, locked, effects)
@@ -262,6 +273,7 @@ class PostgresWorkStore:
             row = connection.execute(_FINISH, {"id": lease.work_id, "token": lease.token}).one_or_none()
             if row is None:
                 return None
-            if ledger.out_of_time(locked.progress, context):
-                return write(connection, locked, ledger.expire(locked.progress))
+            if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(locked.progress, context):
+                left = confirming(connection, lease.run_id)
+                return write(connection, locked, ledger.expire(locked.progress, context, left))
             return body(connection, locked, (row.reserved_evaluations, row.reserved_tokens))

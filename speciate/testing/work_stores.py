@@ -251,6 +251,19 @@ class WorkStoreConformance:
         assert again.work_id == lease.work_id
         assert again.attempt == 1
 
+    def test_tokens_of_given_back_work_are_free_again(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.reserve_tokens(lease, 90) is True
+        assert self.harness.work.give_back(lease, "down", tokens=7) is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.tokens, progress.reserved_tokens) == (7, 0)
+
+    def test_a_reason_may_hold_anything(self) -> None:
+        lease = self._claim(self._only(self._begin()))
+        assert self.harness.work.give_back(lease, "bad\x00text \ud800") is not None
+        assert self.harness.progress(lease.run_id).state is RunState.PAUSED
+
     def test_time_that_is_up_ends_the_run_and_late_results_do_not_count(self) -> None:
         lease = self._claim(self._only(self._begin(toy_spec(budget=Budget(seconds=1.0)))))
         self.harness.pass_time(1.5)
@@ -308,6 +321,25 @@ class WorkStoreConformance:
         self._confirm(self._only(commit), holds=True)
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.live) == (RunState.COMPLETED, 0)
+
+    def test_stop_on_unlock_holds_when_the_run_is_paused_meanwhile(self) -> None:
+        commit = self._begin(toy_spec(stop_on_unlock=True), toy_problem(seed_program="x = 9\ny = 0\n"))
+        commit = self._confirm(self._only(self._evaluate(self._only(commit))), holds=True)
+        lease = self._claim(self._only(commit))
+        self.harness.pause(lease.run_id)
+        confirmation = Confirmation(lease.payload["number"], lease.payload["target"], holds=True)
+        assert self.harness.work.confirm(lease, confirmation) is not None
+        assert self.harness.progress(lease.run_id).state is RunState.COMPLETED
+
+    def test_stop_on_unlock_confirms_what_else_was_reached(self) -> None:
+        problem = toy_problem(seed_program="x = 9\ny = 0\n")
+        problem = problem.model_copy(update={"targets": problem.targets[::-1]})
+        commit = self._evaluate(self._only(self._begin(toy_spec(stop_on_unlock=True), problem)))
+        commit = self._confirm(self._only(commit), holds=True)
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        commit = self._confirm(self._only(commit), holds=True)
+        assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
+        assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
 
     def test_twins_are_found_by_hash_and_rejected_proposals_are_nobodys(self) -> None:
         commit = self._evaluate(self._only(self._begin()))

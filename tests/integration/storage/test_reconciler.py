@@ -11,10 +11,11 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, ProposedBatch, Queue, WorkKind
+from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Outcome, ProposedBatch, Queue, WorkKind
 from speciate.runs.payloads import read_proposals
 from speciate.storage.plane import Plane
 from speciate.storage.progress_row import lock_progress
+from speciate.storage.reconciler import beat, book_downtime
 from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -95,7 +96,7 @@ def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(plane: Pl
     assert kinds.count(EventKind.WORK_POISONED) == 1
 
 
-def test_a_lost_confirmation_refutes_the_claim(plane: Plane) -> None:
+def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(plane: Plane) -> None:
     commit = _begin(plane, problem=toy_problem(seed_program=""))
     lease = _claim(plane, commit.dispatch[0].id)
     proposed = plane.work.propose(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
@@ -107,7 +108,13 @@ def test_a_lost_confirmation_refutes_the_claim(plane: Plane) -> None:
     assert claimed.dispatch[0].kind is WorkKind.CONFIRM
     for _ in range(3):
         _lose(plane, claimed.dispatch[0].id)
-    assert [event.kind for event in plane.queries.events(commit.run_id)][-1] == EventKind.TARGET_REFUTED
+    run = plane.runs.get(commit.run_id)
+    assert (run.state.value, run.reached) == ("paused", ())
+    again = plane.runs.resume(commit.run_id).dispatch
+    assert [(ref.id, ref.kind) for ref in again] == [(claimed.dispatch[0].id, WorkKind.CONFIRM)]
+    confirmed = plane.work.confirm(_claim(plane, again[0].id), Confirmation(1, 0, holds=True))
+    assert confirmed is not None
+    assert plane.runs.get(commit.run_id).reached == ("half",)
 
 
 def test_a_lost_doorbell_is_rung_again_less_and_less_often(plane: Plane) -> None:
@@ -132,3 +139,45 @@ def test_work_of_a_paused_run_is_not_rung(plane: Plane) -> None:
     plane.runs.pause(commit.run_id)
     _age_doorbells(plane, 100)
     assert plane.work.sweep().rung_again == 0
+
+
+def test_a_run_that_nobody_began_is_begun(plane: Plane) -> None:
+    stored, _ = plane.catalog.add_problem(toy_problem())
+    policy, _ = plane.catalog.add_policy(toy_policy())
+    run_id, _ = plane.runs.create(stored, policy, None, toy_spec())
+    assert plane.work.sweep().commits == ()
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))
+    (commit,) = plane.work.sweep().commits
+    assert (commit.run_id, len(commit.dispatch)) == (run_id, 1)
+    assert plane.runs.get(run_id).state.value == "running"
+
+
+def test_time_in_which_the_service_is_stopped_is_not_charged(plane: Plane) -> None:
+    commit = _begin(plane, toy_spec(budget={"seconds": 600}))
+    beat(plane.engine)
+    assert book_downtime(plane.engine) == 0
+    with plane.engine.begin() as connection:
+        # It ran for 20 seconds, then the service was stopped for an hour.
+        connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '3620 seconds'"))
+    assert book_downtime(plane.engine) == 1
+    plane.work.sweep()
+    run = plane.runs.get(commit.run_id)
+    assert run.state.value == "running"
+    assert 19 < run.spent.seconds < 40
+
+
+def test_a_confirmation_may_end_after_the_seconds_are_spent(plane: Plane) -> None:
+    commit = _begin(plane, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
+    lease = _claim(plane, commit.dispatch[0].id)
+    outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    claimed = plane.work.settle(lease, EvaluatedBatch((outcome,)))
+    assert claimed is not None
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '700 seconds'"))
+    plane.work.sweep()
+    assert plane.runs.get(commit.run_id).state.value == "running"
+    assert plane.work.confirm(_claim(plane, claimed.dispatch[0].id), Confirmation(1, 0, holds=True)) is not None
+    run = plane.runs.get(commit.run_id)
+    assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)

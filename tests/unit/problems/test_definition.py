@@ -63,7 +63,11 @@ def test_flaws_carry_the_path() -> None:
         ({"seed_program": "def run():\n    return 1\n"}, "seed_program", "def solve(...)"),
         ({"objectives": "right"}, "objectives", "valid"),
         ({"targets": [3]}, "targets.0", "valid"),
-        ({"seed_program": "# EVOLVE-BLOCK-START\ndef solve(x):\n    return x\n"}, "seed_program", "without an EVOLVE-BLOCK-END"),
+        (
+            {"seed_program": "# EVOLVE-BLOCK-START\ndef solve(x):\n    return x\n"},
+            "seed_program",
+            "without an EVOLVE-BLOCK-END",
+        ),
     ],
 )
 def test_a_flaw_has_its_place(changes: dict[str, Any], where: str, words: str) -> None:

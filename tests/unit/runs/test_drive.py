@@ -123,6 +123,16 @@ def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
 
 
+def test_rewards_that_nothing_can_rank_fail_their_candidate_alone() -> None:
+    answers = ["```python\nx = 1e300\ny = 1\n```", "```python\nx = 2\ny = 2\n```"]
+    s = session(toy_spec(20), completions=answers)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 20)
+    assert set(progress.reasons) == {"rewards_out_of_scale"}
+    assert progress.best == [2.0, 2.0]
+
+
 def test_an_unlock_is_confirmed_and_can_end_the_run() -> None:
     s = session(toy_spec(50, stop_on_unlock=True), completions=["```python\nx = 9\ny = 1\n```"])
     s.go()
@@ -184,12 +194,26 @@ def test_the_same_seed_gives_the_same_events() -> None:
 def _replayed(s: Session, change: Callable[[list[Recorded]], None] = lambda _: None) -> tuple[bool, str]:
     recorded = list(s.policy.recorded)
     change(recorded)
-    report = replay(s.context, recorded, s.events, store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator())
+    report = replay(
+        s.context,
+        recorded,
+        s.events,
+        store=MemoryWorkStore(_Clock()),
+        evaluator=ToyEvaluator(),
+        client_for=build_client,
+    )
     return report.identical, "" if report.difference is None else str(report.difference)
 
 
 def test_a_replay_is_identical() -> None:
     s = session(toy_spec(60, seed=3))
+    s.go()
+    assert _replayed(s) == (True, "")
+
+
+def test_a_run_with_a_budget_of_tokens_is_replayed_too() -> None:
+    spec = toy_spec(budget=Budget(tokens=333))
+    s = session(spec, template=SCRIPT, tokens_per_completion=10, prompt_tokens=7)
     s.go()
     assert _replayed(s) == (True, "")
 
@@ -224,4 +248,11 @@ def test_a_replay_survives_a_pause_in_the_history() -> None:
 def test_what_cannot_be_replayed_says_why(spec: RunSpec, expected: str) -> None:
     s = session(spec)
     with pytest.raises(ReplayError, match=expected):
-        replay(s.context, [], [], store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator())
+        replay(
+            s.context,
+            [],
+            [],
+            store=MemoryWorkStore(_Clock()),
+            evaluator=ToyEvaluator(),
+            client_for=build_client,
+        )
