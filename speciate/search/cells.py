@@ -20,8 +20,9 @@ MAX_TRADE_OFFS: Final = 24
 DECLARED: Final = "declared"
 """Name of the cell that ranks by the problem's own weights, where it declares some."""
 
-# Many rewards are passed or failed, and most candidates are equal on one of them. A corner that looked at nothing else
-# would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good elsewhere.
+# Many rewards are passed or failed, and most candidates are equal on one or two of them. A corner or a pair that looked
+# at nothing else would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good
+# elsewhere.
 _LEAN: Final = 1e-3
 
 
@@ -43,9 +44,10 @@ def trade_offs(k: int) -> FloatArray:
         return _frozen(uniform)
     groups = min(k, MAX_TRADE_OFFS - 1)
     member = np.arange(k) % groups == np.arange(groups)[:, None]
-    corners = (1.0 - _LEAN) * member / member.sum(axis=1, keepdims=True) + _LEAN * uniform
+    corners = member / member.sum(axis=1, keepdims=True)
     pairs = _pairs(k)[: MAX_TRADE_OFFS - groups - 1] if k > 2 else []
     middles = [(np.eye(1, k, i) + np.eye(1, k, j)) / 2.0 for i, j in pairs]
+    corners, *middles = ((1.0 - _LEAN) * weights + _LEAN * uniform for weights in (corners, *middles))
     return _frozen(np.concatenate([corners, uniform, *middles]))
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit, WorkKind, WorkRef
-from speciate.runs.ledger import Effects
+from speciate.runs.effects import Effects
 from speciate.search.strategy import Placement
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import SAVE, SAVED_DOCUMENTS, LockedProgress

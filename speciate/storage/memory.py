@@ -26,7 +26,7 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger
-from speciate.runs.ledger import Effects, NewWork
+from speciate.runs.effects import Effects, NewWork
 from speciate.runs.progress import Progress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell

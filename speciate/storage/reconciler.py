@@ -13,7 +13,7 @@ from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, Sweep, WorkKind, WorkRef
 from speciate.runs import ledger
-from speciate.runs.ledger import Effects
+from speciate.runs.effects import Effects
 from speciate.runs.payloads import read_proposals
 from speciate.storage.effects import confirming, write
 from speciate.storage.ids import uuid7

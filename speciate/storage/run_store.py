@@ -16,7 +16,7 @@ from speciate.domain.values import digest_of, storable
 from speciate.ports.records import Page, PolicyVersion, ProblemVersion, RunRecord, SpentRecord, WorkRecord
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
-from speciate.runs.ledger import Effects
+from speciate.runs.effects import Effects
 from speciate.runs.progress import Progress
 from speciate.storage import cursors
 from speciate.storage.contexts import load_context

@@ -25,7 +25,7 @@ from speciate.ports.work import (
     WorkKind,
 )
 from speciate.runs import ledger
-from speciate.runs.ledger import Effects
+from speciate.runs.effects import Effects
 from speciate.search.strategy import EliteTable
 from speciate.storage import population, reconciler
 from speciate.storage.candidate_rows import insert_candidates, insert_rollouts

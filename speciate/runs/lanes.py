@@ -1,0 +1,119 @@
+"""Lanes: the chains of units of work that a run has in flight, and how they begin, go on and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from speciate.domain.candidate import Proposal
+from speciate.domain.event import EventKind
+from speciate.domain.run import RunState
+from speciate.domain.unlock import Claim, ClaimState
+from speciate.ports.work import RunContext, WorkKind
+from speciate.runs.effects import Effects, NewWork
+from speciate.runs.payloads import confirm_payload, evaluate_payload
+from speciate.runs.progress import Progress
+
+
+def add_evaluate(
+    progress: Progress, effects: Effects, *, lane: int, ordinal: int, proposals: Sequence[Proposal], reserved: int
+) -> None:
+    """Number the proposals of a batch and add the unit that evaluates them."""
+    payload = evaluate_payload(progress.numbers + 1, proposals)
+    effects.works.append(NewWork(WorkKind.EVALUATE, lane, ordinal, payload, reserved))
+    progress.numbers += len(proposals)
+    progress.live += 1
+
+
+def open_lanes(progress: Progress, context: RunContext, effects: Effects) -> None:
+    """Start every lane with a batch, as far as the budget goes."""
+    for lane in range(context.spec.lanes):
+        _add_generate(progress, context, effects, lane)
+    complete_when_idle(progress, context, effects)
+
+
+def continue_lane(progress: Progress, context: RunContext, effects: Effects, lane: int) -> None:
+    """Give a lane its next batch, or end the run when this was the last unit in flight."""
+    _add_generate(progress, context, effects, lane)
+    complete_when_idle(progress, context, effects)
+
+
+def _add_generate(progress: Progress, context: RunContext, effects: Effects, lane: int) -> None:
+    spent, budget = progress.spent(), context.spec.budget
+    left = spent.evaluations_left(budget)
+    wanted = context.spec.batch if left is None else min(context.spec.batch, left)
+    if wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
+        return
+    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, {"answers": wanted}, wanted))
+    progress.batches += 1
+    progress.live += 1
+    progress.reserved_evaluations += wanted
+
+
+def proceed(
+    progress: Progress,
+    context: RunContext,
+    effects: Effects,
+    lane: int,
+    pending: Sequence[Claim],
+    *,
+    opens_lanes: bool,
+    ends: bool = False,
+    queued: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Go on after a batch: confirmations first, one after the other, then the lane's next batch.
+
+    Confirmations are part of the chain of their lane, so that a run with one lane has one order of events.
+    """
+    names = [target.name for target in context.problem.targets]
+    chain = [*({"number": c.number, "target": names.index(c.target)} for c in pending), *queued]
+    unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in effects.claims)
+    ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
+    if chain:
+        head, *rest = chain
+        payload = confirm_payload(head["number"], head["target"], then=rest, opens=opens_lanes, ends=ends)
+        effects.works.append(NewWork(WorkKind.CONFIRM, lane, progress.batches, payload))
+        progress.live += 1
+    elif ends:
+        ended = end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
+        effects.events.extend(ended.events)
+        effects.cancel_rest = True
+    elif opens_lanes:
+        open_lanes(progress, context, effects)
+    else:
+        continue_lane(progress, context, effects, lane)
+
+
+def complete_when_idle(progress: Progress, context: RunContext, effects: Effects) -> None:
+    """Complete a run that has nothing in flight and cannot afford another batch."""
+    if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
+        budget, spent = context.spec.budget, progress.spent()
+        used = [
+            name
+            for name, left in (
+                ("evaluations", spent.evaluations_left(budget)),
+                ("tokens", spent.tokens_left(budget)),
+                ("seconds", spent.seconds_left(budget)),
+            )
+            if left == 0
+        ]
+        what = " and ".join(used) if used else "tokens: the rest does not hold another request"
+        progress.state, progress.reason = RunState.COMPLETED, f"the budget of {what} is spent"
+        cap_seconds(progress, context)
+        effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def cap_seconds(progress: Progress, context: RunContext) -> None:
+    """Do not charge the moments in which the end was noticed, or confirmations were awaited."""
+    if context.spec.budget.seconds is not None:
+        progress.seconds = min(progress.seconds, context.spec.budget.seconds)
+
+
+def end_run(progress: Progress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
+    """Move a run to its last state and cancel everything in flight."""
+    effects = Effects(cancel_rest=True)
+    progress.state, progress.reason = state, reason
+    progress.live = 0
+    progress.reserved_evaluations = progress.reserved_tokens = 0
+    effects.event(kind, reason=reason, evaluations=progress.evaluations)
+    return effects

@@ -1,0 +1,114 @@
+"""Counting what became of candidates: outcomes, bests, claims to targets, the alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speciate.domain.event import EventKind
+from speciate.domain.objective import Direction
+from speciate.domain.unlock import Claim, ClaimState
+from speciate.ports.work import Outcome, RunContext
+from speciate.runs.effects import Effects
+from speciate.runs.progress import ALARM_WINDOW, Progress
+
+MOST_REASONS = 100
+"""Reasons of failure that a run counts one by one; further ones count as ``other``."""
+
+
+def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
+    """Count one outcome, and raise the bests."""
+    failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
+    progress.duplicates += outcome.duplicate_of is not None
+    label = failure.kind.value if failure else "ok"
+    progress.recent[label] = progress.recent.get(label, 0) + 1
+    if failure:
+        progress.failed += 1
+        progress.failures[failure.kind.value] = progress.failures.get(failure.kind.value, 0) + 1
+        # Reasons may be an author's own words: the row that every commit rewrites must not grow with them.
+        known = failure.reason in progress.reasons or len(progress.reasons) < MOST_REASONS
+        reason = failure.reason if known else "other"
+        progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
+    elif rewards is not None:
+        progress.evaluated += 1
+        if outcome.duplicate_of is None:
+            _raise_best(progress, context, rewards)
+
+
+def _raise_best(progress: Progress, context: RunContext, rewards: tuple[float, ...]) -> None:
+    if not progress.best:
+        progress.best = list(rewards)
+    else:
+        for i, objective in enumerate(context.problem.objectives):
+            better = max if objective.direction is Direction.MAXIMIZE else min
+            progress.best[i] = better(progress.best[i], rewards[i])
+    scalar = context.problem.scalarize(rewards)
+    if scalar is not None and (progress.best_scalar is None or scalar > progress.best_scalar):
+        progress.best_scalar = scalar
+
+
+def claim_targets(progress: Progress, context: RunContext, effects: Effects, number: int, outcome: Outcome) -> None:
+    """Claim the targets that a new candidate is the first to meet."""
+    if outcome.duplicate_of is not None:
+        return
+    fresh = outcome.targets & ~progress.claimed
+    state = ClaimState.PENDING if context.problem.confirmations else ClaimState.CONFIRMED
+    for position, target in enumerate(context.problem.targets):
+        if fresh >> position & 1:
+            effects.claims.append(
+                Claim(
+                    target.name, number, progress.evaluations, progress.tokens, progress.seconds, target.unlock, state
+                )
+            )
+    progress.claimed |= fresh
+    if state is ClaimState.CONFIRMED:
+        progress.confirmed |= fresh
+
+
+def announce(effects: Effects, claim: Claim) -> None:
+    """Append the event of a confirmed target."""
+    effects.event(
+        EventKind.TARGET_CONFIRMED,
+        target=claim.target,
+        candidate=claim.number,
+        evaluations=claim.evaluations,
+        tokens=claim.tokens,
+        unlock=claim.unlock,
+    )
+
+
+def with_state(claim: Claim, state: ClaimState) -> Claim:
+    """Return the claim in another state."""
+    return Claim(claim.target, claim.number, claim.evaluations, claim.tokens, claim.seconds, claim.unlock, state)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Return what the event of a batch says of one candidate."""
+    evaluation, proposal = outcome.evaluation, outcome.proposal
+    return {
+        "rewards": list(evaluation.rewards) if evaluation.rewards is not None else None,
+        "failure": evaluation.failure.kind.value if evaluation.failure else None,
+        "reason": evaluation.failure.reason if evaluation.failure else None,
+        "island": proposal.island,
+        "parents": list(proposal.parents),
+        "role": proposal.role.value,
+        "program": proposal.program_hash[:16],
+        "duplicate_of": outcome.duplicate_of,
+        "targets": outcome.targets,
+    }
+
+
+def judge_alarm(progress: Progress, effects: Effects) -> None:
+    """Raise the alarm when more than half of the latest candidates failed; clear it when that is over."""
+    total = sum(progress.recent.values())
+    if total < ALARM_WINDOW:
+        return
+    failed = {kind: count for kind, count in progress.recent.items() if kind != "ok"}
+    share = sum(failed.values()) / total
+    if share > 0.5:
+        worst = max(failed, key=lambda kind: (failed[kind], kind))
+        progress.alarm = f"{share:.0%} of the last {total} candidates failed, most of them by {worst}"
+        effects.event(EventKind.ALARM_RAISED, share=share, failures=dict(failed), message=progress.alarm)
+    elif progress.alarm:
+        progress.alarm = None
+        effects.event(EventKind.ALARM_CLEARED, share=share)
+    progress.recent = {}
