@@ -47,8 +47,8 @@ def trade_offs(k: int) -> FloatArray:
     corners = member / member.sum(axis=1, keepdims=True)
     pairs = _pairs(k)[: MAX_TRADE_OFFS - groups - 1] if k > 2 else []
     middles = [(np.eye(1, k, i) + np.eye(1, k, j)) / 2.0 for i, j in pairs]
-    corners, *middles = ((1.0 - _LEAN) * weights + _LEAN * uniform for weights in (corners, *middles))
-    return _frozen(np.concatenate([corners, uniform, *middles]))
+    leaning = (1.0 - _LEAN) * np.concatenate([corners, *middles]) + _LEAN * uniform
+    return _frozen(np.concatenate([leaning[:groups], uniform, leaning[groups:]]))
 
 
 @lru_cache(maxsize=256)
