@@ -38,7 +38,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
         seeds=[evaluation_seed(context.spec.seed, first + i) for i in fresh],
         timeout_s=work.seconds_left(lease.run_id),
     )
-    results = [_in_scale(context, result) for result in results]
+    results = _in_scale(context, results)
     outcomes = _outcomes(context, proposals, first, dict(zip(fresh, results, strict=True)), twins)
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     evaluated = [
@@ -50,15 +50,20 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
 
 
-def _in_scale(context: RunContext, result: Evaluation) -> Evaluation:
+def _in_scale(context: RunContext, results: Sequence[Evaluation]) -> list[Evaluation]:
     """Refuse finite rewards that are not finite on the scale of their declared ranges: nothing can rank them."""
-    if result.rewards is None:
-        return result
-    farthest = float(np.abs(context.problem.space.normalise([result.rewards])).max())
-    if farthest <= _FARTHEST:
-        return result
-    detail = f"a reward lies {farthest:.3g} ranges away from its declared range: expected at most {_FARTHEST:.0e}"
-    return replace(result, rewards=None, failure=Failure(FailureKind.INVALID_OUTPUT, "rewards_out_of_scale", detail))
+    scored = [(i, result.rewards) for i, result in enumerate(results) if result.rewards is not None]
+    checked = list(results)
+    if scored:
+        points = context.problem.space.normalise([rewards for _, rewards in scored])
+        for (i, _), far in zip(scored, np.abs(points).max(axis=1).tolist(), strict=True):
+            if not far <= _FARTHEST:
+                detail = (
+                    f"a reward lies {far:.3g} ranges away from its declared range: expected at most {_FARTHEST:.0e}"
+                )
+                failure = Failure(FailureKind.INVALID_OUTPUT, "rewards_out_of_scale", detail)
+                checked[i] = replace(results[i], rewards=None, failure=failure)
+    return checked
 
 
 _FARTHEST = 1e100
