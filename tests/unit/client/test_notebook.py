@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -34,15 +34,16 @@ def test_repr_says_where_the_run_is(client: Client, service: StandIn) -> None:
     assert repr(_run(client, service)) == f"<run {RUN} running: 40 of 100 evaluations>"
 
 
-@pytest.mark.skipif(find_spec("pandas") is not None, reason="pandas is installed")
-def test_without_pandas_the_message_says_how_to_get_it(client: Client, service: StandIn) -> None:
+def test_without_pandas_the_message_says_how_to_get_it(
+    client: Client, service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
     service.on("GET", f"/v1/runs/{RUN}/candidates", page())
     with pytest.raises(ConfigurationError, match="pip install pandas"):
         _run(client, service).to_pandas()
 
 
 def test_a_frame_has_a_row_for_each_candidate(client: Client, service: StandIn) -> None:
-    pytest.importorskip("pandas")
     service.on("GET", f"/v1/runs/{RUN}/candidates", page(candidate_json(2), candidate_json(1)))
     frame = _run(client, service).to_pandas()
     assert list(frame["number"]) == [1, 2]
