@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import UUID
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event
 from speciate.domain.run import RunState
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.unlock import Claim
 from speciate.ports.clock import Clock
 from speciate.ports.work import (
     Commit,
     Confirmation,
     EvaluatedBatch,
     Lease,
-    Outcome,
     ProposedBatch,
     RunContext,
     Sweep,
@@ -26,47 +25,20 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger
-from speciate.runs.effects import Effects, NewWork
+from speciate.runs.effects import Effects
 from speciate.runs.progress import Progress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell
 from speciate.storage.ids import uuid7
-
-
-@dataclass(slots=True)
-class _Unit:
-    new: NewWork
-    state: str = "ready"
-    attempt: int = 0
-    token: UUID | None = None
-    lease_until: float = 0.0
-    reserved_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCandidate:
-    """A candidate as the memory store keeps it."""
-
-    number: int
-    outcome: Outcome
-    evaluations: int
-    tokens: int
-    seconds: float
-    refuted: int = 0
-
-
-@dataclass(slots=True)
-class MemoryRun:
-    """Everything about one run."""
-
-    context: RunContext
-    progress: Progress = field(default_factory=Progress)
-    events: list[Event] = field(default_factory=list)
-    candidates: dict[int, StoredCandidate] = field(default_factory=dict)
-    elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
-    claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
-    units: dict[UUID, _Unit] = field(default_factory=dict)
-    running_since: float | None = None
+from speciate.storage.memory_run import (
+    MemoryRun,
+    StoredCandidate,
+    Unit,
+    confirming,
+    earliest_claimant,
+    holds,
+    member,
+)
 
 
 class MemoryWorkStore:
@@ -137,7 +109,7 @@ class MemoryWorkStore:
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
         """Return the named members of the population."""
         candidates = self._run(run_id).candidates
-        return {number: _member(candidates[number]) for number in numbers if number in candidates}
+        return {number: member(candidates[number]) for number in numbers if number in candidates}
 
     def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
         """Return the earliest candidate for every program hash that the run has already seen."""
@@ -156,7 +128,7 @@ class MemoryWorkStore:
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""
         run, unit = self._unit(lease.work_id)
-        if not _holds(unit, lease):
+        if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
         left = run.progress.spent().tokens_left(run.context.spec.budget)
@@ -199,7 +171,7 @@ class MemoryWorkStore:
             claim = run.claims[name, number]
 
             def find(target: int) -> Claim | None:
-                return _earliest_claimant(run, target)
+                return earliest_claimant(run, target)
 
             return ledger.confirm(run.progress, run.context, lease, confirmation, claim, find), ()
 
@@ -212,7 +184,7 @@ class MemoryWorkStore:
     def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
         """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
-        if not _holds(unit, lease):
+        if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
         run.progress.tokens += tokens
@@ -235,21 +207,21 @@ class MemoryWorkStore:
         commits = []
         for run in self.runs.values():
             self._tick(run)
-            confirming = _confirming(run)
-            if ledger.out_of_time(run.progress, run.context) and (not confirming or run.progress.live != confirming):
-                commits.append(self._write(run, ledger.expire(run.progress, run.context, confirming)))
+            left = confirming(run)
+            if ledger.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
+                commits.append(self._write(run, ledger.expire(run.progress, run.context, left)))
         return Sweep(tuple(commits))
 
     def _finish(
         self, lease: Lease, body: Callable[[MemoryRun, tuple[int, int]], tuple[Effects, Sequence[Placement]]]
     ) -> Commit | None:
         run, unit = self._unit(lease.work_id)
-        if not _holds(unit, lease):
+        if not holds(unit, lease):
             return None
         self._tick(run)
         unit.state, unit.token = "done", None
         if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(run.progress, run.context):
-            return self._write(run, ledger.expire(run.progress, run.context, _confirming(run)))
+            return self._write(run, ledger.expire(run.progress, run.context, confirming(run)))
         effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, effects), placements=tuple(granted))
 
@@ -272,7 +244,7 @@ class MemoryWorkStore:
         refs = []
         for new in effects.works:
             refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
-            run.units[refs[-1].id] = _Unit(new)
+            run.units[refs[-1].id] = Unit(new)
         for claim in effects.claims:
             run.claims[claim.target, claim.number] = claim
         run.events.extend(effects.events)
@@ -293,41 +265,8 @@ class MemoryWorkStore:
             raise NotFoundError(f"there is no run {run_id}.")
         return self.runs[run_id]
 
-    def _unit(self, work_id: UUID) -> tuple[MemoryRun, _Unit]:
+    def _unit(self, work_id: UUID) -> tuple[MemoryRun, Unit]:
         for run in self.runs.values():
             if work_id in run.units:
                 return run, run.units[work_id]
         raise NotFoundError(f"there is no work {work_id}.")
-
-
-def _confirming(run: MemoryRun) -> int:
-    units = (unit for unit in run.units.values() if unit.state in {"ready", "leased"})
-    return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
-
-
-def _holds(unit: _Unit, lease: Lease) -> bool:
-    return unit.state == "leased" and unit.token == lease.token
-
-
-def _member(candidate: StoredCandidate) -> Member:
-    proposal, evaluation = candidate.outcome.proposal, candidate.outcome.evaluation
-    return Member(
-        candidate.number,
-        proposal.program,
-        evaluation.rewards,
-        evaluation.failure,
-        dict(evaluation.artifacts),
-        proposal.island,
-        proposal.parents,
-    )
-
-
-def _earliest_claimant(run: MemoryRun, target: int) -> Claim | None:
-    bit = 1 << target
-    declared = run.context.problem.targets[target]
-    for c in sorted(run.candidates.values(), key=lambda c: c.evaluations):
-        if c.outcome.targets & bit and not c.refuted & bit and c.outcome.duplicate_of is None:
-            return Claim(
-                declared.name, c.number, c.evaluations, c.tokens, c.seconds, declared.unlock, ClaimState.PENDING
-            )
-    return None

@@ -1,0 +1,89 @@
+"""One run as the store in memory keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from speciate.domain.candidate import Member
+from speciate.domain.event import Event
+from speciate.domain.unlock import Claim, ClaimState
+from speciate.ports.work import Lease, Outcome, RunContext, WorkKind
+from speciate.runs.effects import NewWork
+from speciate.runs.progress import Progress
+from speciate.search.strategy import Placement
+
+
+@dataclass(slots=True)
+class Unit:
+    """A unit of work with its lease."""
+
+    new: NewWork
+    state: str = "ready"
+    attempt: int = 0
+    token: UUID | None = None
+    lease_until: float = 0.0
+    reserved_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCandidate:
+    """A candidate as the memory store keeps it."""
+
+    number: int
+    outcome: Outcome
+    evaluations: int
+    tokens: int
+    seconds: float
+    refuted: int = 0
+
+
+@dataclass(slots=True)
+class MemoryRun:
+    """Everything about one run."""
+
+    context: RunContext
+    progress: Progress = field(default_factory=Progress)
+    events: list[Event] = field(default_factory=list)
+    candidates: dict[int, StoredCandidate] = field(default_factory=dict)
+    elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
+    claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
+    units: dict[UUID, Unit] = field(default_factory=dict)
+    running_since: float | None = None
+
+
+def confirming(run: MemoryRun) -> int:
+    """Return how many confirmations are ready or leased."""
+    units = (unit for unit in run.units.values() if unit.state in {"ready", "leased"})
+    return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
+
+
+def holds(unit: Unit, lease: Lease) -> bool:
+    """Tell whether the lease still stands."""
+    return unit.state == "leased" and unit.token == lease.token
+
+
+def member(candidate: StoredCandidate) -> Member:
+    """Return a candidate as prompts see it."""
+    proposal, evaluation = candidate.outcome.proposal, candidate.outcome.evaluation
+    return Member(
+        candidate.number,
+        proposal.program,
+        evaluation.rewards,
+        evaluation.failure,
+        dict(evaluation.artifacts),
+        proposal.island,
+        proposal.parents,
+    )
+
+
+def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:
+    """Return the claim of the earliest candidate that meets a target and has not been refuted."""
+    bit = 1 << target
+    declared = run.context.problem.targets[target]
+    for c in sorted(run.candidates.values(), key=lambda c: c.evaluations):
+        if c.outcome.targets & bit and not c.refuted & bit and c.outcome.duplicate_of is None:
+            return Claim(
+                declared.name, c.number, c.evaluations, c.tokens, c.seconds, declared.unlock, ClaimState.PENDING
+            )
+    return None
