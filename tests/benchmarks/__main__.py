@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import scaling, throughput
+from tests.benchmarks import batches, scaling, throughput
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
     "throughput": throughput.run,
+    "batches": batches.run,
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
 }

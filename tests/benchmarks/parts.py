@@ -95,8 +95,14 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], n
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+        table.add_row(*(_cell(value) for value in row))
     CONSOLE.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
 
 
 def median(values: Sequence[float]) -> float:

@@ -1,0 +1,48 @@
+"""What a larger unit of work saves: processor time for each candidate by the size of a batch, and where it goes."""
+
+from __future__ import annotations
+
+import time
+
+from speciate.settings import Settings
+from speciate.storage.plane import open_plane
+from tests.benchmarks.parts import SpinningStack, begin, processor_seconds, show, spec, wait_for
+from tests.benchmarks.spinning import EVALUATION_S
+
+SIZES = (16, 64, 256)
+CANDIDATES = 9_600
+
+
+def run(settings: Settings) -> None:
+    """Measure one run for each size on one service and print the table."""
+    stack = SpinningStack(settings)
+    with stack:
+        for _ in stack.start():
+            pass
+        plane = open_plane(stack.settings)
+        wait_for(plane, begin(plane, spec(480)), 480)
+        rows = []
+        for size in SIZES:
+            before, at = _parts(stack), time.perf_counter()
+            run_id = begin(plane, spec(CANDIDATES, batch=size, samples_per_prompt=size // 4))
+            wait_for(plane, run_id, CANDIDATES)
+            seconds = time.perf_counter() - at
+            used = {name: (after - before[name]) / CANDIDATES * 1000 for name, after in _parts(stack).items()}
+            used["evaluate"] -= EVALUATION_S * 1000
+            beyond = sum(used.values())
+            rest = beyond - used["generate"] - used["evaluate"] - used["postgres"]
+            rows.append(
+                (size, CANDIDATES / seconds, beyond, used["generate"], used["evaluate"], used["postgres"], rest)
+            )
+        plane.close()
+    show(
+        f"Size of a batch: {CANDIDATES} candidates of 1 ms; CPU ms/candidate beyond the evaluation",
+        ["batch", "candidates/s", "all", "generate", "evaluate", "PostgreSQL", "rest"],
+        rows,
+        "target: at most 0.4 in all",
+    )
+
+
+def _parts(stack: SpinningStack) -> dict[str, float]:
+    servers = stack.servers.poll() if stack.servers else {}
+    return {name: processor_seconds([status.pid]) for name, status in {**servers, **stack.poll()}.items()}
