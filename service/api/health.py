@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import redis
 from fastapi import APIRouter
+from sqlalchemy.exc import DBAPIError
 
 from service.api.schemas import HealthAnswer, ReadyAnswer
 from service.dependencies import PlaneDep
@@ -41,8 +42,13 @@ def readyz(plane: PlaneDep) -> ReadyAnswer:
 
 
 def _postgresql(plane: Plane) -> str:
-    version = check_version(plane.engine)
-    if not is_current(plane.engine):
+    try:
+        version = check_version(plane.engine)
+        current = is_current(plane.engine)
+    except DBAPIError as error:
+        # The server may go away between two questions.
+        raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
+    if not current:
         raise UnavailableError("the schema of the database is not up to date.", remedy="Run `speciate migrate`.")
     return version
 

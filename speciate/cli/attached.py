@@ -34,6 +34,11 @@ def announce_servers(settings: Settings) -> None:
         json.dump(addresses, file)
 
 
+def ended_without_notice(settings: Settings) -> bool:
+    """Tell whether the last service on this data directory was killed, so that its processes may still be ending."""
+    return (settings.data_dir / _FILE).exists()
+
+
 def withdraw_servers(settings: Settings) -> None:
     """Forget where the servers were."""
     (settings.data_dir / _FILE).unlink(missing_ok=True)

@@ -17,13 +17,14 @@ from typing import Final, Self
 import httpx
 from pydantic import SecretStr
 
-from speciate.cli.attached import announce_servers, withdraw_servers
+from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses
 from speciate.ports.work import Queue
 from speciate.settings import Settings
 
 READY_LIMIT_S: Final = 60.0
+PREDECESSOR_LIMIT_S: Final = 15.0
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
@@ -69,7 +70,8 @@ class Stack:
         begun = time.monotonic()
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
-        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings)})
+        patience_s = PREDECESSOR_LIMIT_S if ended_without_notice(self.settings) else 0.0
+        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings, patience_s)})
         yield Step("servers", time.monotonic() - begun)
         self._start_processes()
         self._migrate()
@@ -249,16 +251,25 @@ def _check_installed() -> None:
         )
 
 
-def _free_port(settings: Settings) -> int:
-    """Return the port, or a free one for port 0; a taken one is an error now rather than in a log later."""
+def _free_port(settings: Settings, patience_s: float) -> int:
+    """Return the port, or a free one for port 0; a taken one is an error now rather than in a log later.
+
+    Args:
+        settings: Say host and port.
+        patience_s: Seconds to wait for a taken port.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            raise ConflictError(
-                f"the API cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
-                remedy="Choose another with --port, or stop what listens there.",
-            ) from None
-        return int(probe.getsockname()[1])
+    deadline = time.monotonic() + patience_s
+    while True:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.host, settings.port))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    raise ConflictError(
+                        f"the API cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
+                        remedy="Choose another with --port, or stop what listens there.",
+                    ) from None
+        time.sleep(0.1)
