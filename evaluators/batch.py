@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from evaluators.session import Session
-from evaluators.tiers.sandbox import Contained, Role, Sandbox
+from evaluators.tiers.sandbox import Contained, Needs, Role, Sandbox
 from evaluators.verdict import BATCH_DEADLINE
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.problem import Limits, Problem
+from speciate.domain.problem import Problem
 
 _START_S = 30.0
 _ATTEMPTS = 3
@@ -31,6 +32,7 @@ class Batch:
         deadline: When the batch must end, on the clock of ``time.monotonic``; may be infinite.
         author_grace_s: Seconds that an author's script gets for loading and for its own part of an evaluation, besides
             twice the problem's wall limit.
+        folder: Folder of the problem's data files, or None.
     """
 
     problem: Problem
@@ -39,6 +41,7 @@ class Batch:
     sandbox: Sandbox
     deadline: float
     author_grace_s: float
+    folder: Path | None = None
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(zip(self.programs, self.seeds, strict=True))
@@ -53,6 +56,10 @@ class Batch:
         """Seconds that an author's script may take for itself."""
         return self.author_grace_s + 2 * self.problem.limits.wall_s
 
+    def needs(self, role: Role) -> Needs:
+        """Return what a process of this batch is to be."""
+        return Needs(role, self.problem.limits, self.problem.preload, folder=self.folder)
+
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that the batch had no time for."""
         return Evaluation(failure=BATCH_DEADLINE, tier=self.sandbox.name)
@@ -61,8 +68,8 @@ class Batch:
 class Starter:
     """Hands out contained processes, and starts the next one while the present one works."""
 
-    def __init__(self, sandbox: Sandbox, role: Role, limits: Limits, expected: int) -> None:
-        self._sandbox, self._role, self._limits = sandbox, role, limits
+    def __init__(self, sandbox: Sandbox, needs: Needs, expected: int) -> None:
+        self._sandbox, self._needs = sandbox, needs
         self._expected = expected
         self._spare: Contained | None = None
 
@@ -98,7 +105,7 @@ class Starter:
 
     def _start(self) -> Contained:
         try:
-            return self._sandbox.start(self._role, self._limits)
+            return self._sandbox.start(self._needs)
         except OSError as error:
             raise EvaluatorUnavailableError(
                 f"No process can be started for an evaluation: {error}.",

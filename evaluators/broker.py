@@ -14,7 +14,7 @@ from evaluators.batch import Batch
 from evaluators.cases import evaluate_cases
 from evaluators.data import evaluate_data
 from evaluators.scripted import evaluate_scripted
-from evaluators.tiers import TIERS
+from evaluators.tiers import TIERS, ZygotePool
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
@@ -30,11 +30,11 @@ KINDS: dict[ProblemKind, Callable[[Batch], list[Evaluation]]] = {
 class Broker:
     """Scores candidates outside their process; an ``EvaluatorClient``.
 
-    Everything an evaluation needs is made for its batch and gone after it, so one broker serves several threads and
-    survives a fork.
+    Of one batch nothing is left for the next but warm interpreters that have read nothing of it. One broker serves
+    several threads, and survives a fork.
     """
 
-    def __init__(self, tier: str = "process", *, author_grace_s: float = 10.0) -> None:
+    def __init__(self, tier: str, *, author_grace_s: float = 10.0) -> None:
         """Choose a tier.
 
         Args:
@@ -48,7 +48,7 @@ class Broker:
             raise ConfigurationError(
                 f"There is no evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}."
             )
-        self._sandbox = TIERS[tier]()
+        self._sandbox = ZygotePool(tier)
         self._author_grace_s = author_grace_s
 
     @property
@@ -77,7 +77,8 @@ class Broker:
         if not programs:
             return []
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
+        folder = self._sandbox.folders.shared(problem.data_files) if problem.data_files else None
+        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s, folder)
         return KINDS[problem.kind](batch)
 
     def close(self) -> None:

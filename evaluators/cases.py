@@ -37,7 +37,7 @@ class _Answered:
 
 def evaluate_cases(batch: Batch) -> list[Evaluation]:
     """Score every program of a batch, each in a fresh process."""
-    with Starter(batch.sandbox, Role.CANDIDATE, batch.problem.limits, len(batch.programs)) as starter:
+    with Starter(batch.sandbox, batch.needs(Role.CANDIDATE), len(batch.programs)) as starter:
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
             for program, seed in batch

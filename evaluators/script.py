@@ -11,8 +11,8 @@ from evaluators.batch import Batch, Starter
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.session import Ending, Session, SessionEndedError
 from evaluators.texts import clean
-from evaluators.tiers.process import AUTHOR_FRAME_BYTES
 from evaluators.tiers.sandbox import Role
+from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
 from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.problem import Problem
@@ -36,7 +36,7 @@ class Script:
 
     def __init__(self, batch: Batch, function: str) -> None:
         self._batch, self._function = batch, function
-        self._starter = Starter(batch.sandbox, Role.AUTHOR, batch.problem.limits, 1)
+        self._starter = Starter(batch.sandbox, batch.needs(Role.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
 

@@ -22,10 +22,9 @@ from speciate.domain.candidate import Evaluation, Failure
 
 def evaluate_scripted(batch: Batch) -> list[Evaluation]:
     """Score every program of a batch: one process for the script, a fresh one for each candidate."""
-    limits = batch.problem.limits
     with (
         Script(batch, "evaluate") as script,
-        Starter(batch.sandbox, Role.CANDIDATE, limits, len(batch.programs)) as starter,
+        Starter(batch.sandbox, batch.needs(Role.CANDIDATE), len(batch.programs)) as starter,
     ):
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, script, starter, program, seed)

@@ -30,6 +30,8 @@ def failure_of(ended: SessionEndedError, usage: Usage, limits: Limits) -> Failur
     """Return why a process that gave no answer gave none, from what its supervisor saw."""
     if ended.ending is Ending.BROKEN:
         return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", clean(ended.detail))
+    if usage.exceeded:
+        return Failure(FailureKind.CRASHED, "too_many_threads", f"more than {limits.processes} threads at a time")
     number = _signal_of(usage)
     if number == signal.SIGXCPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s):
         return Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {usage.cpu_s:.1f} s of processor time")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,8 @@ import redis
 import sqlalchemy as sa
 from pydantic import SecretStr
 
+from evaluators.broker import Broker
+from evaluators.choose import open_broker
 from speciate.embedded import EmbeddedServers, Endpoints
 from speciate.settings import Settings
 from speciate.storage.database import connect
@@ -20,6 +23,13 @@ from speciate.storage.migrate import upgrade
 from speciate.storage.plane import Plane, open_plane
 
 _TEMPLATE = "migrated"
+
+
+@pytest.fixture(scope="session")
+def strongest() -> Iterator[Broker]:
+    """A broker in the strongest tier that holds here."""
+    with closing(open_broker()) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 from celery import signals
 
-from speciate.domain.errors import ConfigurationError
+from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.ports.work import Queue
 from speciate.storage.broker import make_celery
-from workers.composition import plane, settings
+from workers.composition import evaluator, plane, settings
 from workers.control import start_reconciler
 from workers.presence import Presence, describe
 from workers.tasks import register
@@ -19,6 +19,17 @@ if (_redis_url := settings().redis_url) is None:
 
 app = make_celery(_redis_url.get_secret_value())
 register(app)
+
+
+@signals.celeryd_after_setup.connect
+def _contain(**_: object) -> None:
+    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start."""
+    if Queue.EVALUATE.value not in app.amqp.queues.consume_from:
+        return
+    try:
+        evaluator()
+    except SpeciateError as error:
+        raise SystemExit(str(error)) from None
 
 
 @signals.worker_ready.connect

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from evaluators.broker import Broker
+from evaluators.choose import open_broker
+from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.runs.leases import LeaseKeeper
@@ -40,8 +44,31 @@ class ClientPool:
 
 
 @cache
+def evaluator() -> Broker:
+    """Return the broker of this process; its tier is chosen before a pool forks, each child warms its own zygotes."""
+    return open_broker(settings().sandbox)
+
+
+class LateEvaluator:
+    """The broker of this process, opened by its first evaluation: workers that only ask policies never need one."""
+
+    @property
+    def tier(self) -> str:
+        """Containment in force."""
+        return evaluator().tier
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        """Score programs, as ``Broker.evaluate`` does."""
+        return evaluator().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
+
+
+@cache
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
     keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
-    return Workbench(work=work, signals=plane().signals, evaluator=Broker(), client_for=ClientPool(), keep=keeper.keep)
+    return Workbench(
+        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=ClientPool(), keep=keeper.keep
+    )

@@ -6,11 +6,12 @@ import os
 import threading
 from typing import Any
 
-from evaluators.broker import Broker
 from speciate import __version__
 from speciate.ports.records import WorkerProcess
+from speciate.ports.work import Queue
 from speciate.storage.plane import Plane
 from speciate.storage.presence import INTERVAL_S, announce, withdraw
+from workers.composition import evaluator
 
 
 class Presence:
@@ -44,5 +45,5 @@ def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
         version=__version__,
         queues=queues,
         slots=int(consumer.pool.limit or 1),
-        tier=Broker().tier,
+        tier=evaluator().tier if Queue.EVALUATE.value in queues else "",
     )

@@ -9,14 +9,11 @@ broker as ``{"call": name, "args": [...], "timeout_s": s}`` and come back as ``{
 from __future__ import annotations
 
 import sys
+from typing import Any, NoReturn
 
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
 from .wire import Wire
-
-TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 NAME = "evaluator"
 

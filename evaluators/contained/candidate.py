@@ -8,14 +8,11 @@ loaded is reported once, with index -1.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from .program import DETAIL_CHARS, describe, load, reason_of
 from .seeding import import_generators, seed_generators
 from .wire import TooLongError, Wire
-
-TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
-if TYPE_CHECKING:
-    from typing import Any
 
 NAME = "candidate"
 LOADING = -1

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-
-TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 DETAIL_CHARS = 4000
 _FRAMES = 8

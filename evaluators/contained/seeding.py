@@ -3,26 +3,20 @@
 Generators that a program makes for itself (``numpy.random.default_rng()``) take fresh entropy and stay its own affair.
 """
 
+import contextlib
+import random
 import sys
 
 
 def import_generators(text: str) -> None:
-    """Import the random modules that a program mentions, so that they can be seeded before it runs.
-
-    Importing them for every program would cost more than starting the interpreter.
-    """
-    if "random" in text:
-        import random  # noqa: F401
+    """Import numpy's random module if a program mentions it, so that it can be seeded before it runs."""
     if "numpy" in text and "random" in text:
-        try:
+        with contextlib.suppress(ImportError):  # the program meets the same error and reports it
             import numpy.random  # noqa: F401
-        except ImportError:
-            return  # the program meets the same error and reports it
 
 
 def seed_generators(seed: int) -> None:
-    """Seed those of ``random`` and ``numpy.random`` that are imported."""
-    if (module := sys.modules.get("random")) is not None:
-        module.seed(seed)
+    """Seed ``random``, and ``numpy.random`` if it is imported."""
+    random.seed(seed)
     if (module := sys.modules.get("numpy.random")) is not None:
         module.seed(seed % (1 << 32))

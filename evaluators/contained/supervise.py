@@ -1,96 +1,142 @@
 """Starts the contained process and is there when it ends: the only one that measures it, sweeps after it and reports.
 
-The supervisor is forked off before anything of a candidate is read. It collects orphans (subreaper), so that a daemon
-which left its session is still found; when the broker hangs up or dies, it kills everything and removes the temporary
-directory. It imports C modules only where the usual ones would cost milliseconds for every candidate.
+The supervisor is forked from the zygote and forks the candidate's process before anything of a candidate is read. When
+the broker hangs up or dies, it kills everything that was started and removes what was written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import gc
 import os
 import resource
 import select
+import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
-from .wire import Wire, decode
+from . import author, candidate, kernel
+from .order import Order
+from .wire import Wire
 
-TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, NoReturn
+ROLES: dict[str, Callable[[Wire], None]] = {
+    "candidate": candidate.serve,
+    "author": author.serve,
+}
+"""What a contained process can be."""
 
 CHANNEL_FD = 3
-_SIGKILL = 9
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_CLEAR = 'chmod -R u+rwX -- "$1" 2>/dev/null; rm -rf -- "$1"'
+_WATCH_S = 0.02
+_READY = b"+"
 
 
-def main() -> NoReturn:
-    """Fork the process named in ``argv`` (role, channel fd, control fd, set-up as JSON) and watch it to its end."""
-    role, channel, control, setup = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), decode(sys.argv[4])
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    pid = os.fork()
-    if pid == 0:
-        _contained(role, channel, control, setup)
-    os.close(channel)
-    for fd in (1, 2):
-        os.dup2(0, fd)  # the log pipes end with the contained process
-    os.set_inheritable(control, False)
-    os.chdir("/")
-    wire = Wire(control, 1 << 16)
-    _report(wire, {"pid": pid})
-    _wait(pid, control)
-    _report(wire, _sweep(pid))
-    _remove(setup["tmp"])
+class Tier(Protocol):
+    """What a tier does inside; each is one file.
+
+    Attributes:
+        bounds_threads: Whether the kernel bounds the number of threads; if not, the supervisor counts them.
+    """
+
+    bounds_threads: bool
+
+    def fork(self) -> int:
+        """Fork a supervisor; returns twice, as ``os.fork`` does."""
+        ...
+
+    def settle(self, order: Order) -> None:
+        """Prepare the supervisor's surroundings."""
+        ...
+
+    def enclose(self, order: Order) -> None:
+        """Put up the walls around the process that will run a candidate."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what a candidate may have left, after everything it started is dead."""
+        ...
 
 
-def _contained(role: str, channel: int, control: int, setup: dict[str, Any]) -> NoReturn:
+def supervise(tier: Tier, order: Order, fds: list[int]) -> NoReturn:
+    """Fork the contained process and watch it to its end.
+
+    Args:
+        tier: The walls.
+        order: What to start.
+        fds: Channel, control, standard output, standard error, and the control group's list of processes if any.
+    """
+    channel, control, out, err, *cgroup = fds
     code = 1
     try:
-        serve = _enter(role, channel, control, setup)
-        serve(Wire(CHANNEL_FD, setup["frame_bytes"]))
-        code = 0
-    except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must never go on as the supervisor
-        os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in cgroup:
+            os.write(fd, b"0")
+            os.close(fd)
+        space = _address_space() + order.memory_bytes  # now: what tells it may be out of sight afterwards
+        tier.settle(order)
+        here, there = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(here)
+            _contained(tier, order, space, (channel, out, err, there))
+        for fd in (there, channel, out):
+            os.close(fd)
+        if os.read(here, 1) == _READY:
+            os.close(here)
+            os.close(err)
+            _watch(tier, order, pid, control)
+            code = 0
+    except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must never go on as the zygote
+        with contextlib.suppress(OSError):
+            os.write(err, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)
 
 
-def _enter(role: str, channel: int, control: int, setup: dict[str, Any]) -> Callable[[Wire], None]:
-    """Leave everything of the supervisor behind and return what the process is to do."""
+def _contained(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> NoReturn:
+    code = 1
+    try:
+        serve = _enter(tier, order, space, fds)
+        serve(Wire(CHANNEL_FD, order.frame_bytes))
+        code = 0
+    except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must never go on as the supervisor
+        with contextlib.suppress(OSError):
+            os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _enter(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
+    """Leave everything of the supervisor behind, enclose this process, and return what it is to do."""
+    channel, out, err, ready = fds
     os.setsid()
-    _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
-    if channel != CHANNEL_FD:
-        os.dup2(channel, CHANNEL_FD)
-    os.closerange(CHANNEL_FD + 1, max(channel, control) + 1)
-    os.set_inheritable(CHANNEL_FD, False)
+    kernel.die_with_parent()
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    # The order matters: the two that stay are moved beyond the reach of each other's old numbers first.
+    ready, channel = _move(ready), _move(channel)
+    os.dup2(channel, CHANNEL_FD, inheritable=False)
+    os.dup2(ready, CHANNEL_FD + 1, inheritable=False)
+    os.closerange(CHANNEL_FD + 2, 1 << 16)
     os.umask(0o077)
-    sys.path.extend(setup["site"])
-    sys.argv[:] = [role]
+    sys.argv[:] = [order.role]
     # A process that is killed loses what it has buffered.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    serve = _program(role)
-    for name, (soft, hard) in setup["rlimits"].items():
+    for name, (soft, hard) in order.rlimits.items():
         _lower(getattr(resource, name), soft, hard)
-    return serve
+    _lower(resource.RLIMIT_AS, space, space)
+    tier.enclose(order)
+    gc.enable()
+    os.write(CHANNEL_FD + 1, _READY)
+    os.close(CHANNEL_FD + 1)
+    return ROLES[order.role]
 
 
-def _program(role: str) -> Callable[[Wire], None]:
-    if role == "author":
-        from .author import serve as serve_author
-
-        return serve_author
-    from .candidate import serve as serve_candidate
-
-    return serve_candidate
-
-
-def _report(wire: Wire, message: dict[str, Any]) -> None:
-    try:
-        wire.write(message)
-    except OSError:
-        return  # the broker is gone: nobody listens, but what is left to sweep and remove is swept and removed
+def _move(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
 
 
 def _lower(which: int, soft: int, hard: int) -> None:
@@ -100,22 +146,54 @@ def _lower(which: int, soft: int, hard: int) -> None:
     resource.setrlimit(which, (soft, hard))
 
 
-def _wait(pid: int, control: int) -> None:
-    """Return when the process has ended or the broker has hung up."""
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+
+
+def _watch(tier: Tier, order: Order, pid: int, control: int) -> None:
+    """Report the process, wait until it has ended or the broker has hung up, sweep, and report its end."""
+    wire = Wire(control, 1 << 16)
+    _report(wire, {"pid": pid, "supervisor": os.getpid(), "tmp": os.environ.get("TMPDIR", "")})
+    exceeded = _wait(pid, control, None if tier.bounds_threads else order.processes)
+    report = _sweep(pid) | {"exceeded": exceeded}
+    tier.tidy()
+    _report(wire, report)
+
+
+def _report(wire: Wire, message: dict[str, Any]) -> None:
+    try:
+        wire.write(message)
+    except OSError:
+        return  # the broker is gone: nobody listens, but what is left to sweep and remove is swept and removed
+
+
+def _wait(pid: int, control: int, max_threads: int | None) -> bool:
+    """Return when the process has ended or the broker has hung up; True if it had to be stopped for its threads."""
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     poll.register(control, select.POLLIN)
-    poll.poll()
+    while not poll.poll(None if max_threads is None else _WATCH_S * 1000):
+        if max_threads is not None and _threads(pid) > max_threads:
+            return True
     os.close(pidfd)
+    return False
+
+
+def _threads(pid: int) -> int:
+    try:
+        return int(_stat(str(pid))[17])
+    except (OSError, IndexError):
+        return 0  # it has just ended
 
 
 def _sweep(pid: int) -> dict[str, Any]:
     """Kill the process with everything it started and return how it ended and what it used."""
     # WNOWAIT: as long as the process is not reaped, its group id cannot be given to anybody else.
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    _kill(-pid)
-    _kill(pid)
+    first = os.getpid() == 1  # of a process namespace: everybody else in it is the candidate's
+    for victim in (-1,) if first else (-pid, pid):
+        _kill(victim)
     _, status, usage = os.wait4(pid, 0)
     cpu_s, memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss
     while True:
@@ -127,7 +205,7 @@ def _sweep(pid: int) -> dict[str, Any]:
             cpu_s += usage.ru_utime + usage.ru_stime
             memory = max(memory, usage.ru_maxrss)
             continue
-        for stray in _descendants():
+        for stray in (-1,) if first else _descendants():
             _kill(stray)
         time.sleep(0.001)
     return {"status": status, "ended": ended, "cpu_s": cpu_s, "memory_bytes": memory * 1024}
@@ -135,7 +213,7 @@ def _sweep(pid: int) -> dict[str, Any]:
 
 def _kill(pid: int) -> None:
     try:
-        os.kill(pid, _SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return  # gone, or a zombie that cannot be signalled any more
 
@@ -143,14 +221,13 @@ def _kill(pid: int) -> None:
 def _descendants() -> list[int]:
     """Return every process below this one, by the parents that ``/proc`` names."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208  # pathlib costs milliseconds
-        if entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
             try:
-                with open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except OSError:
-                continue  # ended in the meantime
-            children.setdefault(parent, []).append(int(entry))
+                parent = int(_stat(entry.name)[1])
+            except (OSError, IndexError):
+                continue  # it ended in the meantime
+            children.setdefault(parent, []).append(int(entry.name))
     found, queue = [], [os.getpid()]
     while queue:
         below = children.get(queue.pop(), [])
@@ -159,19 +236,6 @@ def _descendants() -> list[int]:
     return found
 
 
-def _prctl(option: int, argument: int) -> None:
-    import _ctypes  # importing ctypes itself would cost 3 ms
-
-    this_program: Any = None  # which the C library is part of
-    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(this_program, 0), "prctl"), (option, argument, 0, 0, 0))
-
-
-def _remove(directory: str) -> NoReturn:
-    try:
-        os.rmdir(directory)  # noqa: PTH106
-    except FileNotFoundError:
-        os._exit(0)
-    except OSError:
-        # Not empty: what is in there may be thousands of levels deep, which rm handles and Python's walk does not.
-        os.execv("/bin/sh", ["sh", "-c", _CLEAR, "sh", directory])  # noqa: S606
-    os._exit(0)
+def _stat(pid: str) -> list[bytes]:
+    """Return the fields of a process that follow its name: state, parent, … (``man 5 proc_pid_stat``)."""
+    return Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()

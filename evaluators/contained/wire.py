@@ -1,17 +1,10 @@
-"""Frames of JSON over a file descriptor, seen from inside. A frame is a length (4 bytes, big-endian) and a JSON object.
-
-The C parts of ``json`` are used directly: importing the package pulls in ``re`` and ``enum``, which would double the
-time an interpreter needs to start, once for every candidate.
-"""
+"""Frames of JSON over a file descriptor, seen from inside. A frame is a length (4 bytes, big-endian) and JSON."""
 
 from __future__ import annotations
 
+import json
 import os
-
-TYPE_CHECKING = False  # importing typing would take longer than starting the interpreter
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from typing import Any
 
 HEADER_BYTES = 4
 
@@ -27,32 +20,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
 
 
-def _codec() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
-    try:
-        from _json import encode_basestring_ascii, make_encoder, make_scanner
-    except ImportError:
-        import json
-
-        return (lambda value: json.dumps(value, allow_nan=False, default=_plain)), json.loads
-
-    class Context:
-        strict = True
-        object_hook = object_pairs_hook = None
-        parse_float, parse_int, parse_constant = float, int, float
-
-    scan = make_scanner(Context())  # type: ignore[arg-type]  # anything with these attributes will do
-
-    def encode(value: Any) -> str:
-        # A dict of markers makes the encoder notice a value that contains itself.
-        return "".join(make_encoder({}, _plain, encode_basestring_ascii, None, ":", ",", False, False, False)(value, 0))
-
-    def decode(text: str) -> Any:
-        return scan(text, 0)[0]
-
-    return encode, decode
-
-
-encode, decode = _codec()
+def encode(value: Any) -> str:
+    """Return plain JSON; raises as ``Wire.write`` does."""
+    return json.dumps(value, allow_nan=False, default=_plain, separators=(",", ":"))
 
 
 class Wire:
@@ -71,7 +41,7 @@ class Wire:
         """Return the next message, or None when the other end has closed."""
         header = self._exactly(HEADER_BYTES)
         body = None if header is None else self._exactly(int.from_bytes(header, "big"))
-        return None if body is None else decode(body.decode("ascii"))
+        return None if body is None else json.loads(body.decode("ascii"))
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a message.

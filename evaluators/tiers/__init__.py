@@ -1,19 +1,12 @@
-"""What contains a process. A tier is one file here plus one line in ``TIERS``.
+"""What contains a process. A tier is one file in ``contained``, one function in ``launch`` and one line in each table.
 
-A tier starts one contained process and stops it with everything it left behind; what is said over the channel is none
-of its business, so the broker does not change when a stronger tier is added.
+A tier starts contained processes and stops them with everything they left behind; what is said over the channel is none
+of its business, so the broker does not change when a tier is added.
 """
 
-from __future__ import annotations
+from evaluators.contained.unsafe import NAME as UNSAFE
+from evaluators.tiers.launch import TIERS
+from evaluators.tiers.pool import ZygotePool
+from evaluators.tiers.sandbox import Contained, Needs, Role, Sandbox, Usage
 
-from collections.abc import Callable
-
-from evaluators.tiers.process import ProcessSandbox
-from evaluators.tiers.sandbox import Contained, Role, Sandbox, Usage
-
-TIERS: dict[str, Callable[[], Sandbox]] = {
-    ProcessSandbox.name: ProcessSandbox,
-}
-"""Every tier by name, weakest first."""
-
-__all__ = ["TIERS", "Contained", "Role", "Sandbox", "Usage"]
+__all__ = ["TIERS", "UNSAFE", "Contained", "Needs", "Role", "Sandbox", "Usage", "ZygotePool"]

@@ -6,8 +6,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
+from evaluators.contained.seccomp import Freedom
 from speciate.domain.problem import Limits
 
 
@@ -21,6 +23,25 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a contained process is to be.
+
+    Attributes:
+        role: Which program it runs.
+        limits: What it may use.
+        preload: Modules it finds imported.
+        freedom: What it may start.
+        folder: Folder whose sub-folder ``data`` it sees, or None.
+    """
+
+    role: Role
+    limits: Limits
+    preload: tuple[str, ...] = ()
+    freedom: Freedom = Freedom.THREADS
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """How a contained process ended and what it used, as its supervisor saw it.
 
@@ -28,13 +49,15 @@ class Usage:
         status: Wait status, or None when the supervisor could not tell.
         ended: Whether it ended by itself, rather than by being stopped.
         cpu_s: Seconds of processor time, with every process it started.
-        memory_bytes: Peak resident memory of the largest process.
+        memory_bytes: Peak resident memory of the largest process, with the interpreter.
+        exceeded: Whether it was stopped for having too many threads.
     """
 
     status: int | None
     ended: bool
     cpu_s: float = 0.0
     memory_bytes: int = 0
+    exceeded: bool = False
 
 
 class Contained(Protocol):
@@ -76,14 +99,15 @@ class Sandbox(Protocol):
         """Name of the tier, as it is recorded with every evaluation."""
         ...
 
-    def start(self, role: Role, limits: Limits) -> Contained:
-        """Start a process under these limits without waiting for it.
+    def start(self, needs: Needs) -> Contained:
+        """Start a process without waiting for it.
 
         Raises:
+            EvaluatorUnavailableError: The tier cannot start what is needed.
             OSError: The machine has no process, descriptor or temporary space left.
         """
         ...
 
     def close(self) -> None:
-        """Stop what the tier itself keeps running."""
+        """Stop everything that is kept running between evaluations."""
         ...

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from evaluators.broker import Broker
-from evaluators.tiers import TIERS
+from evaluators.choose import open_broker
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.objective import Objective
@@ -90,19 +89,13 @@ def score_seed(problem: Problem) -> SeedCheck:
     """
     if not problem.seed_program:
         return SeedCheck(None)
-    broker = open_broker()
+    broker = open_broker(load_settings().sandbox)
     try:
         evaluation = broker.evaluate(problem, [problem.seed_program], seeds=[0])[0]
     finally:
         broker.close()
     mask = 0 if evaluation.rewards is None else problem.targets_met(evaluation.rewards)
     return SeedCheck(evaluation, tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1))
-
-
-def open_broker() -> Broker:
-    """Return a broker under the tier of the settings; ``auto`` is the strongest one; raises as ``score_seed`` does."""
-    wanted = load_settings().sandbox
-    return Broker(list(TIERS)[-1] if wanted == "auto" else wanted)
 
 
 def tiny_problem() -> Problem:

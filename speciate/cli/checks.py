@@ -7,12 +7,17 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import SecretStr
 
+from evaluators.canary import examine
+from evaluators.choose import UNSAFE_WARNING, open_broker
+from evaluators.features import kernel_features
+from evaluators.tiers import TIERS, UNSAFE
 from speciate.domain.errors import SpeciateError
 from speciate.settings import Settings, source_of
 
@@ -113,9 +118,11 @@ def cache(settings: Settings) -> Finding:
     return _finding("redis", lambda: _configured_redis(url))
 
 
-def sandbox() -> Finding:
-    """Score a tiny program under the tier that the settings choose."""
-    return _finding("sandbox", _try_sandbox)
+def sandbox(settings: Settings) -> Iterator[Finding]:
+    """Attack every tier, look at what the kernel offers, and say which tier candidates run in."""
+    yield Finding("kernel", Status.GOOD, kernel_features())
+    yield from (_try_tier(tier, settings) for tier in TIERS if tier != UNSAFE)
+    yield _chosen_sandbox(settings)
 
 
 def api(url: str | None) -> Iterator[Finding]:
@@ -189,19 +196,25 @@ def _configured_redis(url: str) -> str:
     return f"configured, {info.get('server_name', 'redis')} {version}"
 
 
-def _try_sandbox() -> str:
-    from speciate.cli.checking import open_broker, tiny_problem
-    from speciate.domain.errors import EvaluatorUnavailableError
+def _try_tier(tier: str, settings: Settings) -> Finding:
+    verdict = examine(tier)
+    name = f"sandbox {tier}"
+    if verdict.holds:
+        return Finding(name, Status.GOOD, "every attack of the canary was contained")
+    # One tier that holds is enough, unless this very one is asked for.
+    status = Status.BAD if settings.sandbox == tier else Status.WARNING
+    return Finding(name, status, ", ".join(verdict.flaws), verdict.remedy)
 
-    broker = open_broker()
-    try:
-        problem = tiny_problem()
-        evaluation = broker.evaluate(problem, [problem.seed_program], seeds=[0])[0]
-    finally:
-        broker.close()
-    if evaluation.failure is not None:
-        raise EvaluatorUnavailableError(f"a program that must work fails: {evaluation.failure}.")
-    return f"tier {evaluation.tier!r} works"
+
+def _chosen_sandbox(settings: Settings) -> Finding:
+    if settings.sandbox == UNSAFE:
+        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX.")
+    return _finding("sandbox", lambda: _try_sandbox(settings))
+
+
+def _try_sandbox(settings: Settings) -> str:
+    with closing(open_broker(settings.sandbox)) as broker:
+        return f"candidates run in tier {broker.tier}"
 
 
 def _shown(value: object) -> str:

@@ -28,7 +28,8 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False) -> None:
     findings = []
     with output.console(stderr=True).status("Looking …"):
         findings += [checks.python(), checks.processes(), checks.data_dir(settings)]
-        findings += [checks.database(settings), checks.cache(settings), checks.sandbox()]
+        findings += [checks.database(settings), checks.cache(settings)]
+        findings += checks.sandbox(settings)
         findings += checks.api(flags.get(URL_FLAG))
     if as_json:
         settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]

@@ -110,12 +110,19 @@ def replay(run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> 
     Only a run with one lane and without a budget of seconds has one order of events. It speaks with the servers of a
     running `speciate up`, or with those that SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL name.
     """
-    from evaluators.broker import Broker
+    from contextlib import closing
+
+    from evaluators.choose import open_broker
     from speciate.cli.attached import attached_plane
     from speciate.cli.replaying import replay_run
+    from speciate.settings import load_settings
 
-    with attached_plane(data_dir) as plane, output.console(stderr=True).status("Replaying …"):
-        report = replay_run(plane, as_id(run_id), Broker())
+    with (
+        attached_plane(data_dir) as plane,
+        closing(open_broker(load_settings().sandbox)) as broker,
+        output.console(stderr=True).status("Replaying …"),
+    ):
+        report = replay_run(plane, as_id(run_id), broker)
     if as_json:
         output.json_line({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:

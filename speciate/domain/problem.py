@@ -15,7 +15,16 @@ from speciate.domain.objective import Objective, Role
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.target import Target
-from speciate.domain.values import MAX_PROGRAM_BYTES, Finite, Identifier, Slug, Value, digest_of
+from speciate.domain.values import (
+    MAX_PROGRAM_BYTES,
+    FileName,
+    Finite,
+    Identifier,
+    ModuleName,
+    Slug,
+    Value,
+    digest_of,
+)
 
 _RESERVED = frozenset({"and", "or", "not"})
 
@@ -37,11 +46,13 @@ class Limits(Value):
     Attributes:
         wall_s: Seconds on the clock.
         cpu_s: Seconds of processor time.
-        memory_bytes: Address space.
+        memory_bytes: Address space beyond that of the interpreter with its preloaded modules.
         output_bytes: Size of one answer frame.
         log_bytes: How much of standard output and error is kept.
         file_bytes: Largest file it may write.
-        processes: Threads and processes.
+        processes: Threads, and processes where it may start any.
+        tmp_bytes: Size of its temporary folder.
+        tmp_files: How many files and folders that may hold.
     """
 
     wall_s: float = Field(default=2.0, gt=0, le=3600)
@@ -51,6 +62,8 @@ class Limits(Value):
     log_bytes: int = Field(default=64 << 10, ge=0, le=1 << 20)
     file_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30)
     processes: int = Field(default=16, ge=1, le=256)
+    tmp_bytes: int = Field(default=32 << 20, ge=4096, le=8 << 30)
+    tmp_files: int = Field(default=1024, ge=16, le=1 << 20)
 
 
 class Case(Value):
@@ -88,6 +101,8 @@ class Problem(Value):
         evaluator: The author's Python script (``evaluate`` for ``evaluator``, ``score`` for ``data``).
         files: Further read-only text files of the evaluator, by name.
         cases: Inputs and expected outputs, for kind ``cases``.
+        data_files: Read-only text files that candidates find in the folder ``data``, by name.
+        preload: Modules that candidates and the script find already imported, at no cost to any of them.
         limits: What one evaluation may use.
         confirmations: How often a candidate is evaluated again before its target counts.
         stochastic: Whether the score depends on the evaluation's seed.
@@ -106,6 +121,8 @@ class Problem(Value):
     evaluator: str = ""
     files: dict[str, str] = Field(default_factory=dict, max_length=64)
     cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
+    data_files: dict[FileName, str] = Field(default_factory=dict, max_length=64)
+    preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16)
     limits: Limits = Limits()
     confirmations: int = Field(default=1, ge=0, le=20)
     stochastic: bool = False
@@ -168,8 +185,9 @@ class Problem(Value):
     @cached_property
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on besides the candidate and the seed."""
-        scored_by: tuple[str, ...] = ("kind", "objectives", "entry_point", "evaluator", "files", "cases", "limits")
-        return digest_of(self.model_dump(mode="json", include=set(scored_by)))
+        scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
+        scored_by |= {"data_files", "preload", "limits"}
+        return digest_of(self.model_dump(mode="json", include=scored_by))
 
     @cached_property
     def weight_vector(self) -> tuple[float, ...] | None:

@@ -18,6 +18,14 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", m
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", min_length=1, max_length=80)]
 """Name that may stand in a rule or a program."""
 
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", min_length=1, max_length=80)]
+"""Name of a file without a folder."""
+
+ModuleName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$", max_length=120)
+]
+"""Name of a Python module."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A float that is neither NaN nor infinite."""
 

@@ -261,7 +261,7 @@ class WorkerProcess(Record):
 
     Attributes:
         slots: Units of work it does at once.
-        tier: Containment under which it evaluates candidates.
+        tier: Containment under which it evaluates candidates; empty when it evaluates none.
     """
 
     name: str

@@ -2,7 +2,9 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -80,12 +82,20 @@ def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(space))
     yield space
     assert list(space.iterdir()) == []
-    assert processes_with(os.fsencode(space)) == []
+    _until(lambda: processes_with(os.fsencode(space)) == [])
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @pytest.fixture(params=list(TIERS))
-def broker(request: pytest.FixtureRequest, space: Path) -> Broker:
-    return Broker(request.param, author_grace_s=10)
+def broker(request: pytest.FixtureRequest, space: Path) -> Iterator[Broker]:
+    with closing(Broker(request.param, author_grace_s=10)) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -93,10 +103,12 @@ def attack(broker: Broker, space: Path) -> Attack:
     """Evaluate a hostile program and check that the world is as before, and that a good one still passes."""
 
     def evaluate(program: str, **fields: object) -> Evaluation:
-        (evaluation,) = broker.evaluate(make_problem(**fields), [program], seeds=[0])
-        assert processes_with(os.fsencode(space)) == []
-        assert list(space.iterdir()) == []
         patient = make_problem(limits={"wall_s": 20})
+        broker.evaluate(patient, [GOOD], seeds=[0])
+        zygotes = processes_with(os.fsencode(space))
+        (evaluation,) = broker.evaluate(make_problem(**fields), [program], seeds=[0])
+        _until(lambda: processes_with(os.fsencode(space)) == zygotes)
+        assert list(space.iterdir()) == []
         (good,) = broker.evaluate(patient, [GOOD], seeds=[0])
         assert good.rewards == (1.0,), good
         return evaluation

@@ -201,6 +201,7 @@ def test_daemons_end_with_their_evaluation(attack, marked, daemon, ending):
     assert marked(MARK.encode()) == []
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_a_tree_of_children_ends_with_its_evaluation(attack):
     program = in_solve(
         "for _ in range(5): os.fork()", "os.setsid() if os.getpgid(0) != os.getpid() else 0", LOOP, top="import os"
@@ -210,6 +211,7 @@ def test_a_tree_of_children_ends_with_its_evaluation(attack):
     assert failure.kind is FailureKind.TIMEOUT
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_files_are_removed_however_they_were_made(attack):
     top = "import os\n"
     program = in_solve(

@@ -55,7 +55,7 @@ def solve(x):
     open("ready", "w").write("x")
     while True: pass
 '''
-Broker().evaluate(problem, [program, program], seeds=[0, 0])
+Broker("unsafe").evaluate(problem, [program, program], seeds=[0, 0])
 """
 
 

@@ -50,12 +50,14 @@ def limits():
     return {"wall_s": 30, "cpu_s": 30}
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_the_probe_finds_what_is_there(attack, limits):
     program = PROBE + "\nvisible = 'sesame-visible-314159'\n"
     cases = [{"input": [digest("sesame-visible-314159")], "expected": "sesame-visible-314159"}]
     assert attack(program, cases=cases, limits=limits).rewards == (1.0,)
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_expected_outputs_are_not_there(attack, limits):
     cases = [{"input": [digest(SECRET)], "expected": SECRET}]
     evaluation = attack(PROBE, cases=cases, limits=limits)
@@ -63,12 +65,14 @@ def test_expected_outputs_are_not_there(attack, limits):
     assert 'got "nothing"' in evaluation.artifacts["cases"]
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_the_workers_environment_is_not_there(attack, limits, monkeypatch):
     monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:sesame-password-161803@/db")
     cases = [{"input": [digest("sesame-password-161803")], "expected": "nothing"}]
     assert attack(PROBE, cases=cases, limits=limits).rewards == (1.0,)
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_the_authors_script_and_files_are_not_there(attack, limits):
     script = (
         "import hashlib\n"
@@ -84,6 +88,7 @@ def test_the_authors_script_and_files_are_not_there(attack, limits):
     assert evaluation.rewards == (1.0,)
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_only_the_channel_and_the_standard_streams_are_open(attack):
     program = "import os\ndef solve():\n    return sorted(map(int, os.listdir('/proc/self/fd')))\n"
     cases = [{"input": [], "expected": [0, 1, 2, 3, 4]}]  # the last is the listing's own
@@ -92,6 +97,7 @@ def test_only_the_channel_and_the_standard_streams_are_open(attack):
         assert attack(program, cases=cases).rewards == (1.0,)
 
 
+@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
 def test_nothing_of_one_candidate_reaches_the_next(broker: Broker, sandbox_problem):
     first = "import builtins, os\nbuiltins.leak = os.environ['LEAK'] = 'x'\nopen('left', 'w').write('x')\n"
     then = (

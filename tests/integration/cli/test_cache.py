@@ -50,11 +50,11 @@ def _begin(plane: Plane, signals: LocalSignals) -> UUID:
 
 
 @pytest.mark.servers
-def test_the_archive_of_a_run_is_made_anew(plane: Plane, rebuild: Rebuild) -> None:
+def test_the_archive_of_a_run_is_made_anew(plane: Plane, rebuild: Rebuild, strongest: Broker) -> None:
     # Signals that stay here leave a cache that has heard of nothing.
     signals = LocalSignals()
     run_id = _begin(plane, signals)
-    drive(Workbench(plane.work, signals, Broker(), build_client, lambda _: nullcontext()), signals, most_units=5)
+    drive(Workbench(plane.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
     archive = plane.queries.archive(run_id)
     assert archive
 

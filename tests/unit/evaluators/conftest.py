@@ -1,6 +1,7 @@
 """Problems small enough to score in milliseconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -29,5 +30,6 @@ def make_problem() -> MakeProblem:
 
 
 @pytest.fixture
-def broker() -> Broker:
-    return Broker(author_grace_s=0.5)
+def broker(strongest: Broker) -> Iterator[Broker]:
+    with closing(Broker(strongest.tier, author_grace_s=0.5)) as broker:
+        yield broker

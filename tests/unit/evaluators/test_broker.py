@@ -1,6 +1,7 @@
 import os
-import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def echo(make_problem):
 
 
 def test_an_unknown_tier_is_named_with_the_known_ones():
-    with pytest.raises(ConfigurationError, match=r"'castle'.*process"):
+    with pytest.raises(ConfigurationError, match=r"'castle'.*A, B, unsafe"):
         Broker("castle")
 
 
@@ -44,7 +45,7 @@ def test_what_the_batch_has_no_time_for_times_out(broker, echo):
     for late in results[1:]:
         assert late.failure is not None
         assert (late.failure.kind, late.failure.reason) == (FailureKind.TIMEOUT, "batch_deadline")
-    assert [e.tier for e in results] == ["process"] * 3
+    assert [e.tier for e in results] == [broker.tier] * 3
 
 
 @pytest.mark.parametrize("kind", ["evaluator", "data"])
@@ -79,22 +80,36 @@ def test_a_broker_survives_a_fork(broker, echo):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_no_temporary_space_is_the_evaluators_own_trouble(broker, echo, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(EvaluatorUnavailableError, match="temporary directory"):
-        broker.evaluate(echo, [GOOD], seeds=[0])
+def test_what_is_preloaded_and_missing_is_the_evaluators_own_trouble(broker, make_problem):
+    problem = make_problem("cases", cases=[{"input": [1], "expected": 1}], preload=["numpy", "no_such_module"])
+    with pytest.raises(EvaluatorUnavailableError, match=r"preloads 'no_such_module'.*No module named"):
+        broker.evaluate(problem, [GOOD], seeds=[0])
 
 
-def test_an_interpreter_that_does_not_start_is_the_evaluators_own_trouble(broker, echo, monkeypatch, tmp_path):
+def test_what_is_preloaded_is_there_and_nothing_else_of_the_project(broker, make_problem):
+    program = "import sys\ndef solve(name):\n    return name in sys.modules\n"
+    cases = [{"input": ["wave"], "expected": True}, {"input": ["numpy"], "expected": False}]
+    cases += [{"input": ["speciate"], "expected": False}, {"input": ["evaluators"], "expected": False}]
+    problem = make_problem("cases", cases=cases, preload=["wave"])
+    assert broker.evaluate(problem, [program], seeds=[0])[0].rewards == (1.0,)
+
+
+@pytest.fixture
+def unsafe() -> Iterator[Broker]:
+    with closing(Broker("unsafe")) as broker:
+        yield broker
+
+
+def test_an_interpreter_that_does_not_start_is_the_evaluators_own_trouble(unsafe, echo, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
     with pytest.raises(EvaluatorUnavailableError, match="missing"):
-        broker.evaluate(echo, [GOOD], seeds=[0])
+        unsafe.evaluate(echo, [GOOD], seeds=[0])
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
     broken.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(broken))
     with pytest.raises(EvaluatorUnavailableError, match="no such library"):
-        broker.evaluate(echo, [GOOD], seeds=[0])
+        unsafe.evaluate(echo, [GOOD], seeds=[0])
 
 
 def test_descriptors_do_not_leak(broker, echo):

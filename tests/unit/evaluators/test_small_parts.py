@@ -18,11 +18,6 @@ def test_fractions_of_processor_seconds_are_rounded_up_and_the_hard_limit_follow
     assert rlimits(LIMITS, cpu=False)["RLIMIT_CPU"] == (-1, -1)
 
 
-def test_processes_are_limited_only_for_a_user_of_its_own():
-    assert "RLIMIT_NPROC" not in rlimits(LIMITS)
-    assert rlimits(LIMITS, own_user=True)["RLIMIT_NPROC"] == (LIMITS.processes, LIMITS.processes)
-
-
 @pytest.mark.parametrize(
     ("ending", "usage", "kind", "reason"),
     [
@@ -38,6 +33,7 @@ def test_processes_are_limited_only_for_a_user_of_its_own():
         (Ending.GONE, Usage(3 << 8, ended=True), FailureKind.CRASHED, "exited"),
         (Ending.GONE, Usage(signal.SIGKILL, ended=False), FailureKind.CRASHED, "closed_channel"),
         (Ending.GONE, Usage(None, ended=False), FailureKind.CRASHED, "supervisor_killed"),
+        (Ending.GONE, Usage(signal.SIGKILL, ended=False, exceeded=True), FailureKind.CRASHED, "too_many_threads"),
     ],
 )
 def test_every_end_has_a_kind_and_a_reason(ending, usage, kind, reason):

@@ -48,12 +48,14 @@ def test_the_slug_is_the_directory_and_everything_is_told(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_the_seed_scores_the_same_in_the_broker_and_reaches_no_target(slug: str, score: Score) -> None:
+def test_the_seed_scores_the_same_in_the_broker_and_reaches_no_target(
+    strongest: Broker, slug: str, score: Score
+) -> None:
     problem = problem_of(slug)
     rewards = score(problem, problem.seed_program)
     assert all(map(math.isfinite, rewards.values()))
     assert met(problem, rewards) == set()
-    first, second = Broker().evaluate(problem, [problem.seed_program] * 2, seeds=[0, 1])
+    first, second = strongest.evaluate(problem, [problem.seed_program] * 2, seeds=[0, 1])
     assert first.rewards == second.rewards == tuple(rewards.values())
 
 
@@ -270,10 +272,10 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("slug", CHEATS)
-def test_what_breaks_the_rules_is_invalid_output(slug: str) -> None:
+def test_what_breaks_the_rules_is_invalid_output(strongest: Broker, slug: str) -> None:
     problem = problem_of(slug)
     programs = [f"def solve():\n    return {value}\n" for value in CHEATS[slug]]
-    evaluations = Broker().evaluate(problem, programs, seeds=[0] * len(programs))
+    evaluations = strongest.evaluate(problem, programs, seeds=[0] * len(programs))
     assert [e.failure and e.failure.kind for e in evaluations] == [FailureKind.INVALID_OUTPUT] * len(programs)
 
 

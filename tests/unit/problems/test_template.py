@@ -8,19 +8,19 @@ from speciate.problems.loader import load_problem
 from speciate.problems.template import write_template
 
 
-def test_the_template_is_a_complete_problem_that_its_seed_does_not_unlock(tmp_path: Path) -> None:
+def test_the_template_is_a_complete_problem_that_its_seed_does_not_unlock(strongest: Broker, tmp_path: Path) -> None:
     written = write_template(tmp_path / "new" / "problem")
     problem = load_problem(written[0].parent)
-    (evaluation,) = Broker().evaluate(problem, [problem.seed_program], seeds=[0])
+    (evaluation,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])
     assert evaluation.failure is None
     assert evaluation.rewards == pytest.approx((0.15, 0.2490, 0.0), abs=1e-4)
     assert problem.targets_met(evaluation.rewards) == 0
 
 
-def test_its_evaluator_refuses_what_is_not_ten_points(tmp_path: Path) -> None:
+def test_its_evaluator_refuses_what_is_not_ten_points(strongest: Broker, tmp_path: Path) -> None:
     problem = load_problem(write_template(tmp_path)[0])
     answers = ["3", "[[0, 0]] * 9", "[[0, True]] * 10", "[[0, 0, 0]] * 10", "[[0, 1e300]] * 10"]
-    evaluations = Broker().evaluate(
+    evaluations = strongest.evaluate(
         problem, [f"def solve():\n    return {a}\n" for a in answers], seeds=[0] * len(answers)
     )
     assert [e.failure and e.failure.kind.value for e in evaluations] == ["invalid_output"] * len(answers)

@@ -1,0 +1,182 @@
+"""What a tier is believed only after: our own attacks, run in it on this machine, at the start of every worker.
+
+A kernel may lack a feature, a container may forbid it, a distribution may switch it off; that a tier starts proves
+nothing. The canary is honest: it tries, and reports what it could do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from evaluators.batch import Batch
+from evaluators.cases import evaluate_cases
+from evaluators.tiers import ZygotePool
+from speciate.domain.candidate import FailureKind
+from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Case, Limits, Problem, ProblemKind
+from speciate.domain.target import Target
+
+HELD = "held"
+
+_PROGRAM = """
+import ctypes, os, socket
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def read(path):
+    return open(path).read(1)
+
+def write(path):
+    open(path, "w").close()
+
+def connect(family, address):
+    with socket.socket(family, socket.SOCK_STREAM) as client:
+        client.settimeout(1)
+        client.connect(tuple(address) if isinstance(address, list) else address)
+
+def signal(pid):
+    os.kill(pid, 0)
+
+def fork():
+    if os.fork() == 0:
+        os._exit(0)
+
+def execute(path):
+    os.execv(path, [path])
+
+def call(name, *args):
+    if getattr(libc, name)(*args) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+def secrets():
+    assert any("SPECIATE" in name for name in os.environ)
+
+def memory(size):
+    bytearray(size)
+
+def attempt(name, *args):
+    try:
+        globals()[name](*args)
+    except BaseException:
+        return "held"
+    return "breached"
+"""
+_HONEST = "import decimal, numpy\ndef attempt(*args):\n    return 'held'\n"
+_ENDLESS = "def attempt(*args):\n    while True: pass\n"
+
+_COMMON = f"/var/tmp/speciate-canary-{os.getpid()}"  # noqa: S108  # where everybody may usually write
+_CLONE_NEWUSER = 0x10000000
+_LIMITS = Limits(wall_s=10, cpu_s=10)
+_SHORT = Limits(wall_s=0.25, cpu_s=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a tier holds here.
+
+    Attributes:
+        tier: Its name.
+        flaws: What it let happen, or why it does not work; empty when it holds.
+        remedy: What would mend it, if that is known.
+    """
+
+    tier: str
+    flaws: tuple[str, ...]
+    remedy: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether programs of strangers may run in it."""
+        return not self.flaws
+
+
+@cache
+def examine(tier: str) -> Verdict:
+    """Attack a tier and return what happened; once for each process, its forked children included."""
+    pool = ZygotePool(tier)
+    try:
+        return Verdict(tier, tuple(_attack(pool)))
+    except EvaluatorUnavailableError as error:
+        return Verdict(tier, (str(error).removesuffix(error.remedy or "").strip(),), error.remedy or "")
+    except OSError as error:
+        return Verdict(tier, (f"no process can be started: {error}",))
+    finally:
+        pool.close()
+
+
+def _attack(pool: ZygotePool) -> Iterator[str]:
+    with _targets() as attempts:
+        programs = {"attempts": _PROGRAM, "an honest program": _HONEST}
+        problem = _problem(attempts, _LIMITS)
+        seeds = (0,) * len(programs)
+        tried, honest = evaluate_cases(Batch(problem, (*programs.values(),), seeds, pool, float("inf"), 10.0))
+        if tried.rewards is None:
+            yield f"the canary fails: {tried.failure}"
+        elif tried.rewards != (1.0,):
+            yield f"the canary got through: {tried.artifacts.get('cases', '')}"
+        if honest.rewards != (1.0,):
+            yield f"an honest program fails: {honest.failure or honest.artifacts}"
+        (endless,) = evaluate_cases(Batch(_problem(attempts[:1], _SHORT), (_ENDLESS,), (0,), pool, float("inf"), 10.0))
+        if endless.failure is None or endless.failure.kind is not FailureKind.TIMEOUT:
+            yield f"an endless program is not stopped: {endless.failure}"
+
+
+@contextlib.contextmanager
+def _targets() -> Iterator[list[list[object]]]:
+    """Set up what the canary tries to reach, and give the attempts."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="speciate-canary-")))
+        folder.chmod(0o755)
+        secret = folder / "secret"
+        secret.write_text("x")
+        secret.chmod(0o666)
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0speciate-canary-{os.getpid()}-{id(stack)}")
+        abstract.listen()
+        named = stack.enter_context(socket.socket(socket.AF_UNIX))
+        named.bind(str(folder / "socket"))
+        (folder / "socket").chmod(0o777)
+        named.listen()
+        stack.callback(Path(_COMMON).unlink, missing_ok=True)
+        yield [
+            ["read", str(secret)],
+            ["read", "/etc/passwd"],
+            ["read", f"/proc/{os.getpid()}/status"],
+            ["write", str(secret)],
+            ["write", str(folder / "new")],
+            ["write", _COMMON],
+            ["connect", int(socket.AF_INET), [*tcp.getsockname()]],
+            ["connect", int(socket.AF_UNIX), abstract.getsockname().decode()],
+            ["connect", int(socket.AF_UNIX), str(folder / "socket")],
+            ["signal", os.getpid()],
+            ["signal", os.getppid()],
+            ["fork"],
+            ["execute", "/bin/true"],
+            ["call", "unshare", _CLONE_NEWUSER],
+            ["call", "ptrace", 0, 0, 0, 0],
+            ["call", "mount", None, None, None, 0, None],
+            ["secrets"],
+            ["memory", 2 * _LIMITS.memory_bytes],
+        ]
+
+
+def _problem(attempts: list[list[object]], limits: Limits) -> Problem:
+    return Problem(
+        slug="canary",
+        title="Canary",
+        kind=ProblemKind.CASES,
+        objectives=(Objective(name="held"),),
+        targets=(Target(name="all_held", rule="held >= 1", unlock=True),),
+        entry_point="attempt",
+        cases=tuple(Case.model_validate({"input": attempt, "expected": HELD}) for attempt in attempts),
+        limits=limits,
+    )

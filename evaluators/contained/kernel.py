@@ -1,0 +1,94 @@
+"""The system calls that Python does not offer. Every failure is an ``OSError`` that names the call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from .syscalls import number
+
+_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x08000000, 0x10000000, 0x20000000
+_SIGCHLD = 17
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_CAPABILITY_VERSION_3 = 0x20080522
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 1, 2, 4, 8, 4096
+
+# PyDLL keeps the interpreter's lock: a fork that let go of it could be left waiting for it in the child.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def call(name: str, *arguments: int) -> int:
+    """Make a system call.
+
+    Raises:
+        OSError: It failed.
+    """
+    result: int = _libc.syscall(ctypes.c_long(number(name)), *map(ctypes.c_ulong, arguments))
+    return _checked(result, name)
+
+
+def prctl(option: int, argument: int = 0) -> None:
+    """Change a property of this process, as ``call`` does."""
+    call("prctl", option, argument, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    prctl(_PR_SET_PDEATHSIG, 9)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Let others of this user look into this process, or forbid it (memory, descriptors, environment)."""
+    prctl(_PR_SET_DUMPABLE, int(dumpable))
+
+
+def forbid_new_privileges() -> None:
+    """Make set-user-id programs and file capabilities worthless, for good; seccomp and Landlock require it."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def fork_apart() -> int:
+    """Fork into own user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
+
+    Raises:
+        OSError: The kernel or a limit forbids namespaces.
+    """
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    flags = _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD
+    pid: int = _libc.syscall(ctypes.c_long(number("clone")), *map(ctypes.c_ulong, (flags, 0, 0, 0, 0)))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    error = ctypes.get_errno()
+    python.PyOS_AfterFork_Parent()
+    ctypes.set_errno(error)
+    return _checked(pid, "clone")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount a file system, as ``call`` does."""
+    texts = [ctypes.c_char_p(text.encode()) for text in (source, target, kind)]
+    _checked(_libc.mount(*texts, ctypes.c_ulong(flags), ctypes.c_char_p(options.encode())), f"mount {target}")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability; without new privileges no ``exec`` brings one back."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    call("capset", ctypes.addressof(header), ctypes.addressof(nothing))
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return result

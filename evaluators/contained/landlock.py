@@ -1,0 +1,81 @@
+"""Landlock: which files a process may reach, whatever its user may (kernel documentation, userspace-api/landlock)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+
+from .kernel import call
+
+READ = 1 << 2 | 1 << 3  # files, folders
+EXECUTE = 1 << 0
+WRITE_FILE = 1 << 1
+CHANGE = 1 << 1 | (1 << 13) - (1 << 4)  # write, and remove or make every kind of file
+TRUNCATE = 1 << 14
+_REFER, _IOCTL_DEV = 1 << 13, 1 << 15
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | 1 << 2 | TRUNCATE | _IOCTL_DEV
+_NET = 0b11  # bind and connect by TCP
+_SCOPED = 0b11  # abstract unix sockets, signals to processes outside
+
+_VERSION = 1
+_PATH_BENEATH = 1
+
+WRITES_SINCE = 3
+"""First ABI that also sees truncation, so that nothing can be written that was not allowed."""
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def abi() -> int:
+    """Return the version of Landlock that the kernel speaks, 0 when it has none."""
+    try:
+        return call("landlock_create_ruleset", 0, 0, _VERSION)
+    except OSError:
+        return 0
+
+
+def handled(version: int) -> tuple[int, int, int]:
+    """Return everything that a version can forbid: rights on files, on TCP, and scopes."""
+    files = (1 << 13) - 1
+    files |= _REFER if version >= 2 else 0
+    files |= TRUNCATE if version >= WRITES_SINCE else 0
+    files |= _IOCTL_DEV if version >= 5 else 0
+    return files, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0
+
+
+def restrict(version: int, allowed: dict[str, int]) -> None:
+    """Forbid this process and its children everything that Landlock knows, except rights beneath some paths.
+
+    Args:
+        version: What ``abi`` returned.
+        allowed: Rights by path; a path that does not exist is left out.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    files, net, scoped = handled(version)
+    words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
+    attributes = (ctypes.c_uint64 * len(words))(*words)
+    ruleset = call("landlock_create_ruleset", ctypes.addressof(attributes), ctypes.sizeof(attributes), 0)
+    for path, rights in allowed.items():
+        _allow(ruleset, path, rights & files)
+    call("landlock_restrict_self", ruleset, 0)
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _FILE_RIGHTS
+        rule = _PathBeneath(rights, fd)
+        call("landlock_add_rule", ruleset, _PATH_BENEATH, ctypes.addressof(rule), 0)
+    finally:
+        os.close(fd)

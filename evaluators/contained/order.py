@@ -1,0 +1,77 @@
+"""What the broker orders from the zygote: one contained process, and the walls around it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from .seccomp import Freedom
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One process to start. Nothing in it comes from a candidate.
+
+    Attributes:
+        role: Which program it runs: a key of ``ROLES`` in ``supervise``.
+        frame_bytes: Longest frame it may write to the channel.
+        rlimits: Soft and hard resource limits by the name ``resource`` gives them.
+        memory_bytes: Address space it may use beyond that of the warm interpreter it is forked from.
+        processes: How many threads (and processes, where any are free) it may have.
+        tmp_bytes: Size of its own ``/tmp``.
+        tmp_files: How many files and folders that may hold.
+        freedom: What it may start.
+        folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
+        cgroup: Whether a descriptor of a control group to enter comes along.
+    """
+
+    role: str
+    frame_bytes: int
+    rlimits: dict[str, tuple[int, int]]
+    memory_bytes: int
+    processes: int
+    tmp_bytes: int
+    tmp_files: int
+    freedom: Freedom = Freedom.THREADS
+    folder: str = ""
+    cgroup: bool = False
+
+    def encode(self) -> bytes:
+        """Return the order as one message."""
+        return json.dumps(asdict(self) | {"freedom": self.freedom.value}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Order:
+        """Return the order that a message holds."""
+        fields = json.loads(data)
+        return cls(**fields | {"freedom": Freedom(fields["freedom"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """How a zygote starts.
+
+    Attributes:
+        tier: Which walls: a key of ``TIERS`` in ``zygote``.
+        user: User and group id to become first, when it is started by root; None to stay.
+        preload: Modules to import before the first order, for every process to have.
+        path: Where modules are found.
+        readable: Paths that contained processes may read (tier B; in tier A bubblewrap shows nothing else).
+    """
+
+    tier: str
+    user: int | None
+    preload: tuple[str, ...]
+    path: tuple[str, ...]
+    readable: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Return the instructions as one message."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Boot:
+        """Return the instructions that a message holds."""
+        fields = json.loads(data)
+        sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable")}
+        return cls(**fields | sequences)

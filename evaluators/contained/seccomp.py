@@ -1,0 +1,158 @@
+"""Which system calls a contained process may make: an allowlist as a classic BPF program (``man 2 seccomp``).
+
+What is not on the list fails with EPERM, as if a right were missing. Arguments are compared only where they are
+numbers; what a pointer points to can change after the comparison.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Sequence
+from enum import Enum
+
+from .kernel import call
+from .syscalls import CHANGES, DESCRIPTORS, MEMORY, OWN, PATHS, TASKS, TIME, table
+
+Term = tuple[int, int, int]
+"""(argument, mask, value): holds when the argument's low 32 bits under the mask equal the value."""
+
+Alternatives = tuple[tuple[Term, ...], ...]
+"""A call is allowed when all terms of one alternative hold; ``ALWAYS`` is the one without terms."""
+
+ALWAYS: Alternatives = ((),)
+
+
+class Freedom(Enum):
+    """What a process may start."""
+
+    THREADS = "threads"
+    """Threads only: no other process, no other program. The rule for candidates."""
+    PROGRAM = "program"
+    """Threads, and replacing itself by another program: a compiled candidate."""
+    PROCESSES = "processes"
+    """Whatever the namespaces hold: the one that compiles and starts candidates that are not Python."""
+
+
+_WHOLE = 0xFFFFFFFF
+_CLONE_THREAD = 0x10000
+_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)  # no owner, no signal: both reach other processes
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
+_PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and questions
+_OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last is what O_TMPFILE adds
+
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
+
+_STARTING = frozenset({"clone", "clone3", "fork", "vfork", "execve", "execveat", "setpgid", "setsid", "pidfd_open"})
+_SIGNALS = frozenset({"kill", "tkill", "tgkill"})
+_RESTRICTED = _STARTING | _SIGNALS | {"prlimit64", "prctl", "fcntl", "ioctl", "socketpair", "openat2"}
+
+
+def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> dict[str, Alternatives]:
+    """Return the calls that a process may make.
+
+    Args:
+        freedom: What it may start.
+        pid: Its own process id, the only one it may send signals to.
+        changes: Whether it may change files at all; where, others decide (mounts, Landlock).
+        open_flags: Whether to allow opening files for reading only, where Landlock is too old to see all writes.
+    """
+    plain = DESCRIPTORS | PATHS | MEMORY | TASKS | OWN | TIME | (CHANGES if changes else {})
+    calls = dict.fromkeys(plain.keys() - _RESTRICTED, ALWAYS)
+    calls |= {
+        "clone": _one_of(0, (_CLONE_THREAD,), _CLONE_THREAD),
+        "kill": _one_of(0, (pid,)),
+        "tgkill": _one_of(0, (pid,)),
+        "prlimit64": _one_of(0, (0,)),
+        "prctl": _one_of(0, _PRCTL),
+        "fcntl": _one_of(1, _FCNTL),
+        "ioctl": _one_of(1, _IOCTL),
+        # Streams only: from a datagram socket one could send to any other by name.
+        "socketpair": (((0, _WHOLE, _AF_UNIX), (1, _SOCK_TYPE, _SOCK_STREAM)),),
+    }
+    if open_flags:
+        calls |= {"open": _one_of(1, (0,), _OPEN_CHANGES), "openat": _one_of(2, (0,), _OPEN_CHANGES)}
+    if freedom is Freedom.PROGRAM:
+        calls |= {"execve": ALWAYS}
+    if freedom is Freedom.PROCESSES:
+        # It installs the next filter on what it starts.
+        calls |= dict.fromkeys(_STARTING - {"clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+    return calls
+
+
+def install(program: bytes) -> None:
+    """Bind this process, its threads and its children to a filter, for good.
+
+    Raises:
+        OSError: The kernel refuses it.
+    """
+    code = ctypes.create_string_buffer(program, len(program))
+    header = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
+    call("seccomp", _SET_MODE_FILTER, 0, ctypes.addressof(header))
+
+
+_SET_MODE_FILTER = 1
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+_KILL_PROCESS, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
+_EPERM, _ENOSYS = 1, 38
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_NR, _ARCH, _ARGUMENTS = 0, 4, 16
+
+# Libraries fall back to an older call only when the newer one does not exist.
+_MISSING = ("clone3", "openat2")
+
+
+def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
+    """Return the filter for a machine, by default this one: 8 bytes an instruction.
+
+    Another architecture's calls (32-bit, x32) end the process: their numbers mean something else.
+
+    Raises:
+        OSError: The machine is unknown.
+    """
+    machine = machine or os.uname().machine
+    numbers = table(machine)
+    code = [
+        _op(_LOAD, _ARCH),
+        _op(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
+        _op(_RETURN, _KILL_PROCESS),
+        _op(_LOAD, _NR),
+        _op(_JUMP_AT_LEAST, _X32_BIT, 0, 1),
+        _op(_RETURN, _KILL_PROCESS),
+    ]
+    conditional = []
+    for name, alternatives in sorted(calls.items()):
+        if name not in numbers:
+            continue
+        if alternatives == ALWAYS:
+            code += [_op(_JUMP_EQUAL, numbers[name], 0, 1), _op(_RETURN, _ALLOW)]
+        else:
+            conditional.append((numbers[name], alternatives))
+    for number, alternatives in conditional:
+        check = _check(alternatives)
+        code += [_op(_JUMP_EQUAL, number, 0, len(check)), *check]
+    for name in _MISSING:
+        code += [_op(_JUMP_EQUAL, numbers[name], 0, 1), _op(_RETURN, _ERRNO | _ENOSYS)]
+    return b"".join([*code, _op(_RETURN, _ERRNO | _EPERM)])
+
+
+def _check(alternatives: Alternatives) -> list[bytes]:
+    """Return instructions that allow the call when an alternative holds, and refuse it otherwise."""
+    code: list[bytes] = []
+    for terms in alternatives:
+        tests: list[bytes] = []
+        for term, (argument, mask, value) in enumerate(terms):
+            left = len(terms) - term - 1
+            tests += [_op(_LOAD, _ARGUMENTS + 8 * argument), _op(_AND, mask), _op(_JUMP_EQUAL, value, 0, 3 * left + 1)]
+        code += [*tests, _op(_RETURN, _ALLOW)]
+    return [*code, _op(_RETURN, _ERRNO | _EPERM)]
+
+
+def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, value)
+
+
+def _one_of(argument: int, values: Sequence[int], mask: int = _WHOLE) -> Alternatives:
+    return tuple(((argument, mask, value),) for value in values)

@@ -1,0 +1,56 @@
+"""Tier B, inside: no namespaces are to be had, so Landlock and seccomp alone keep a candidate in.
+
+It works in a container without capabilities. A candidate reads system libraries, Python and its problem's files; it
+writes nothing, starts nothing but threads, and sends signals to nobody but itself.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import kernel, landlock
+from .order import Order
+from .seccomp import Freedom, allowed, assemble, install
+
+NAME = "B"
+
+
+class Walls:
+    """How tier B forks and encloses."""
+
+    bounds_threads = False
+
+    def __init__(self, readable: tuple[str, ...]) -> None:
+        self._abi = landlock.abi()
+        if not self._abi:
+            raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
+        self._readable = dict.fromkeys(readable, landlock.READ)
+
+    def fork(self) -> int:
+        """Fork a supervisor."""
+        return os.fork()
+
+    def settle(self, order: Order) -> None:
+        """Prepare the supervisor.
+
+        Raises:
+            OSError: The problem needs what this tier cannot contain.
+        """
+        if order.freedom is not Freedom.THREADS:
+            raise OSError("candidates that start programs need namespaces: tier A")
+        kernel.set_dumpable(False)
+        os.chdir(order.folder or "/")
+
+    def enclose(self, order: Order) -> None:
+        """Put up the walls around the candidate's own process; nothing of it has been read yet."""
+        kernel.drop_capabilities()
+        kernel.forbid_new_privileges()
+        sees_writes = self._abi >= landlock.WRITES_SINCE
+        paths = self._readable | {"/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE}
+        if order.folder:
+            paths |= {order.folder: landlock.READ}
+        landlock.restrict(self._abi, paths)
+        install(assemble(allowed(Freedom.THREADS, pid=os.getpid(), changes=False, open_flags=not sees_writes)))
+
+    def tidy(self) -> None:
+        """Nothing to remove: nothing could be written."""

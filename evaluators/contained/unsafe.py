@@ -1,0 +1,52 @@
+"""No containment, inside: limits, a folder of its own and a sweep afterwards. Accidents stay in, attacks do not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import kernel
+from .order import Order
+
+NAME = "unsafe"
+
+
+class Nothing:
+    """How the unsafe mode forks and does not enclose."""
+
+    bounds_threads = True  # nothing is bounded here
+
+    def __init__(self) -> None:
+        self._tmp = ""
+
+    def fork(self) -> int:
+        """Fork a supervisor."""
+        return os.fork()
+
+    def settle(self, order: Order) -> None:
+        """Give the candidate a folder, and collect what it leaves running."""
+        kernel.adopt_orphans()
+        self._tmp = os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="speciate-eval-")
+        if order.folder:
+            Path(self._tmp, "data").symlink_to(Path(order.folder, "data"))
+        os.chdir(self._tmp)
+
+    def enclose(self, order: Order) -> None:
+        """Enclose nothing."""
+
+    def tidy(self) -> None:
+        """Remove the folder with whatever is in it."""
+        os.chdir("/")
+        remove(self._tmp)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder that a candidate has filled."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if Path(folder).exists():
+        # Thousands of levels deep, or without permissions: Python's walk gives up where these do not.
+        subprocess.run(["/bin/chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["/bin/rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL)

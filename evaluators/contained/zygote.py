@@ -1,0 +1,88 @@
+"""A warm interpreter that forks one contained process for every order, and reads nothing else.
+
+Importing numpy costs forty times a fork. What a candidate or an author says travels over channels whose ends the zygote
+only hands on; programs and inputs never enter its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from . import kernel, tier_a, tier_b, unsafe
+from .order import Boot, Order
+from .supervise import Tier, supervise
+
+TIERS: dict[str, Callable[[Boot], Tier]] = {
+    tier_a.NAME: lambda _: tier_a.Namespaces(),
+    tier_b.NAME: lambda boot: tier_b.Walls(boot.readable),
+    unsafe.NAME: lambda _: unsafe.Nothing(),
+}
+
+MESSAGE_BYTES = 1 << 16
+_FDS = 5
+
+
+def main(fd: int) -> NoReturn:
+    """Serve orders from a connected socket (one packet each) until the other end closes."""
+    requests = socket.socket(fileno=fd)
+    tier = _get_ready(requests)
+    while True:
+        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
+        if not data:
+            os._exit(0)
+        try:
+            pid = tier.fork()
+        except OSError as error:
+            os.write(fds[3], f"no process can be forked: {error}\n".encode())
+            pid = -1
+        if pid == 0:
+            requests.close()
+            supervise(tier, Order.decode(data), fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _get_ready(requests: socket.socket) -> Tier:
+    try:
+        boot = Boot.decode(requests.recv(MESSAGE_BYTES))
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors: they report on their own
+        sys.path.extend(boot.path)
+        # As the user it was started by: a folder of Python's may be closed to the one it becomes.
+        missing = _preload(boot.preload)
+        if boot.user is not None:
+            os.setgroups([])
+            os.setresgid(boot.user, boot.user, boot.user)
+            os.setresuid(boot.user, boot.user, boot.user)
+        if boot.tier == tier_a.NAME:
+            kernel.die_with_parent()  # bubblewrap; elsewhere it is a thread of the broker, which may end before it
+        kernel.forbid_new_privileges()
+        tier = TIERS[boot.tier](boot)
+    except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
+        requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        os._exit(1)
+    gc.collect()
+    gc.freeze()  # what is never collected is never copied
+    requests.send(json.dumps({"missing": missing}).encode())
+    return tier
+
+
+def _preload(names: tuple[str, ...]) -> dict[str, str]:
+    missing: dict[str, str] = {}
+    for name in ("random", "linecache", "traceback", *names):
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  # whatever a module raises when it is imported
+            missing[name] = f"{type(error).__name__}: {error}"
+    if "numpy" in sys.modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("numpy.random")
+    return missing

@@ -1,0 +1,45 @@
+"""What this kernel offers to contain a process with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from evaluators.contained import landlock
+from evaluators.contained.syscalls import MACHINES
+
+_CLONE_NEWUSER = 0x10000000
+
+
+def kernel_features() -> str:
+    """Return what tiers are made of and whether it is here, for people."""
+    system = os.uname()
+    known = "" if system.machine in MACHINES else " (its system calls are not known here: no tier works)"
+    abi = landlock.abi()
+    return ", ".join(
+        [
+            f"Linux {system.release} on {system.machine}{known}",
+            f"Landlock {abi}" if abi else "no Landlock",
+            "user namespaces" if _user_namespaces() else "no user namespaces",
+            _bubblewrap(),
+        ]
+    )
+
+
+def _user_namespaces() -> bool:
+    """Return whether this user may make some; asked by making one, since distributions forbid them in many ways."""
+    attempt = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({_CLONE_NEWUSER}) != 0)"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", attempt], check=False).returncode == 0
+
+
+def _bubblewrap() -> str:
+    program = shutil.which("bwrap")
+    if program is None:
+        return "no bubblewrap"
+    said = subprocess.run([program, "--version"], check=False, capture_output=True, text=True).stdout
+    found = re.search(r"[\d.]+", said)
+    return f"bubblewrap {found[0] if found else Path(program).name}"

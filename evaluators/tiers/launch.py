@@ -1,0 +1,153 @@
+"""How the zygote of each tier is started: as which user, behind what, and what it may read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluators.contained import tier_a, tier_b, unsafe
+from evaluators.contained.order import Boot
+from speciate.domain.errors import EvaluatorUnavailableError
+
+_HERE = Path(__file__).resolve().parent.parent
+_CONTAINED = _HERE / "contained"
+_BOOT = "import sys; sys.path.insert(0, {here!r}); from contained.zygote import main; del sys.path[0]; main({fd})"
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/sbin",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_CAP_SETGID, _CAP_SETUID = 6, 7
+# Debian policy reserves this range; processes of one worker share an id, and no file belongs to it.
+_FIRST_USER, _USERS = 30_000, 29_999
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What starts a zygote.
+
+    Attributes:
+        argv: Command line; the descriptor of the zygote's socket stays open under its number.
+        boot: First message to it.
+    """
+
+    argv: tuple[str, ...]
+    boot: Boot
+
+
+def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
+    """Return how to start the zygote of a tier.
+
+    Args:
+        tier: A key of ``TIERS``.
+        fd: Descriptor of the zygote's end of the socket.
+        preload: Modules it imports first.
+        folders: Where the folders of problems with files are, or None.
+
+    Raises:
+        EvaluatorUnavailableError: The tier needs a program that is not installed.
+    """
+    return TIERS[tier](fd, preload, folders)
+
+
+def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
+    bubblewrap = shutil.which("bwrap")
+    if bubblewrap is None:
+        raise EvaluatorUnavailableError(
+            "Tier A needs bubblewrap, and there is no program `bwrap`.",
+            remedy="Install the package `bubblewrap` of your Linux distribution (not the one of that name on PyPI).",
+        )
+    user = _own_user()
+    argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    argv += ["--as-pid-1", "--cap-drop", "ALL"]
+    argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    shown = _readable()
+    # By itself bubblewrap makes parents that only their owner may enter.
+    parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
+    for parent in sorted(parents):
+        argv += ["--dir", parent]
+    for path in shown:
+        argv += ["--ro-bind", path, path]
+    for device in _DEVICES:
+        argv += ["--dev-bind", device, device]
+    argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
+    argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
+    argv += ["--remount-ro", "/", "--chdir", "/"]
+    return Launch((*argv, *_python(fd)), Boot(tier_a.NAME, user, preload, _site(), ()))
+
+
+def _tier_b(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
+    readable = _readable()
+    # Without namespaces another user's interpreter may be out of reach; the walls do not depend on the user.
+    user = _own_user() if all(map(_open_to_all, readable)) else None
+    return Launch(_python(fd), Boot(tier_b.NAME, user, preload, _site(), (*readable, *_DEVICES)))
+
+
+def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
+    return Launch(_python(fd), Boot(unsafe.NAME, None, preload, _site(), ()))
+
+
+TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None], Launch]] = {
+    tier_a.NAME: _tier_a,
+    tier_b.NAME: _tier_b,
+    unsafe.NAME: _unsafe,
+}
+"""Every tier by name, strongest first."""
+
+
+def environment() -> dict[str, str]:
+    """Return all that contained processes find in their environment."""
+    one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/",
+        "TMPDIR": tempfile.gettempdir(),
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        **dict.fromkeys(one_thread, "1"),
+    }
+
+
+def _python(fd: int) -> tuple[str, ...]:
+    # As ``python -I`` would be, spelled out: -I would ignore PYTHONHASHSEED, without which sets iterate in another
+    # order every time. Without site, ``.pth`` files (editable installs, such as this project) do not count.
+    return (sys.executable, "-s", "-P", "-S", "-c", _BOOT.format(here=str(_HERE), fd=fd))
+
+
+def _site() -> tuple[str, ...]:
+    return tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+
+
+def _readable() -> list[str]:
+    """Return the paths that Python, its packages and system libraries need, without those inside another."""
+    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(), str(_CONTAINED)]
+    paths = sorted({path for path in wanted if Path(path).exists()})
+    return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
+
+
+def _open_to_all(path: str) -> bool:
+    needed = 0o5 if Path(path).is_dir() else 0o4
+    parents_pass = all(parent.stat().st_mode & 0o1 for parent in Path(path).parents)
+    return parents_pass and Path(path).stat().st_mode & needed == needed
+
+
+def _own_user() -> int | None:
+    """Return the user that contained processes become when this one may choose: kernel limits do not bind root."""
+    if os.geteuid() != 0:
+        return None
+    status = Path("/proc/self/status").read_text("ascii")
+    capabilities = int(status.partition("CapEff:")[2].split()[0], 16)
+    both = 1 << _CAP_SETUID | 1 << _CAP_SETGID
+    return _FIRST_USER + os.getpid() % _USERS if capabilities & both == both else None

@@ -1,0 +1,101 @@
+"""A tier as the broker uses it: one warm zygote for each set of preloaded modules, started when first needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+
+from evaluators.tiers.folders import Folders
+from evaluators.tiers.sandbox import Contained, Needs
+from evaluators.tiers.zygote import Zygote
+from speciate.domain.errors import EvaluatorUnavailableError
+
+MAX_ZYGOTES = 4
+_ATTEMPTS = 3
+
+Key = tuple[tuple[str, ...], bool]
+
+
+class ZygotePool:
+    """Starts contained processes of one tier; a ``Sandbox``.
+
+    Zygotes belong to the process that started them: after a fork the child starts its own.
+    """
+
+    def __init__(self, tier: str) -> None:
+        self.name = tier
+        self.folders = Folders()
+        self._lock = threading.Lock()
+        self._zygotes: OrderedDict[Key, Zygote] = OrderedDict()
+        _POOLS.add(self)
+
+    def start(self, needs: Needs) -> Contained:
+        """Start a process without waiting for it.
+
+        Raises:
+            EvaluatorUnavailableError: The zygote does not start, or lacks a module that the problem wants.
+            OSError: The machine has no process, descriptor or temporary space left.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(ConnectionError):
+                return self._zygote(needs).start(needs)
+        return self._zygote(needs).start(needs)
+
+    def close(self) -> None:
+        """Stop every zygote and remove the folders."""
+        with self._lock:
+            zygotes = [*self._zygotes.values()]
+            self._zygotes.clear()
+        for zygote in zygotes:
+            zygote.close()
+        self.folders.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the zygotes that run."""
+        with self._lock:
+            return [zygote.pid for zygote in self._zygotes.values()]
+
+    def _zygote(self, needs: Needs) -> Zygote:
+        key = needs.preload, needs.folder is not None
+        with self._lock:
+            zygote = self._zygotes.get(key)
+            if zygote is not None and not zygote.alive:
+                zygote.close()
+                zygote = None
+            if zygote is None:
+                zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None)
+                self._zygotes[key] = zygote
+            self._zygotes.move_to_end(key)
+            idle = [self._zygotes.popitem(last=False)[1] for _ in range(len(self._zygotes) - MAX_ZYGOTES)]
+        for old in idle:
+            old.close()
+        if zygote.missing:
+            name, reason = next(iter(zygote.missing.items()))
+            raise EvaluatorUnavailableError(
+                f"The problem preloads {name!r}, which cannot be imported: {reason}.",
+                remedy=f"Install it for {sys.executable}, or correct `preload`.",
+            )
+        return zygote
+
+    def _forget(self) -> None:
+        zygotes, self._zygotes = self._zygotes, OrderedDict()
+        self._lock = threading.Lock()
+        self.folders = Folders()
+        for zygote in zygotes.values():
+            zygote.forget()
+
+
+_POOLS: weakref.WeakSet[ZygotePool] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for pool in _POOLS:
+        pool._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

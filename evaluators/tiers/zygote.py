@@ -1,0 +1,257 @@
+"""The broker's end of a zygote: starts it, orders processes from it, and starts it again when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from evaluators.channel import ENVELOPE_BYTES, FrameError, FrameReader, Message
+from evaluators.contained.order import Order
+from evaluators.limits import rlimits
+from evaluators.tiers.launch import environment, launch
+from evaluators.tiers.sandbox import Needs, Role, Usage
+from speciate.domain.errors import EvaluatorUnavailableError
+
+AUTHOR_FRAME_BYTES = 64 << 20
+"""Longest message of an author's script, which may hand large inputs to a candidate."""
+
+_START_S = 30.0
+_STOP_S = 10.0
+_REMOVE_S = 60.0  # what a candidate left may be thousands of files on a slow disk
+
+
+class Zygote:
+    """One zygote process.
+
+    Attributes:
+        missing: Modules that could not be imported, with the reason.
+    """
+
+    def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None) -> None:
+        """Start it and wait until it is warm.
+
+        Raises:
+            EvaluatorUnavailableError: It does not start.
+            OSError: The machine has no process, descriptor or temporary space left.
+        """
+        self._folders = folders
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
+            undo.enter_context(self._requests)
+            started = launch(tier, theirs.fileno(), preload, folders)
+            self._process = subprocess.Popen(
+                started.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                env=environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+            undo.callback(self._kill)
+            theirs.close()
+            self._requests.settimeout(_START_S)
+            self.missing = self._greet(tier, started.boot.encode(), log)
+            self._requests.settimeout(None)
+            undo.pop_all()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be given orders."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the zygote, or of bubblewrap around it."""
+        return self._process.pid
+
+    def start(self, needs: Needs) -> ContainedProcess:
+        """Order a contained process.
+
+        Raises:
+            OSError: The zygote is dead, or the machine has no descriptor left.
+        """
+        return ContainedProcess(self._requests, needs, self._named(needs.folder))
+
+    def close(self) -> None:
+        """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
+        self._requests.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
+        self._kill()
+
+    def forget(self) -> None:
+        """Close this process's copy of the socket: the zygote belongs to the process that this one was forked from."""
+        self._requests.close()
+
+    def _named(self, folder: Path | None) -> str:
+        if folder is None:
+            return ""
+        inside = "--as-pid-1" in self._process.args  # type: ignore[operator]
+        return folder.name if inside else str(folder)
+
+    def _greet(self, tier: str, boot: bytes, log: IO[bytes]) -> dict[str, str]:
+        problem = ""
+        try:
+            self._requests.send(boot)
+            hello = json.loads(self._requests.recv(1 << 16) or b"{}")
+            if "missing" in hello:
+                return dict(hello["missing"])
+            problem = str(hello.get("error", ""))
+        except (OSError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        log.seek(0)
+        said = log.read(4096).decode("utf-8", "replace").strip()
+        raise EvaluatorUnavailableError(
+            f"The zygote of tier {tier} does not start: {said or problem or 'it ended without a word'}",
+            remedy="`speciate doctor` says which tier works on this machine and what the others need.",
+        )
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class ContainedProcess:
+    """A supervisor and the contained process that it forks.
+
+    Attributes:
+        channel: Non-blocking stream to the contained process.
+        logs: Descriptors of its standard output and error.
+    """
+
+    def __init__(self, requests: socket.socket, needs: Needs, folder: str) -> None:
+        self._reports = FrameReader(1 << 16)
+        self._started: Message | None = None
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            self.channel, channel = _socket_pair(undo, theirs)
+            self._control, control = _socket_pair(undo, theirs)
+            (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
+            self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
+            fds = [channel.fileno(), control.fileno(), their_out, their_err]
+            socket.send_fds(requests, [_order(needs, folder).encode()], fds, socket.MSG_NOSIGNAL)
+            undo.pop_all()
+        self.channel.setblocking(False)
+        for fd in self.logs.values():
+            os.set_blocking(fd, False)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Return whether the contained process runs, after waiting for its supervisor to say so."""
+        if self._started is None:
+            self._started = self._report(time.monotonic() + timeout_s)
+        # The next thing its supervisor says is how the process ended.
+        return self._started is not None and not _readable(self._control, 0)
+
+    def stop(self, *, grace_s: float = 0.0) -> Usage:
+        """Have the supervisor kill and sweep everything, and return its report."""
+        if grace_s:
+            _readable(self._control, grace_s)
+        _hang_up(self._control)
+        deadline = time.monotonic() + _REMOVE_S
+        report = None
+        while (message := self._report(deadline)) is not None:
+            if "status" in message:
+                report = message
+            else:
+                self._started = message
+        self._control.close()
+        if report is None:
+            self._sweep()
+        return _usage(report)
+
+    def close(self) -> None:
+        """Close the channel and the logs."""
+        self.channel.close()
+        for fd in self.logs.values():
+            os.close(fd)
+
+    def _report(self, deadline: float) -> Message | None:
+        """Return the supervisor's next message, or None when it has ended or the time is up."""
+        try:
+            while (message := self._reports.next()) is None:
+                self._control.settimeout(max(deadline - time.monotonic(), 0.001))
+                data = self._control.recv(1 << 16)
+                if not data:
+                    return None
+                self._reports.feed(data)
+        except (OSError, FrameError):
+            return None
+        return message
+
+    def _sweep(self) -> None:
+        """Do what a supervisor that was killed could not do, where no namespace does it."""
+        match self._started:
+            case {"pid": int(pid), "supervisor": int(supervisor), "tmp": str(tmp)} if supervisor != 1:
+                for victim in (supervisor, -pid):
+                    with contextlib.suppress(OSError):
+                        os.kill(victim, signal.SIGKILL)
+                if tmp:
+                    subprocess.run(["rm", "-rf", "--", tmp], check=False, stderr=subprocess.DEVNULL)
+            case _:
+                return
+
+
+def _order(needs: Needs, folder: str) -> Order:
+    limits = needs.limits
+    candidate = needs.role is Role.CANDIDATE
+    return Order(
+        role=needs.role.value,
+        frame_bytes=(limits.output_bytes if candidate else AUTHOR_FRAME_BYTES) + ENVELOPE_BYTES // 2,
+        rlimits=rlimits(limits, cpu=candidate),
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        tmp_bytes=limits.tmp_bytes,
+        tmp_files=limits.tmp_files,
+        freedom=needs.freedom,
+        folder=folder,
+    )
+
+
+def _socket_pair(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    here, there = socket.socketpair()
+    return ours.enter_context(here), theirs.enter_context(there)
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    here, there = os.pipe()
+    ours.callback(os.close, here)
+    theirs.callback(os.close, there)
+    return here, there
+
+
+def _readable(control: socket.socket, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+def _hang_up(control: socket.socket) -> None:
+    # Not close(): a worker that was forked meanwhile may hold a copy of this end.
+    try:
+        control.shutdown(socket.SHUT_WR)
+    except OSError:
+        return  # the supervisor is gone
+
+
+def _usage(report: Message | None) -> Usage:
+    match report:
+        case {
+            "status": int(status),
+            "ended": bool(ended),
+            "cpu_s": float(cpu_s),
+            "memory_bytes": int(memory),
+            "exceeded": bool(exceeded),
+        }:
+            return Usage(status, ended, cpu_s, memory, exceeded)
+        case _:
+            return Usage(None, ended=False)
