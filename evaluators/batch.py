@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from evaluators.contained.seccomp import Freedom
 from evaluators.session import Session
 from evaluators.tiers.sandbox import Contained, Needs, Role, Sandbox
 from evaluators.verdict import BATCH_DEADLINE
@@ -56,9 +57,12 @@ class Batch:
         """Seconds that an author's script may take for itself."""
         return self.author_grace_s + 2 * self.problem.limits.wall_s
 
-    def needs(self, role: Role) -> Needs:
-        """Return what a process of this batch is to be."""
-        return Needs(role, self.problem.limits, self.problem.preload, folder=self.folder)
+    def needs(self, role: Role, folder: Path | None = None) -> Needs:
+        """Return what a process of this batch is to be; it sees the problem's folder, or one of its own."""
+        freedom = Freedom.THREADS
+        if role is Role.CANDIDATE and self.problem.language is not None:
+            role, freedom = Role.COMMAND, Freedom.PROCESSES
+        return Needs(role, self.problem.limits, self.problem.preload, freedom, folder or self.folder)
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that the batch had no time for."""

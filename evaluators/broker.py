@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from evaluators.batch import Batch
 from evaluators.cases import evaluate_cases
 from evaluators.data import evaluate_data
+from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, ZygotePool
 from speciate.domain.candidate import Evaluation
@@ -23,6 +25,7 @@ KINDS: dict[ProblemKind, Callable[[Batch], list[Evaluation]]] = {
     ProblemKind.CASES: evaluate_cases,
     ProblemKind.EVALUATOR: evaluate_scripted,
     ProblemKind.DATA: evaluate_data,
+    ProblemKind.IN_PROCESS: evaluate_in_process,
 }
 """How each kind of problem scores a batch."""
 
@@ -77,8 +80,9 @@ class Broker:
         if not programs:
             return []
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        folder = self._sandbox.folders.shared(problem.data_files) if problem.data_files else None
-        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s, folder)
+        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
+        if problem.data_files:
+            batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
         return KINDS[problem.kind](batch)
 
     def close(self) -> None:

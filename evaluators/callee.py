@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -10,9 +11,9 @@ from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.session import Ending, Session, SessionEndedError
 from evaluators.texts import clean
 from evaluators.tiers.sandbox import Contained, Usage
-from evaluators.verdict import REFUSALS
+from evaluators.verdict import REFUSALS, failure_of
 from speciate.domain.candidate import Failure
-from speciate.domain.problem import Limits
+from speciate.domain.problem import Problem
 
 LOADING = -1
 """Index under which a program that cannot be loaded is reported."""
@@ -41,12 +42,31 @@ class Callee:
     The first frame per question wins; frames for questions that were not asked, or are answered already, are dropped.
     """
 
-    def __init__(self, contained: Contained, program: str, seed: int, limits: Limits) -> None:
+    def __init__(self, contained: Contained, program: str, seed: int, problem: Problem) -> None:
+        limits = problem.limits
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
-        self._session.post({"program": program, "seed": seed})
+        self._language = problem.language
+        self._limits = limits
+        self._session.post({"program": program, "seed": seed, **_commands(problem)})
         self._open = {LOADING}
         self._strays = 0
+        self._ended: tuple[Usage, dict[str, str]] | None = None
+
+    def build(self, deadline: float) -> Failure | None:
+        """Wait until a program that needs building is built, and return why it is not; Python needs none.
+
+        Args:
+            deadline: When the batch must end; may be infinite.
+        """
+        if self._language is None:
+            return None
+        limit_s = self._language.build_s
+        try:
+            return self.answer(min(time.monotonic() + limit_s, deadline)).failure
+        except SessionEndedError as ended:
+            usage, _ = self.end()
+            return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         """Queue a call."""
@@ -64,20 +84,28 @@ class Callee:
             index = message.get("index")
             if type(index) is int and index in self._open:
                 self._open.remove(index)
-                return _read(index, message)
+                return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > _MAX_STRAY_FRAMES:
                 raise SessionEndedError(Ending.BROKEN, "too many frames that answer nothing")
 
     def end(self) -> tuple[Usage, dict[str, str]]:
-        """Stop the process and return what it used and what it printed."""
-        usage = self._session.end()
-        return usage, self._session.logs()
+        """Stop the process and return what it used and what it printed; again, the same."""
+        if self._ended is None:
+            usage = self._session.end()
+            self._ended = usage, self._session.logs()
+        return self._ended
 
 
-def _read(index: int, message: Message) -> Answer:
+def _commands(problem: Problem) -> dict[str, JsonValue]:
+    if problem.language is None:
+        return {}
+    return {"language": problem.language.model_dump(mode="json"), "cpu_s": problem.limits.cpu_s}
+
+
+def _read(index: int, message: Message, *, built: bool) -> Answer:
     match message:
-        case {"value": value} if index != LOADING:
+        case {"value": value} if index != LOADING or built:
             return Answer(index, value=value)
         case {"error": str(reason), "detail": str(detail)} if reason in REFUSALS:
             return Answer(index, failure=Failure(REFUSALS[reason], reason, clean(detail)))

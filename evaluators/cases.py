@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from evaluators.batch import Batch, Starter
 from evaluators.callee import LOADING, Answer, Callee
+from evaluators.cascade import STOPPED, Measured, Score, climb
 from evaluators.compare import equal
 from evaluators.session import SessionEndedError
 from evaluators.texts import short_json
-from evaluators.tiers.sandbox import Role
+from evaluators.tiers.sandbox import Role, Usage
 from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.problem import Case, Problem
+from speciate.domain.problem import Problem
+from speciate.domain.stage import Step
 
 _SHOWN_CASES = 5
-
-Answers = dict[int, Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """What a candidate answered, by number of the case, and why it stopped if it did."""
-
-    answers: Answers
-    ended: SessionEndedError | None
 
 
 def evaluate_cases(batch: Batch) -> list[Evaluation]:
@@ -45,92 +35,124 @@ def evaluate_cases(batch: Batch) -> list[Evaluation]:
 
 
 def _evaluate(batch: Batch, starter: Starter, program: str, seed: int) -> Evaluation:
-    problem = batch.problem
-    callee = Callee(starter.take(), program, seed, problem.limits)
+    interview = _Interview(batch, Callee(starter.take(), program, seed, batch.problem))
     started = time.monotonic()
     try:
         starter.warm()
-        answered = _ask_all(callee, problem, min(started + problem.limits.wall_s, batch.deadline))
-        late = batch.expired
+        score = interview.score()
     finally:
         wall_s = time.monotonic() - started
-        usage, logs = callee.end()
-    stop = None if answered.ended is None else failure_of(answered.ended, usage, problem.limits)
-    if stop is not None and late:
-        stop = BATCH_DEADLINE
-    passed = {i for i, case in enumerate(problem.cases) if _passes(case, answered.answers.get(i))}
-    failure = _failure(problem, answered.answers, stop)
+        usage = interview.end()
     return Evaluation(
-        rewards=_shares(problem, passed) if failure is None else None,
-        failure=failure,
+        rewards=score.rewards,
+        failure=score.failure,
+        stopped_at=score.stopped_at,
         tier=batch.sandbox.name,
         wall_s=wall_s,
         cpu_s=usage.cpu_s,
         memory_bytes=usage.memory_bytes,
-        artifacts=_artifacts(problem, passed, answered.answers, stop, logs),
+        artifacts=interview.artifacts | score.artifacts,
     )
 
 
-def _ask_all(callee: Callee, problem: Problem, deadline: float) -> _Answered:
-    answers: Answers = {}
-    try:
+class _Interview:
+    """Asks one candidate its cases, stage by stage."""
+
+    def __init__(self, batch: Batch, callee: Callee) -> None:
+        self._batch, self._problem, self._callee = batch, batch.problem, callee
+        self._answers: dict[int, Answer] = {}
+        self._open_answers: set[int] = set()  # given before the candidate had seen any hidden input
+        self._hidden_asked = False
+        self._stop: Failure | None = None
+        self._deadline = batch.deadline
+        self._logs: dict[str, str] = {}
+
+    def score(self) -> Score:
+        """Ask everything that the cascade wants."""
+        limit_s = self._problem.limits.wall_s
+        if (failure := self._callee.build(self._batch.deadline)) is not None:
+            return Score(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
+        self._deadline = min(time.monotonic() + limit_s, self._batch.deadline)
+        return climb(self._problem, self._measure)
+
+    def end(self) -> Usage:
+        """Stop the candidate's process and return what it used."""
+        usage, self._logs = self._callee.end()
+        return usage
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """Texts for feedback; nothing that could quote a hidden input."""
+        problem, artifacts = self._problem, dict[str, str]()
+        if self._stop is not None:
+            given = sum(answer.failure is None for answer in self._answers.values())
+            artifacts[STOPPED] = (
+                f"{self._stop.kind}: {self._stop.detail} ({given} of {len(problem.cases)} cases answered)"
+            )
+        failed = [i for i in sorted(self._open_answers) if i != LOADING and not self._passes(i)]
+        if failed:
+            artifacts["cases"] = "\n".join(_line(problem, i, self._answers[i]) for i in failed[:_SHOWN_CASES])
+        if not any(case.hidden for case in problem.cases):
+            # What a program prints may quote any input it was given.
+            artifacts |= {name: text for name, text in self._logs.items() if text}
+        return artifacts
+
+    def _measure(self, step: Step) -> Measured | Failure:
+        names = {objective.name for objective in step.objectives}
+        asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
         for hidden in (False, True):
-            stage = [i for i, case in enumerate(problem.cases) if case.hidden is hidden]
-            for index in stage:
-                callee.ask(index, problem.entry_point, problem.cases[index].input)
-            for _ in stage:
-                answer = callee.answer(deadline)
-                answers[answer.index] = answer
+            self._ask([i for i in asked if self._problem.cases[i].hidden is hidden], hidden)
+        if (failure := self._failure(asked)) is not None:
+            return failure
+        total = Counter(map(self._counts_towards, asked))
+        won = Counter(self._counts_towards(i) for i in asked if self._passes(i))
+        return {name: won[name] / total[name] if total[name] else 0.0 for name in names}
+
+    def _ask(self, indices: list[int], hidden: bool) -> None:
+        if self._stop is not None or LOADING in self._answers or not indices:
+            return
+        self._hidden_asked |= hidden
+        for index in indices:
+            self._callee.ask(index, self._problem.entry_point, self._problem.cases[index].input)
+        try:
+            for _ in indices:
+                answer = self._callee.answer(self._deadline)
+                self._answers[answer.index] = answer
+                if not self._hidden_asked:
+                    self._open_answers.add(answer.index)
                 if answer.index == LOADING:
-                    return _Answered(answers, None)
-    except SessionEndedError as ended:
-        return _Answered(answers, ended)
-    return _Answered(answers, None)
+                    return
+        except SessionEndedError as ended:
+            late = self._batch.expired
+            self._stop = BATCH_DEADLINE if late else failure_of(ended, self.end(), self._problem.limits)
+
+    def _failure(self, asked: list[int]) -> Failure | None:
+        """Return the failure of a candidate that answered nothing of a stage, or that the batch had no time for."""
+        if self._stop is BATCH_DEADLINE:
+            return self._stop
+        given = [answer for i, answer in self._answers.items() if i == LOADING or i in asked]
+        if any(answer.failure is None for answer in given):
+            return None
+        if self._stop is not None:
+            return self._stop
+        if not given:
+            return None  # a stage without cases: objectives that are only recorded
+        first = given[0]
+        failure = first.failure or Failure(FailureKind.INVALID_OUTPUT, "no_answer")
+        return failure if first.index in self._open_answers else Failure(failure.kind, failure.reason)
+
+    def _passes(self, index: int) -> bool:
+        answer, case = self._answers.get(index), self._problem.cases[index]
+        return answer is not None and answer.failure is None and equal(case.expected, answer.value, case.tolerance)
+
+    def _counts_towards(self, index: int) -> str:
+        return self._problem.cases[index].reward or self._problem.objectives[0].name
 
 
-def _passes(case: Case, answer: Answer | None) -> bool:
-    return answer is not None and answer.failure is None and equal(case.expected, answer.value, case.tolerance)
-
-
-def _shares(problem: Problem, passed: set[int]) -> tuple[float, ...]:
-    counted = [case.reward or problem.objectives[0].name for case in problem.cases]
-    total, won = Counter(counted), Counter(counted[i] for i in passed)
-    return tuple(won[name] / total[name] if total[name] else 0.0 for name in problem.space.names)
-
-
-def _failure(problem: Problem, answers: Answers, stop: Failure | None) -> Failure | None:
-    """Return the failure of a candidate that answered nothing, or that the batch had no time to score."""
-    if stop is BATCH_DEADLINE:
-        return stop
-    if any(answer.failure is None for answer in answers.values()):
-        return None
-    if stop is not None:
-        return stop
-    first = next(iter(answers.values()))
-    failure = first.failure or Failure(FailureKind.INVALID_OUTPUT, "no_answer")
-    seen_hidden = first.index != LOADING and problem.cases[first.index].hidden
-    return Failure(failure.kind, failure.reason) if seen_hidden else failure
-
-
-def _artifacts(
-    problem: Problem, passed: set[int], answers: Answers, stop: Failure | None, logs: Mapping[str, str]
-) -> dict[str, str]:
-    artifacts: dict[str, str] = {}
-    if stop is not None:
-        given = sum(answer.failure is None for answer in answers.values())
-        artifacts["stopped"] = f"{stop.kind}: {stop.detail} ({given} of {len(problem.cases)} cases answered)"
-    failed = [i for i, case in enumerate(problem.cases) if not case.hidden and i not in passed and i in answers]
-    if failed:
-        artifacts["cases"] = "\n".join(_line(problem.cases, i, answers[i]) for i in failed[:_SHOWN_CASES])
-    if not any(case.hidden for case in problem.cases):
-        # What a program prints may quote any input it was given.
-        artifacts |= {name: text for name, text in logs.items() if text}
-    return artifacts
-
-
-def _line(cases: Sequence[Case], index: int, answer: Answer) -> str:
+def _line(problem: Problem, index: int, answer: Answer) -> str:
+    case = problem.cases[index]
     got = short_json(answer.value)
     if answer.failure is not None:
         lines = answer.failure.detail.strip().splitlines() or [answer.failure.reason]
         got = f"no value ({lines[-1][:200]})"
-    return f"input {short_json(cases[index].input)} expected {short_json(cases[index].expected)} got {got}"
+    return f"input {short_json(case.input)} expected {short_json(case.expected)} got {got}"

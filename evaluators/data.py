@@ -10,31 +10,31 @@ from __future__ import annotations
 import time
 
 from evaluators.batch import Batch
-from evaluators.script import Script, ScriptFailedError, read_notes, read_verdict
-from speciate.domain.candidate import Evaluation, Failure
+from evaluators.cascade import climb
+from evaluators.script import Findings, Script
+from speciate.domain.candidate import Evaluation
 
 
 def evaluate_data(batch: Batch) -> list[Evaluation]:
     """Score every text of a batch."""
-    with Script(batch, "score") as script:
+    with Script(batch) as script:
         return [batch.out_of_time() if batch.expired else _evaluate(batch, script, text, seed) for text, seed in batch]
 
 
 def _evaluate(batch: Batch, script: Script, text: str, seed: int) -> Evaluation:
+    findings = Findings()
     started = time.monotonic()
-    artifacts: dict[str, str] = {}
-    try:
-        script.begin(text, seed)
-        started = time.monotonic()
-        message = script.receive(started + batch.problem.limits.wall_s)
-        outcome = read_verdict(batch.problem, message)
-        if outcome is None:
-            raise script.broken("the script wrote to the channel")
-        artifacts, log = read_notes(batch.problem, message), script.log()
-    except ScriptFailedError as error:
-        outcome, log = error.failure, error.log
-    wall_s = time.monotonic() - started
-    if isinstance(outcome, Failure):
-        artifacts |= {"evaluator_log": log} if log else {}
-        return Evaluation(failure=outcome, tier=batch.sandbox.name, wall_s=wall_s, artifacts=artifacts)
-    return Evaluation(rewards=outcome, tier=batch.sandbox.name, wall_s=wall_s, artifacts=artifacts)
+    deadline_s = batch.problem.limits.wall_s
+
+    score = climb(
+        batch.problem,
+        lambda step: script.measure(step, text, seed, lambda: script.receive(time.monotonic() + deadline_s), findings),
+    )
+    return Evaluation(
+        rewards=score.rewards,
+        failure=score.failure,
+        stopped_at=score.stopped_at,
+        tier=batch.sandbox.name,
+        wall_s=time.monotonic() - started,
+        artifacts=findings.kept(failed=score.failure is not None) | score.artifacts,
+    )

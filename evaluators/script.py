@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 from evaluators.batch import Batch, Starter
+from evaluators.cascade import Measured
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.session import Ending, Session, SessionEndedError
 from evaluators.texts import clean
@@ -15,8 +17,10 @@ from evaluators.tiers.sandbox import Role
 from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
 from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.domain.problem import Problem
-from speciate.domain.reward import InvalidRewardsError
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.reward import InvalidRewardsError, RewardSpace
+from speciate.domain.stage import Step
 
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
@@ -32,25 +36,38 @@ class ScriptFailedError(Exception):
 
 
 class Script:
-    """Runs ``evaluate`` or ``score`` of the problem's script, one program at a time."""
+    """Runs the functions of the problem's script, one program at a time."""
 
-    def __init__(self, batch: Batch, function: str) -> None:
-        self._batch, self._function = batch, function
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
         self._starter = Starter(batch.sandbox, batch.needs(Role.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
 
-    def begin(self, program: str, seed: int) -> None:
-        """Hand the script a program; it is loaded first where it does not run yet.
+    def measure(
+        self, step: Step, program: str, seed: int, listen: Callable[[], Message], findings: Findings
+    ) -> Measured | Failure:
+        """Return what a stage's function says of a program.
 
-        Raises:
-            ScriptFailedError: It cannot be loaded.
+        Args:
+            step: The stage.
+            program: The candidate.
+            seed: Seed of the evaluation.
+            listen: Returns the script's verdict, after whatever else it says; may raise ``ScriptFailedError``.
+            findings: What notes and log are added to.
         """
-        if self._unloadable is not None:
-            raise self._unloadable
-        if self._session is None:
-            self._load()
-        self.reply({"program": program, "seed": seed})
+        try:
+            self._begin(step, program, seed)
+            message = listen()
+            outcome = read_verdict(step.objectives, message)
+            if outcome is None:
+                raise self._broken("the script sent something that is not a verdict")
+            findings.notes |= read_notes(self._batch.problem, message)
+            findings.log += self._log()
+        except ScriptFailedError as error:
+            findings.log += error.log
+            return error.failure
+        return outcome
 
     def reply(self, message: Message) -> None:
         """Send a message to the running script."""
@@ -70,11 +87,19 @@ class Script:
         except SessionEndedError as ended:
             raise self._dead(ended) from None
 
-    def broken(self, detail: str) -> ScriptFailedError:
+    def _begin(self, step: Step, program: str, seed: int) -> None:
+        """Hand the script a program; it is loaded first where it does not run yet."""
+        if self._unloadable is not None:
+            raise self._unloadable
+        if self._session is None:
+            self._load()
+        self.reply({"program": program, "seed": seed, "function": step.function})
+
+    def _broken(self, detail: str) -> ScriptFailedError:
         """Stop a script that does not keep to the protocol and return the error to raise."""
         return self._dead(SessionEndedError(Ending.BROKEN, detail))
 
-    def log(self) -> str:
+    def _log(self) -> str:
         """Return what the script has printed since the last call."""
         return "" if self._session is None else "".join(self._session.logs().values())
 
@@ -85,7 +110,9 @@ class Script:
             frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES,
             log_bytes=problem.limits.log_bytes,
         )
-        self.reply({"script": problem.evaluator, "function": self._function, "files": problem.files})
+        functions = [step.function for step in problem.steps]
+        calls = problem.kind is not ProblemKind.DATA  # a text is only read
+        self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
         try:
             self._expect_ready(self.receive(time.monotonic() + self._batch.author_s))
         except ScriptFailedError as error:
@@ -98,9 +125,9 @@ class Script:
             case {"ready": True}:
                 return
             case {"raised": str(detail)}:
-                raise ScriptFailedError(_raised(detail), self.log())
+                raise ScriptFailedError(_raised(detail), self._log())
             case _:
-                raise self.broken("the script wrote to the channel")
+                raise self._broken("the script wrote to the channel")
 
     def _dead(self, ended: SessionEndedError) -> ScriptFailedError:
         session, self._session = self._session, None
@@ -126,12 +153,36 @@ class Script:
         self._starter.close()
 
 
-def read_verdict(problem: Problem, message: Message) -> tuple[float, ...] | Failure | None:
-    """Return the rewards or the failure that a script's message holds, or None when it is no verdict."""
+@dataclass(slots=True)
+class Findings:
+    """What a script left behind over all stages of an evaluation.
+
+    Attributes:
+        notes: Texts it wants kept.
+        log: What it printed, for its author.
+    """
+
+    notes: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+
+    def kept(self, *, failed: bool) -> dict[str, str]:
+        """Return what is stored with the candidate: the log only where something went wrong."""
+        return self.notes | ({"evaluator_log": self.log} if failed and self.log else {})
+
+
+def read_verdict(objectives: tuple[Objective, ...], message: Message) -> Measured | Failure | None:
+    """Return the rewards or the failure that a script's message holds, or None when it is no verdict.
+
+    Args:
+        objectives: What must have been measured, and nothing else.
+        message: What the script sent.
+    """
     match message:
         case {"rewards": dict(rewards)}:
+            space = RewardSpace(objectives)
             try:
-                return problem.space.vector({name: _number(value) for name, value in rewards.items()})
+                vector = space.vector({name: _number(value) for name, value in rewards.items()})
+                return dict(zip(space.names, vector, strict=True))
             except InvalidRewardsError as error:
                 return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", clean(str(error)))
         case {"failed": {"kind": str(kind), "reason": str(reason), "detail": str(detail)}} if kind in _KINDS:

@@ -13,17 +13,18 @@ import time
 from pydantic import JsonValue
 
 from evaluators.batch import Batch, Starter
+from evaluators.cascade import climb
 from evaluators.channel import Message
-from evaluators.script import Script, ScriptFailedError, read_notes, read_verdict
+from evaluators.script import Findings, Script
 from evaluators.subject import Subject
 from evaluators.tiers.sandbox import Role
-from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.candidate import Evaluation
 
 
 def evaluate_scripted(batch: Batch) -> list[Evaluation]:
     """Score every program of a batch: one process for the script, a fresh one for each candidate."""
     with (
-        Script(batch, "evaluate") as script,
+        Script(batch) as script,
         Starter(batch.sandbox, batch.needs(Role.CANDIDATE), len(batch.programs)) as starter,
     ):
         return [
@@ -33,37 +34,29 @@ def evaluate_scripted(batch: Batch) -> list[Evaluation]:
 
 
 def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed: int) -> Evaluation:
-    artifacts: dict[str, str] = {}
-    log = ""
+    findings = Findings()
     with Subject(batch, starter, program, seed) as subject:
         started = time.monotonic()
-        try:
-            message = _drive(batch, script, subject, program, seed)
-            outcome = read_verdict(batch.problem, message)
-            if outcome is None:
-                raise script.broken("the script sent neither a call nor a verdict")
-            artifacts, log = read_notes(batch.problem, message), script.log()
-        except ScriptFailedError as error:
-            outcome, log = error.failure, error.log
+        score = climb(
+            batch.problem,
+            lambda step: script.measure(step, program, seed, lambda: _carry(batch, script, subject), findings),
+        )
         wall_s = time.monotonic() - started
-    artifacts = {name: text for name, text in subject.logs.items() if text} | artifacts
-    failed = isinstance(outcome, Failure)
-    if failed and log:
-        artifacts["evaluator_log"] = log
+    printed = {name: text for name, text in subject.logs.items() if text}
     return Evaluation(
-        rewards=None if isinstance(outcome, Failure) else outcome,
-        failure=outcome if isinstance(outcome, Failure) else None,
+        rewards=score.rewards,
+        failure=score.failure,
+        stopped_at=score.stopped_at,
         tier=batch.sandbox.name,
         wall_s=wall_s,
         cpu_s=subject.cpu_s,
         memory_bytes=subject.memory_bytes,
-        artifacts=artifacts,
+        artifacts=printed | findings.kept(failed=score.failure is not None) | score.artifacts,
     )
 
 
-def _drive(batch: Batch, script: Script, subject: Subject, program: str, seed: int) -> Message:
+def _carry(batch: Batch, script: Script, subject: Subject) -> Message:
     """Carry calls to the candidate until the script sends something else, and return that."""
-    script.begin(program, seed)
     deadline = time.monotonic() + batch.author_s
     while True:
         match script.receive(deadline):

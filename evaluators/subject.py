@@ -56,6 +56,8 @@ class Subject:
         if self._final is not None:
             return Answer(index, failure=self._final)
         callee = self._callee or self._begin()
+        if self._final is not None:
+            return Answer(index, failure=self._final)
         callee.ask(index, name, args)
         started = time.monotonic()
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
@@ -70,7 +72,8 @@ class Subject:
         return answer
 
     def _begin(self) -> Callee:
-        self._callee = Callee(self._starter.take(), self._program, self._seed, self._batch.problem.limits)
+        self._callee = Callee(self._starter.take(), self._program, self._seed, self._batch.problem)
+        self._final = self._callee.build(self._batch.deadline)
         return self._callee
 
     def _died(self, ended: SessionEndedError, allowed_s: float) -> Failure:

@@ -16,6 +16,8 @@ REFUSALS = {
     "syntax_error": FailureKind.CRASHED,
     "out_of_memory": FailureKind.OUT_OF_MEMORY,
     "no_entry_point": FailureKind.INVALID_OUTPUT,
+    "build_failed": FailureKind.CRASHED,
+    "program_failed": FailureKind.CRASHED,
     "too_long": FailureKind.INVALID_OUTPUT,
     "not_json": FailureKind.INVALID_OUTPUT,
 }

@@ -1,14 +1,17 @@
 """Serves the author's script: what ``evaluate(candidate, context)`` and ``score(text, context)`` are given.
 
-First message: ``{"script": text, "function": name, "files": {...}}``, answered by ``{"ready": true}`` or by
-``{"raised": text}``. Then one ``{"program": text, "seed": int}`` per candidate, answered by ``{"rewards": {...}}``,
-``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Until then, calls into the candidate go to the
-broker as ``{"call": name, "args": [...], "timeout_s": s}`` and come back as ``{"value": v}`` or ``{"failure": {...}}``.
+First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
+``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
+candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` or ``{"raised": text}``, each with
+``notes``. Until then, calls into the candidate go to the broker as
+``{"call": name, "args": [...], "timeout_s": s}`` and come back as ``{"value": v}`` or ``{"failure": {...}}``.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from .program import describe, load, reason_of
@@ -115,7 +118,7 @@ def serve(wire: Wire) -> None:
     first = wire.read()
     if first is None:
         return
-    text, function = first["script"], first["function"]
+    text = first["script"]
     try:
         import_generators(text)
         seed_generators(0)
@@ -123,20 +126,22 @@ def serve(wire: Wire) -> None:
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
         wire.write({"raised": describe(error, text, NAME)})
         return
-    if not callable(names.get(function)):
-        wire.write({"raised": f"the script defines no function {function!r}"})
+    if missing := [name for name in first["functions"] if not callable(names.get(name))]:
+        wire.write({"raised": f"the script defines no function {missing[0]!r}"})
         return
     wire.write({"ready": True})
     while (task := wire.read()) is not None:
         context = Context(task["seed"], dict(first["files"]))
-        subject = Candidate(wire, task["program"]) if function == "evaluate" else task["program"]
+        subject = Candidate(wire, task["program"]) if first["calls"] else task["program"]
         seed_generators(task["seed"])
-        _report(wire, _outcome(names[function], subject, context, text), context)
+        function = names[task["function"]]
+        report(wire, outcome_of(partial(function, subject, context), text), context.notes)
 
 
-def _outcome(function: Any, subject: object, context: Context, text: str) -> dict[str, Any]:
+def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:
+    """Return the message that says what a script's function returned or raised; ``text`` is the script."""
     try:
-        return {"rewards": _numbers(function(subject, context))}
+        return {"rewards": _numbers(measure())}
     except _EvaluationEnd as end:
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
@@ -155,10 +160,11 @@ def _numbers(rewards: Any) -> dict[str, Any]:
 _INFINITIES = (float("inf"), float("-inf"))
 
 
-def _report(wire: Wire, outcome: dict[str, Any], context: Context) -> None:
+def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) -> None:
+    """Send an outcome with the notes that belong to it."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        wire.write(outcome | {"notes": context.notes})
+        wire.write(outcome | {"notes": notes})
     except (TypeError, ValueError) as error:
         wire.write({"raised": f"what the script returned cannot be sent: {error}", "notes": []})

@@ -19,13 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from . import author, candidate, kernel
+from . import author, candidate, command, in_process, kernel
 from .order import Order
 from .wire import Wire
 
 ROLES: dict[str, Callable[[Wire], None]] = {
     "candidate": candidate.serve,
     "author": author.serve,
+    "command": command.serve,
+    "in_process": in_process.serve,
 }
 """What a contained process can be."""
 

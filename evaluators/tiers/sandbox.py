@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from evaluators.contained.seccomp import Freedom
+from evaluators.tiers.folders import Folders
 from speciate.domain.problem import Limits
 
 
@@ -20,6 +21,10 @@ class Role(StrEnum):
     """Serves calls into one candidate's program."""
     AUTHOR = "author"
     """Serves the problem author's script, for many candidates."""
+    COMMAND = "command"
+    """Serves calls into one candidate that is not Python."""
+    IN_PROCESS = "in_process"
+    """Serves an author's script that imports one candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,11 @@ class Sandbox(Protocol):
     @property
     def name(self) -> str:
         """Name of the tier, as it is recorded with every evaluation."""
+        ...
+
+    @property
+    def folders(self) -> Folders:
+        """Folders of files that contained processes may be shown."""
         ...
 
     def start(self, needs: Needs) -> Contained:

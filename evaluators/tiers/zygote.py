@@ -203,11 +203,12 @@ class ContainedProcess:
 
 def _order(needs: Needs, folder: str) -> Order:
     limits = needs.limits
-    candidate = needs.role is Role.CANDIDATE
+    longest = AUTHOR_FRAME_BYTES if needs.role is Role.AUTHOR else limits.output_bytes
     return Order(
         role=needs.role.value,
-        frame_bytes=(limits.output_bytes if candidate else AUTHOR_FRAME_BYTES) + ENVELOPE_BYTES // 2,
-        rlimits=rlimits(limits, cpu=candidate),
+        frame_bytes=longest + ENVELOPE_BYTES // 2,
+        # Authors serve many evaluations, and what runs commands limits them itself.
+        rlimits=rlimits(limits, cpu=needs.role in (Role.CANDIDATE, Role.IN_PROCESS)),
         memory_bytes=limits.memory_bytes,
         processes=limits.processes,
         tmp_bytes=limits.tmp_bytes,

@@ -132,6 +132,7 @@ def _show(found: CandidateDetail) -> None:
             ("meets", ", ".join(found.targets)),
             ("failure", f"{found.failure.value} ({found.failure_reason})" if found.failure else None),
             ("detail", found.failure_detail),
+            ("stopped at", found.stopped_at),
             ("tier", found.tier),
             ("used", f"{found.wall_s:.3f} s, {found.cpu_s:.3f} s of CPU, {found.memory_bytes / 2**20:.0f} MiB"),
         )

@@ -94,7 +94,8 @@ def score_seed(problem: Problem) -> SeedCheck:
         evaluation = broker.evaluate(problem, [problem.seed_program], seeds=[0])[0]
     finally:
         broker.close()
-    mask = 0 if evaluation.rewards is None else problem.targets_met(evaluation.rewards)
+    rewards = evaluation.rewards
+    mask = 0 if rewards is None else problem.targets_met(rewards, stopped_at=evaluation.stopped_at)
     return SeedCheck(evaluation, tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1))
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples
+
+if TYPE_CHECKING:
+    from speciate.ports.records import UnlockRecord
 
 UNLOCKS_EXAMPLES: Final = examples(
     "speciate unlocks", "speciate unlocks --policy qwen --json", "speciate unlocks --run RUN --every-target"
@@ -35,9 +38,13 @@ def unlocks_command(
             output.json_line(record)
         return
     rows = [
-        (f"{u.problem}@{u.problem_version}", u.target, f"{u.policy}@{u.policy_version}", u.strategy, u.seed,
+        (f"{u.problem}@{u.problem_version}", _target(u), f"{u.policy}@{u.policy_version}", u.strategy, u.seed,
          output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
         for u in found
     ]  # fmt: skip
     columns = ("problem", "target", "policy", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate")
     output.table(columns, rows, empty="Nothing is unlocked yet.")
+
+
+def _target(record: UnlockRecord) -> str:
+    return f"{record.target} (forgeable)" if record.forgeable else record.target

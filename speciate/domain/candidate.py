@@ -55,11 +55,14 @@ class Evaluation:
     Attributes:
         rewards: Raw rewards, shape (d,), declared order; None on failure.
         failure: Why there are none; None on success.
-        tier: Containment that was in force, such as ``process``.
+        tier: Containment that was in force, such as ``A``.
         wall_s: Seconds on the clock, by the supervisor's measure.
         cpu_s: Seconds of processor time, by the supervisor's measure.
         memory_bytes: Peak resident memory, by the supervisor's measure.
         artifacts: Named texts for feedback (``stderr``, evaluator notes). Nothing from hidden cases is in here.
+        stopped_at: Stage of the cascade that gave no rewards any more: an earlier one's rule kept the candidate out, or
+            it failed there. The rewards of that stage and later ones are the bad ends of their ranges. None when all
+            was measured.
     """
 
     rewards: tuple[float, ...] | None = None
@@ -69,6 +72,7 @@ class Evaluation:
     cpu_s: float = 0.0
     memory_bytes: int = 0
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    stopped_at: str | None = None
 
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):

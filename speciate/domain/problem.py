@@ -11,9 +11,11 @@ from typing import Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.language import Language
 from speciate.domain.objective import Objective, Role
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rule import Rule, parse_rule
+from speciate.domain.stage import Stage, Step, check_stages
 from speciate.domain.target import Target
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
@@ -38,6 +40,8 @@ class ProblemKind(StrEnum):
     """A program; the author's script calls it from another process."""
     DATA = "data"
     """A text or JSON document; the author's function scores it and nothing of it is executed."""
+    IN_PROCESS = "in_process"
+    """A program that the author's script imports into its own process. It can forge its rewards."""
 
 
 class Limits(Value):
@@ -103,6 +107,8 @@ class Problem(Value):
         cases: Inputs and expected outputs, for kind ``cases``.
         data_files: Read-only text files that candidates find in the folder ``data``, by name.
         preload: Modules that candidates and the script find already imported, at no cost to any of them.
+        stages: The evaluation cascade, cheapest stage first; empty means that everything is measured at once.
+        language: How programs are built and run that are not Python; None means Python.
         limits: What one evaluation may use.
         confirmations: How often a candidate is evaluated again before its target counts.
         stochastic: Whether the score depends on the evaluation's seed.
@@ -123,6 +129,8 @@ class Problem(Value):
     cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
     data_files: dict[FileName, str] = Field(default_factory=dict, max_length=64)
     preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16)
+    stages: tuple[Stage, ...] = Field(default=(), max_length=16)
+    language: Language | None = None
     limits: Limits = Limits()
     confirmations: int = Field(default=1, ge=0, le=20)
     stochastic: bool = False
@@ -141,6 +149,7 @@ class Problem(Value):
             parse_rule(target.rule, self.space.names)
         self._check_weights()
         self._check_kind()
+        check_stages(self.stages, self.objectives, scripted=self.kind is not ProblemKind.CASES)
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
             raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
         return self
@@ -163,9 +172,13 @@ class Problem(Value):
                     raise ValueError(f"no case counts towards objective {empty[0]!r}")
                 if unknown := counted - set(self.space.names):
                     raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
-            case ProblemKind.EVALUATOR | ProblemKind.DATA:
+            case ProblemKind.EVALUATOR | ProblemKind.DATA | ProblemKind.IN_PROCESS:
                 if not self.evaluator.strip():
                     raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
+        if self.language is not None and self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
+            raise ValueError(f"kind {self.kind.value!r} has no language: candidates are Python programs or texts")
+        if self.forgeable and self.confirmations < 1:
+            raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
 
     @cached_property
     def space(self) -> RewardSpace:
@@ -178,6 +191,32 @@ class Problem(Value):
         return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
 
     @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The stages in order; a problem without any has one that measures everything."""
+        scorer = "score" if self.kind is ProblemKind.DATA else "evaluate"
+        if not self.stages:
+            return (Step("", self.objectives, scorer),)
+        return tuple(
+            Step(
+                stage.name,
+                tuple(o for o in self.objectives if o.name in stage.objectives),
+                stage.function or f"{scorer}_{stage.name}",
+                parse_rule(stage.needs, self.space.names) if stage.needs else None,
+            )
+            for stage in self.stages
+        )
+
+    @property
+    def forgeable(self) -> bool:
+        """Whether a candidate shares a process with what scores it, and so can write any rewards it likes."""
+        return self.kind is ProblemKind.IN_PROCESS
+
+    @property
+    def is_python(self) -> bool:
+        """Whether candidates are Python programs."""
+        return self.kind is not ProblemKind.DATA and self.language is None
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole definition: two problems with one digest are the same version."""
         return digest_of(self.model_dump(mode="json"))
@@ -186,7 +225,7 @@ class Problem(Value):
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on besides the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
-        scored_by |= {"data_files", "preload", "limits"}
+        scored_by |= {"data_files", "preload", "stages", "language", "limits"}
         return digest_of(self.model_dump(mode="json", include=scored_by))
 
     @cached_property
@@ -197,9 +236,17 @@ class Problem(Value):
         total = sum(self.weights.values())
         return tuple(self.weights.get(o.name, 0.0) / total for o in self.space.selected)
 
-    def targets_met(self, rewards: Sequence[float]) -> int:
-        """Return a bit mask of the targets that a raw reward vector of shape (d,) meets; bit i is ``targets[i]``."""
-        return sum(1 << i for i, rule in enumerate(self.rules) if rule.holds(rewards))
+    def targets_met(self, rewards: Sequence[float], *, stopped_at: str | None = None) -> int:
+        """Return a bit mask of the targets that a raw reward vector meets; bit i is ``targets[i]``.
+
+        Args:
+            rewards: Shape (d,).
+            stopped_at: Stage that was not measured any more; targets on its objectives, or later ones, are not met.
+        """
+        names = [step.name for step in self.steps]
+        steps = self.steps if stopped_at is None else self.steps[: names.index(stopped_at)]
+        measured = {objective.name for step in steps for objective in step.objectives}
+        return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
 
     def scalarize(self, rewards: Sequence[float]) -> float | None:
         """Return the declared weighted sum of normalised rewards, or None when the problem declares no weights."""

@@ -52,9 +52,11 @@ class Rule:
 
     Attributes:
         text: What the author wrote.
+        uses: Names of the objectives it compares.
     """
 
     text: str
+    uses: frozenset[str]
     _holds: Predicate
 
     def holds(self, rewards: Sequence[float]) -> bool:
@@ -74,7 +76,9 @@ def parse_rule(text: str, names: Sequence[str]) -> Rule:
     """
     if len(text) > _MAX_LENGTH:
         raise RuleError(f"the rule has {len(text)} characters: expected at most {_MAX_LENGTH}", column=_MAX_LENGTH)
-    return Rule(text, _Parser(_tokens(text), {name: i for i, name in enumerate(names)}, end=len(text) + 1).rule())
+    parser = _Parser(_tokens(text), {name: i for i, name in enumerate(names)}, end=len(text) + 1)
+    holds = parser.rule()
+    return Rule(text, frozenset(parser.used), holds)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -100,6 +104,7 @@ class _Parser:
         self._end = end
         self._at = 0
         self._depth = 0
+        self.used: set[str] = set()
 
     def rule(self) -> Predicate:
         holds = self._disjunction()
@@ -150,6 +155,7 @@ class _Parser:
         limit = float(number.text)
         if not math.isfinite(limit):
             raise RuleError(f"{number.text} at column {number.column} is not finite", column=number.column)
+        self.used.add(name.text)
         position, compare = self._index[name.text], _OPERATORS[sign.text]
         return lambda r: compare(r[position], limit)
 

@@ -130,6 +130,7 @@ class CandidateRecord(Record):
         rewards: Rewards by objective in the author's units; None when it failed.
         targets: Names of the targets its rewards meet, confirmed or not.
         tier: Containment under which it was evaluated.
+        stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
     """
 
     id: UUID
@@ -153,6 +154,7 @@ class CandidateRecord(Record):
     wall_s: float
     cpu_s: float
     memory_bytes: int
+    stopped_at: str | None
     created_at: datetime
 
 
@@ -218,6 +220,7 @@ class UnlockRecord(Record):
 
     Attributes:
         unlock: Whether the target is the one that unlocks the problem.
+        forgeable: Whether candidates of this problem share a process with what scores them.
         evaluations: Evaluations spent up to and including the candidate.
         tokens: Tokens spent when it was committed.
         seconds: Running seconds spent when it was committed.
@@ -235,6 +238,7 @@ class UnlockRecord(Record):
     seed: int
     target: str
     unlock: bool
+    forgeable: bool
     state: ClaimState
     number: int
     candidate_id: UUID

@@ -12,9 +12,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from speciate.domain.errors import Flaw, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.language import Language
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Case, Limits, Problem, ProblemKind
 from speciate.domain.rule import parse_rule
+from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.markers import marker_flaws
@@ -24,9 +26,10 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
     "targets": Target,
     "cases": Case,
     "limits": Limits,
+    "stages": Stage,
+    "language": Language,
 }
-_SCORERS: Final = {ProblemKind.EVALUATOR.value: "evaluate", ProblemKind.DATA.value: "score"}
-_NAMED: Final = re.compile(r"(objective|target) '(\w*)' is ")
+_NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 # Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
 _WHOLE_CHECKS: Final = {
     "no objective": "objectives",
@@ -34,6 +37,7 @@ _WHOLE_CHECKS: Final = {
     "a case": "cases",
     "weights": "weights",
     "kind": "kind",
+    "stages": "stages",
     "the seed program": "seed_program",
 }
 
@@ -143,13 +147,24 @@ def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
     flaws: list[Flaw] = []
     seed = definition.get("seed_program")
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
-        called = definition.get("entry_point", "solve") if kind == ProblemKind.CASES.value else None
-        flaws += python_flaws(seed, where="seed_program", defines=called)
+        if definition.get("language") is None:
+            called = definition.get("entry_point", "solve") if kind == ProblemKind.CASES.value else None
+            flaws += python_flaws(seed, where="seed_program", defines=called)
         flaws += marker_flaws(seed, where="seed_program")
     evaluator = definition.get("evaluator")
     if isinstance(evaluator, str) and evaluator.strip():
-        flaws += python_flaws(evaluator, where="evaluator", defines=_SCORERS.get(str(kind)))
+        missing = [python_flaws(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
+        flaws += next(filter(None, missing), [])
     return flaws
+
+
+def _functions(definition: Mapping[str, Any]) -> list[str | None]:
+    """Return the names of the functions that the script must define."""
+    scorer = {"evaluator": "evaluate", "in_process": "evaluate", "data": "score"}.get(str(definition.get("kind")))
+    stages = definition.get("stages")
+    if scorer is None or not stages or not isinstance(stages, list | tuple):
+        return [scorer]
+    return [stage.get("function") or f"{scorer}_{stage.get('name')}" for stage in stages if isinstance(stage, Mapping)]
 
 
 def python_flaws(program: str, *, where: str, defines: object = None) -> list[Flaw]:

@@ -68,12 +68,12 @@ class Siblings:
             self.flaws.append(Flaw(str(error), key))
             return None
 
-    def texts(self, names: object) -> dict[str, str] | None:
+    def texts(self, key: str, names: object) -> dict[str, str] | None:
         """Return the contents of the files in a list of names."""
         if not isinstance(names, list):
-            self.flaws.append(Flaw(f"is {names!r}: expected a list of names of files in the same directory", "files"))
+            self.flaws.append(Flaw(f"is {names!r}: expected a list of names of files in the same directory", key))
             return None
-        texts = {str(name): self.text(f"files.{i}", name) for i, name in enumerate(names)}
+        texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
 
     def cases(self, name: object) -> list[Any] | None:
@@ -99,7 +99,8 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
     "seed": ("seed_program", lambda parts, name: parts.text("seed", name)),
     "evaluator": ("evaluator", lambda parts, name: parts.text("evaluator", name)),
     "cases": ("cases", Siblings.cases),
-    "files": ("files", Siblings.texts),
+    "files": ("files", lambda parts, names: parts.texts("files", names)),
+    "data_files": ("data_files", lambda parts, names: parts.texts("data_files", names)),
 }
 
 

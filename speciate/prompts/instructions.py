@@ -13,6 +13,11 @@ _REWRITE: Final = """Answer with the complete program in one fenced block:
 # the whole program
 ```"""
 
+_REWRITE_OTHER: Final = """Answer with the complete program in one fenced block:
+```
+the whole program
+```"""
+
 _DIFF: Final = """Answer with one or more edits of the program, each in exactly this form:
 <<<<<<< SEARCH
 lines copied from the program, exactly as they stand there, enough of them to be found only once
@@ -43,11 +48,12 @@ def system_text(problem: Problem, policy: Policy, *, with_base: bool) -> str:
         policy: Says in which form, and how many answers.
         with_base: Whether there is a program that a diff can be applied to.
     """
-    is_data = problem.kind is ProblemKind.DATA
-    what = "documents" if is_data else "Python programs"
+    what = "documents" if problem.kind is ProblemKind.DATA else "Python programs"
+    if problem.language is not None:
+        what = f"programs in {problem.language.name}"
     parts = [
         f"You improve {what} that solve a problem. Each one is scored with several rewards.",
-        _form(policy, is_data=is_data, with_base=with_base),
+        _form(problem, policy, with_base=with_base),
         _count(policy.answers_per_rollout),
         _PROTECTED if with_base and blocks_or_none(problem.seed_program) else "",
         _FENCED_DATA,
@@ -55,10 +61,12 @@ def system_text(problem: Problem, policy: Policy, *, with_base: bool) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _form(policy: Policy, *, is_data: bool, with_base: bool) -> str:
+def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
     if policy.edit_format is EditFormat.DIFF and with_base:
         return _DIFF
-    return _DATA if is_data else _REWRITE
+    if problem.language is not None:
+        return _REWRITE_OTHER
+    return _DATA if problem.kind is ProblemKind.DATA else _REWRITE
 
 
 def _count(answers: int) -> str:

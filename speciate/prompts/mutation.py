@@ -91,6 +91,8 @@ def _member(problem: Problem, title: str, member: Member) -> str:
 
 
 def _label(problem: Problem) -> str:
+    if problem.language is not None:
+        return problem.language.name.lower()
     return "" if problem.kind is ProblemKind.DATA else "python"
 
 

@@ -55,12 +55,11 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
     """
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
-    is_data = problem.kind is ProblemKind.DATA
     body = _after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
-    raw = _from_diffs(body, base) or (_data(body, wanted) if is_data else _programs(body, wanted, problem))
+    raw = _from_diffs(body, base) or (_programs(body, wanted, problem) if problem.is_python else _texts(body, wanted))
     if not raw:
-        return [Answer("", _nothing(is_data, f"nothing to read in {len(text)} characters of completion"))]
-    return _without_repeats([_finished(one, base, is_data) for one in raw[:wanted]], is_data)
+        return [Answer("", _nothing(problem, f"nothing to read in {len(text)} characters of completion"))]
+    return _without_repeats([_finished(one, base, problem) for one in raw[:wanted]], problem)
 
 
 def _after_thoughts(text: str) -> str:
@@ -76,7 +75,8 @@ def _from_diffs(text: str, base: str | None) -> list[str | Failure]:
     return [apply_edits(base or "", edits) for edits in groups]
 
 
-def _data(text: str, wanted: int) -> list[str | Failure]:
+def _texts(text: str, wanted: int) -> list[str | Failure]:
+    """Return answers whose grammar is not ours to check: documents, and programs that are not Python."""
     tagged = _tagged(text)
     if tagged:
         return [*tagged] if wanted > 1 else [tagged[-1]]
@@ -138,11 +138,12 @@ def _unless_nested(block: str, whole: str) -> str:
     return outer if 0 <= start < end and isinstance(parse_python(outer), ast.Module) else block
 
 
-def _finished(raw: str | Failure, base: str | None, is_data: bool) -> Answer:
+def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
     if isinstance(raw, Failure):
         return Answer("", raw)
     if failure := _unkeepable(raw):
         return Answer("", failure)
+    is_data = problem.kind is ProblemKind.DATA
     kept = raw if is_data else keep_protected(base or "", raw)
     if isinstance(kept, Failure):
         return Answer(raw, kept)
@@ -151,13 +152,13 @@ def _finished(raw: str | Failure, base: str | None, is_data: bool) -> Answer:
     if failure := _unkeepable(program):
         return Answer("", failure)
     if not program.strip():
-        return Answer("", _nothing(is_data, "the answer is empty"))
-    tree = None if is_data else parse_python(program)
+        return Answer("", _nothing(problem, "the answer is empty"))
+    tree = parse_python(program) if problem.is_python else None
     return Answer(program, tree if isinstance(tree, Failure) else None)
 
 
-def _nothing(is_data: bool, detail: str) -> Failure:
-    return rejected(Reason.NO_ANSWER if is_data else Reason.NO_CODE_BLOCK, detail)
+def _nothing(problem: Problem, detail: str) -> Failure:
+    return rejected(Reason.NO_CODE_BLOCK if problem.is_python else Reason.NO_ANSWER, detail)
 
 
 def _unkeepable(program: str) -> Failure | None:
@@ -169,13 +170,13 @@ def _unkeepable(program: str) -> Failure | None:
     return rejected(Reason.PROGRAM_TOO_LARGE, f"{size} bytes: at most {MAX_PROGRAM_BYTES} are accepted")
 
 
-def _without_repeats(answers: list[Answer], is_data: bool) -> list[Answer]:
+def _without_repeats(answers: list[Answer], problem: Problem) -> list[Answer]:
     if len(answers) == 1:
         return answers
     first: dict[str, int] = {}
     for position, answer in enumerate(answers):
         if answer.failure is None:
-            earlier = first.setdefault(answer.program if is_data else shape_key(answer.program), position)
+            earlier = first.setdefault(shape_key(answer.program) if problem.is_python else answer.program, position)
             if earlier != position:
                 detail = f"answer {position + 1} is the same program as answer {earlier + 1}"
                 answers[position] = Answer(answer.program, rejected(Reason.DUPLICATE_IN_ROLLOUT, detail))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from speciate.domain.candidate import Failure, Member
+from speciate.domain.language import Exchange, Language
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rule import parse_rule
@@ -135,15 +136,30 @@ def _setting(problem: Problem) -> str:
     if problem.kind is ProblemKind.DATA:
         return ""
     entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
+    if problem.language is not None:
+        entry = _language(problem.language)
     limits = problem.limits
     use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."
 
 
+def _language(language: Language) -> str:
+    built = f"built with `{' '.join(language.build)}` and " if language.build else ""
+    spoken = {
+        Exchange.TEXT: "It reads a text from standard input and writes its answer to standard output.",
+        Exchange.JSON: "It reads one line of JSON, the list of its arguments, and writes its answer as JSON.",
+    }
+    return (
+        f"Programs are written in {language.name}, stored as {language.file}, {built}run with"
+        f" `{' '.join(language.run)}` for every input. {spoken[language.exchange]} "
+    )
+
+
 def _examples(problem: Problem) -> str:
     shown = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
+    called = problem.entry_point if problem.language is None else "input "
     lines = [
-        f"- {problem.entry_point}({bounded(', '.join(map(repr, case.input)), _MAX_CASE_CHARS)})"
+        f"- {called}({bounded(', '.join(map(repr, case.input)), _MAX_CASE_CHARS)})"
         f" -> {bounded(repr(case.expected), _MAX_CASE_CHARS)}"
         for case in shown
     ]

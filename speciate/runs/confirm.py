@@ -27,6 +27,6 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     missed = [
         f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
         for i, result in zip(repeats, results, strict=True)
-        if result.rewards is None or not problem.rules[target].holds(result.rewards)
+        if result.rewards is None or not problem.targets_met(result.rewards, stopped_at=result.stopped_at) >> target & 1
     ]
     return work.confirm(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))

@@ -94,11 +94,16 @@ def _outcomes(
         if proposal.failure is not None:
             outcomes.append(Outcome(proposal, Evaluation(failure=proposal.failure)))
         elif i in results:
-            rewards = results[i].rewards
-            targets = context.problem.targets_met(rewards) if rewards is not None else 0
+            targets = _targets(context, results[i])
             outcomes.append(Outcome(proposal, results[i], targets=targets))
             known[proposal.program_hash] = Twin(first + i, results[i], targets)
         else:
             twin = known[proposal.program_hash]
             outcomes.append(Outcome(proposal, twin.evaluation, duplicate_of=twin.number, targets=twin.targets))
     return outcomes
+
+
+def _targets(context: RunContext, result: Evaluation) -> int:
+    if result.rewards is None:
+        return 0
+    return context.problem.targets_met(result.rewards, stopped_at=result.stopped_at)

@@ -19,8 +19,8 @@ _MEMBERS = sa.text(
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
 _TWINS = sa.text(
-    "SELECT program_hash, number, rewards, failure, failure_reason, failure_detail, tier, targets FROM candidates"
-    " WHERE run_id = :id AND duplicate_of IS NULL AND program_hash = ANY(:hashes) ORDER BY number DESC"
+    "SELECT program_hash, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at"
+    " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND program_hash = ANY(:hashes) ORDER BY number DESC"
 )
 
 
@@ -61,7 +61,10 @@ def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str]) -> dic
         row.program_hash: Twin(
             row.number,
             Evaluation(
-                rewards=None if row.rewards is None else tuple(row.rewards), failure=_failure(row), tier=row.tier
+                rewards=None if row.rewards is None else tuple(row.rewards),
+                failure=_failure(row),
+                tier=row.tier,
+                stopped_at=row.stopped_at,
             ),
             row.targets,
         )

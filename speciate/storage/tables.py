@@ -213,6 +213,7 @@ candidates = sa.Table(
     sa.Column("cpu_s", pg.DOUBLE_PRECISION, nullable=False),
     sa.Column("memory_bytes", sa.BigInteger, nullable=False),
     sa.Column("artifacts", pg.JSONB, nullable=False),
+    sa.Column("stopped_at", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),

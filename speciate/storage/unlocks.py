@@ -16,6 +16,7 @@ from speciate.storage.database import patient
 _SELECT = """
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
   a.version AS policy_version, b.slug AS mutator, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
+  p.definition ->> 'kind' = 'in_process' AS forgeable,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id

@@ -96,10 +96,12 @@ def test_unlocks(cli: Cli, service: StandIn) -> None:
         "run_id": str(RUN), "problem_id": str(UUID(int=1)), "problem": "packing", "problem_version": 1,
         "policy_id": str(UUID(int=2)), "policy": "m", "policy_version": 3, "strategy": "best_of_n", "seed": 5,
         "target": "first", "unlock": True, "state": "confirmed", "number": 9, "candidate_id": str(UUID(int=9)),
-        "evaluations": 1234, "tokens": 0, "seconds": 2.5, "at": AT.isoformat(),
+        "forgeable": True, "evaluations": 1234, "tokens": 0, "seconds": 2.5, "at": AT.isoformat(),
     }  # fmt: skip
     service.on("GET", "/v1/unlocks", page(record))
-    assert "1,234" in cli("unlocks", "--policy", "m").lines[1]
+    shown = cli("unlocks", "--policy", "m").lines[1]
+    assert "1,234" in shown
+    assert "first (forgeable)" in shown
     assert service.requests[0].query["unlocks_only"] == ["true"]
     assert json.loads(cli("unlocks", "--every-target", "--json").out)["evaluations"] == 1234
     assert "unlocks_only" not in service.requests[1].query

@@ -203,6 +203,7 @@ def candidate_json(number: int = 1, **values: Any) -> dict[str, Any]:
         wall_s=0.1,
         cpu_s=0.1,
         memory_bytes=1 << 20,
+        stopped_at=None,
         created_at=AT,
         program="def solve():\n    return 1\n",
         failure_detail=None,

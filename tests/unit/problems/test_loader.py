@@ -87,7 +87,7 @@ def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
         ("unlock = true", "unlock = false", 14, "targets", "expected exactly one"),
         ('name = "hard"', 'name = "hard"\n[limits]\nwall_s = -1\n[unused]', 21, "limits.wall_s", "greater than 0"),
         ('slug = "small"', 'slug = "Too Big"', 1, "slug", "pattern"),
-        ('kind = "evaluator"', 'kind = "guess"', 3, "kind", "'cases', 'evaluator' or 'data'"),
+        ('kind = "evaluator"', 'kind = "guess"', 3, "kind", "'cases', 'evaluator', 'data' or 'in_process'"),
         ('seed = "seed.py"', 'seed = "seed.py"\nweights = { cost = -1 }', 5, "weights", "weights must be"),
         ('evaluator = "evaluate.py"\n', "", 3, "kind", "needs an evaluator script"),
         ('seed = "seed.py"', 'seed_program = "x = 1"', 4, "seed_program", "unknown key"),

@@ -1,0 +1,62 @@
+"""Running the stages of a problem: each measures some objectives, and says whether the next is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
+from speciate.domain.problem import Problem
+from speciate.domain.stage import Step, worst
+
+STOPPED = "stopped"
+"""Artifact that says why a candidate got no further."""
+
+Measured = Mapping[str, float]
+"""Rewards of one stage, by objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a cascade gave.
+
+    Attributes:
+        rewards: Shape (d,), declared order; None when the first stage failed.
+        failure: Why there are none.
+        stopped_at: Stage that gave no rewards any more; None when all was measured.
+        artifacts: Why it stopped, for feedback.
+    """
+
+    rewards: tuple[float, ...] | None
+    failure: Failure | None = None
+    stopped_at: str | None = None
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+
+def climb(problem: Problem, measure: Callable[[Step], Measured | Failure]) -> Score:
+    """Measure stage after stage until one fails or its rule keeps the candidate from the next.
+
+    Args:
+        problem: The problem.
+        measure: Measures one stage.
+    """
+    known: dict[str, float] = {}
+    for step in problem.steps:
+        found = measure(step)
+        if isinstance(found, Failure):
+            if not known or found.reason in NOT_THE_PROGRAMS_FAULT:
+                return Score(None, failure=found)
+            return _stopped(problem, known, step.name, f"stage {step.name!r}: {found.kind}: {found.detail}")
+        known |= found
+        following = problem.steps[problem.steps.index(step) + 1 :]
+        if following and step.needs is not None and not step.needs.holds(_vector(problem, known)):
+            return _stopped(problem, known, following[0].name, f"stage {step.name!r} needs {step.needs.text}")
+    return Score(_vector(problem, known))
+
+
+def _stopped(problem: Problem, known: Measured, stage: str, why: str) -> Score:
+    return Score(_vector(problem, known), stopped_at=stage, artifacts={STOPPED: why})
+
+
+def _vector(problem: Problem, known: Measured) -> tuple[float, ...]:
+    return tuple(known.get(objective.name, worst(objective)) for objective in problem.objectives)

@@ -1,0 +1,54 @@
+"""Serves a script that imports the candidate into its own process, as evaluators of other projects do.
+
+First message: ``{"script": text, "functions": [name, ...], "seed": int}``. Then one ``{"function": name}`` for each
+stage, answered as ``author`` answers. The function is given the path of the candidate's program and returns a dict of
+rewards, or an object with ``metrics`` and ``artifacts``. Whatever runs here can write any answer: results are forged
+with ease.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .author import NAME, outcome_of, report
+from .program import describe, load
+from .seeding import import_generators, seed_generators
+from .wire import Wire
+
+PROGRAM = "data/candidate.py"
+
+
+def serve(wire: Wire) -> None:
+    """Load the script and run its stages until the broker hangs up."""
+    first = wire.read()
+    if first is None:
+        return
+    text = first["script"]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        import_generators(text)
+        seed_generators(first["seed"])
+        names = load(text, NAME)
+    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
+        wire.write({"raised": describe(error, text, NAME)})
+        return
+    if missing := [name for name in first["functions"] if not callable(names.get(name))]:
+        wire.write({"raised": f"the script defines no function {missing[0]!r}"})
+        return
+    wire.write({"ready": True})
+    while (task := wire.read()) is not None:
+        seed_generators(first["seed"])
+        notes: list[tuple[str, str]] = []
+        report(wire, outcome_of(partial(_measure, names[task["function"]], notes), text), notes)
+
+
+def _measure(function: Callable[[str], Any], notes: list[tuple[str, str]]) -> Any:
+    result = function(str(Path(PROGRAM).absolute()))
+    artifacts = getattr(result, "artifacts", None)
+    if isinstance(artifacts, dict):
+        notes += [(str(label), str(text)) for label, text in artifacts.items()]
+    return getattr(result, "metrics", result)

@@ -1,0 +1,121 @@
+"""Kind ``in_process``: the author's script imports the candidate, both in one contained process; results are forgeable.
+
+For evaluators of other projects, which are given the path of a program and return a dict of numbers. A fresh process
+for each candidate: nothing of another one and nothing outside is within reach, but the rewards are the process's own
+word. Names that are not objectives are kept as a note.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from evaluators.batch import Batch, Starter
+from evaluators.cascade import Measured, Score, climb
+from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.script import Findings, read_notes, read_verdict
+from evaluators.session import Ending, Session, SessionEndedError
+from evaluators.texts import clean
+from evaluators.tiers.sandbox import Role, Usage
+from evaluators.verdict import BATCH_DEADLINE, failure_of
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.stage import Step
+
+_PROGRAM = "candidate.py"
+_OTHER = "other metrics"
+
+
+def evaluate_in_process(batch: Batch) -> list[Evaluation]:
+    """Score every program of a batch, each in a fresh process with the script."""
+    return [batch.out_of_time() if batch.expired else _evaluate(batch, program, seed) for program, seed in batch]
+
+
+def _evaluate(batch: Batch, program: str, seed: int) -> Evaluation:
+    folders = batch.sandbox.folders
+    folder = folders.own({**batch.problem.data_files, _PROGRAM: program})
+    try:
+        return _Trial(batch, folder, seed).evaluation()
+    finally:
+        folders.drop(folder)
+
+
+class _Trial:
+    """One process with the script and one candidate."""
+
+    def __init__(self, batch: Batch, folder: Path, seed: int) -> None:
+        self._batch, self._seed = batch, seed
+        self._findings = Findings()
+        limits = batch.problem.limits
+        with Starter(batch.sandbox, batch.needs(Role.IN_PROCESS, folder), 1) as starter:
+            contained = starter.take()
+        frame_bytes = limits.output_bytes + ENVELOPE_BYTES
+        self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
+        self._usage: Usage | None = None
+
+    def evaluation(self) -> Evaluation:
+        """Run the stages and return what came of them."""
+        started = time.monotonic()
+        self._deadline = min(started + self._batch.problem.limits.wall_s, self._batch.deadline)
+        try:
+            score = self._score()
+        finally:
+            wall_s = time.monotonic() - started
+            usage = self._end()
+        self._findings.log += "".join(self._session.logs().values())
+        return Evaluation(
+            rewards=score.rewards,
+            failure=score.failure,
+            stopped_at=score.stopped_at,
+            tier=self._batch.sandbox.name,
+            wall_s=wall_s,
+            cpu_s=usage.cpu_s,
+            memory_bytes=usage.memory_bytes,
+            artifacts=self._findings.kept(failed=score.failure is not None) | score.artifacts,
+        )
+
+    def _score(self) -> Score:
+        problem = self._batch.problem
+        functions = [step.function for step in problem.steps]
+        self._session.post({"script": problem.evaluator, "functions": functions, "seed": self._seed})
+        match self._receive():
+            case {"ready": True}:
+                return climb(problem, self._measure)
+            case {"raised": str(detail)}:
+                return Score(None, failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", clean(detail)))
+            case Failure() as failure:
+                return Score(None, failure=failure)
+            case _:
+                return Score(None, failure=self._died(SessionEndedError(Ending.BROKEN, "no verdict")))
+
+    def _measure(self, step: Step) -> Measured | Failure:
+        self._session.post({"function": step.function})
+        message = self._receive()
+        if isinstance(message, Failure):
+            return message
+        names = {objective.name for objective in step.objectives}
+        match message:
+            case {"rewards": dict(rewards)} if not rewards.keys() <= names:
+                others = {name: value for name, value in rewards.items() if name not in names}
+                self._findings.notes[_OTHER] = clean("\n".join(f"{name} = {value}" for name, value in others.items()))
+                message = message | {"rewards": {name: rewards[name] for name in rewards if name in names}}
+        outcome = read_verdict(step.objectives, message)
+        if outcome is None:
+            return self._died(SessionEndedError(Ending.BROKEN, "no verdict"))
+        self._findings.notes |= read_notes(self._batch.problem, message)
+        return outcome
+
+    def _receive(self) -> Message | Failure:
+        try:
+            return self._session.receive(self._deadline)
+        except SessionEndedError as ended:
+            return self._died(ended)
+
+    def _died(self, ended: SessionEndedError) -> Failure:
+        late = self._batch.expired
+        failure = failure_of(ended, self._end(), self._batch.problem.limits)
+        return BATCH_DEADLINE if late else failure
+
+    def _end(self) -> Usage:
+        if self._usage is None:
+            self._usage = self._session.end()
+        return self._usage

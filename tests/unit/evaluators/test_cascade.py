@@ -1,0 +1,158 @@
+"""Stages: what is measured when, and what stands for what was not."""
+
+import pytest
+
+from speciate.domain.candidate import FailureKind
+
+STAGES = [
+    {"name": "quick", "objectives": ["small"], "needs": "small >= 1"},
+    {"name": "full", "objectives": ["large"]},
+]
+OBJECTIVES = ({"name": "small"}, {"name": "large", "direction": "minimize", "range": [0, 10]})
+TARGETS = [
+    {"name": "some", "rule": "small >= 0", "unlock": False},
+    {"name": "all", "rule": "small >= 1 and large <= 10", "unlock": True},
+]
+
+
+@pytest.fixture
+def staged(make_problem):
+    def make(kind, names=OBJECTIVES, **fields):
+        return make_problem(kind, names, **{"stages": STAGES, "targets": TARGETS, **fields})
+
+    return make
+
+
+@pytest.fixture
+def cases(staged):
+    def make(**fields):
+        hidden = {"hidden": True, "reward": "small"}
+        return staged(
+            "cases",
+            ("small", "large"),
+            cases=[
+                {"input": [1], "expected": 1, "reward": "small"},
+                {"input": [777], "expected": 777, **hidden},
+                {"input": [1000], "expected": 1000, "reward": "large"},
+            ],
+            **fields,
+        )
+
+    return make
+
+
+def evaluate(broker, problem, program):
+    return broker.evaluate(problem, [program], seeds=[0])[0]
+
+
+def test_without_stages_all_is_measured(broker, make_problem):
+    problem = make_problem("cases", cases=[{"input": [1], "expected": 1}])
+    assert evaluate(broker, problem, "def solve(x):\n    return x\n").stopped_at is None
+
+
+def test_who_meets_the_rule_is_measured_to_the_end(broker, cases):
+    evaluation = evaluate(broker, cases(), "def solve(x):\n    return x\n")
+    assert (evaluation.rewards, evaluation.stopped_at) == ((1.0, 1.0), None)
+
+
+def test_who_does_not_stops_there_and_keeps_what_was_measured(broker, cases):
+    problem = cases()
+    evaluation = evaluate(broker, problem, "def solve(x):\n    return 1\n")
+    assert (evaluation.rewards, evaluation.stopped_at) == ((0.5, 0.0), "full")
+    assert evaluation.artifacts["stopped"] == "stage 'quick' needs small >= 1"
+    assert problem.targets_met(evaluation.rewards, stopped_at="full") == 1
+
+
+def test_cases_of_a_stage_that_was_not_reached_are_not_asked(broker, cases):
+    evaluation = evaluate(broker, cases(), "def solve(x):\n    assert x < 1000\n    return 1\n")
+    assert "1000" not in evaluation.artifacts.get("cases", "")
+
+
+def test_who_dies_in_a_later_stage_keeps_the_earlier_rewards(broker, cases):
+    evaluation = evaluate(broker, cases(), "import os\ndef solve(x):\n    return x if x < 1000 else os._exit(1)\n")
+    assert (evaluation.rewards, evaluation.stopped_at, evaluation.failure) == ((1.0, 0.0), "full", None)
+    assert "exited with code 1" in evaluation.artifacts["stopped"]
+
+
+def test_who_answers_nothing_in_the_first_stage_fails(broker, cases):
+    evaluation = evaluate(broker, cases(), "def solve(x):\n    raise ValueError\n")
+    assert evaluation.failure.kind is FailureKind.CRASHED
+    assert evaluation.stopped_at is None
+
+
+def test_answers_given_after_a_hidden_case_are_never_shown(broker, cases):
+    program = "seen = []\ndef solve(x):\n    seen.append(x)\n    return x if x < 1000 else seen\n"
+    evaluation = evaluate(broker, cases(), program)
+    assert evaluation.rewards == (1.0, 0.0)
+    assert "777" not in str(evaluation.artifacts)
+
+
+def test_the_deadline_of_a_batch_is_nobodys_stage(broker, cases):
+    program = "import time\ndef solve(x):\n    if x == 1000: time.sleep(60)\n    return x\n"
+    problem = cases(limits={"wall_s": 60})
+    (evaluation,) = broker.evaluate(problem, [program], seeds=[0], timeout_s=1)
+    assert evaluation.failure.reason == "batch_deadline"
+
+
+SCRIPT = """
+def evaluate_quick(candidate, context):
+    context.note("quick", "seen")
+    return {"small": candidate.call("solve", 1).unwrap()}
+
+def evaluate_full(candidate, context):
+    context.note("full", "seen")
+    return {"large": candidate.call("solve", 2).unwrap()}
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "rewards", "stopped_at", "notes"),
+    [("1", (1.0, 1.0), None, {"quick", "full"}), ("0", (0.0, 10.0), "full", {"quick"})],
+)
+def test_a_script_has_a_function_for_each_stage(broker, staged, returned, rewards, stopped_at, notes):
+    problem = staged("evaluator", evaluator=SCRIPT)
+    evaluation = evaluate(broker, problem, f"def solve(x):\n    return {returned}\n")
+    assert (evaluation.rewards, evaluation.stopped_at) == (rewards, stopped_at)
+    assert evaluation.artifacts.keys() - {"stopped"} == notes
+
+
+def test_a_later_stage_that_raises_keeps_the_earlier_rewards_and_says_why(broker, staged):
+    problem = staged("evaluator", evaluator=SCRIPT)
+    evaluation = evaluate(broker, problem, "def solve(x):\n    return 1 if x == 1 else 1 / 0\n")
+    assert (evaluation.rewards, evaluation.stopped_at) == ((1.0, 10.0), "full")
+    assert "ZeroDivisionError" in evaluation.artifacts["stopped"]
+
+
+def test_a_stage_returns_its_own_rewards_and_no_others(broker, staged):
+    problem = staged("evaluator", evaluator=SCRIPT.replace('{"small": ', '{"large": 1, "small": '))
+    evaluation = evaluate(broker, problem, "def solve(x):\n    return 1\n")
+    assert evaluation.failure.reason == "invalid_rewards"
+    assert "unknown large" in evaluation.failure.detail
+
+
+def test_texts_have_stages_too(broker, staged):
+    script = (
+        "def first(text, context):\n    return {'small': len(text)}\n"
+        "def score_full(text, context):\n    return {'large': 3}\n"
+    )
+    stages = [{**STAGES[0], "function": "first", "needs": "small >= 2"}, STAGES[1]]
+    problem = staged("data", evaluator=script, stages=stages)
+    short, long = broker.evaluate(problem, ["a", "aa"], seeds=[0, 0])
+    assert (short.rewards, short.stopped_at) == ((1.0, 10.0), "full")
+    assert (long.rewards, long.stopped_at) == ((2.0, 3.0), None)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([STAGES[0], {**STAGES[1], "name": "quick"}], "'quick' is declared twice"),
+        ([STAGES[0], {**STAGES[1], "objectives": ["wide"]}], "'wide', which is not an objective"),
+        ([STAGES[0], {**STAGES[1], "objectives": ["large", "small"]}], "measures 'small' again"),
+        ([STAGES[0]], "leave out 'large'"),
+        ([{**STAGES[0], "needs": "large <= 1"}, STAGES[1]], "needs 'large', which no stage has measured by then"),
+        ([STAGES[1], STAGES[0]], "declare its range"),
+    ],
+)
+def test_stages_that_do_not_fit_are_refused(staged, stages, message):
+    with pytest.raises(ValueError, match=message):
+        staged("evaluator", evaluator=SCRIPT, stages=stages)

@@ -1,0 +1,121 @@
+"""Candidates that are not Python: built and run by commands, inside the sandbox."""
+
+import shutil
+
+import pytest
+
+from evaluators.broker import Broker
+from evaluators.contained.tier_a import NAME as TIER_A
+from speciate.domain.candidate import FailureKind
+from speciate.domain.errors import EvaluatorUnavailableError
+
+CPP = {
+    "name": "C++",
+    "file": "main.cpp",
+    "build": ["g++", "-O1", "-o", "program", "main.cpp"],
+    "run": ["./program"],
+}
+DOUBLE = '#include <cstdio>\nint main() { long x; return scanf("%ld", &x) == 1 && printf("%ld\\n", 2 * x) ? 0 : 1; }\n'
+SHELL = {"name": "sh", "file": "program.sh", "run": ["/bin/sh", "program.sh"]}
+PATIENT = {"wall_s": 30, "cpu_s": 30}
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ on this machine")
+
+
+@pytest.fixture
+def problem(make_problem):
+    def make(language=SHELL, **fields):
+        cases = [{"input": [str(x)], "expected": str(2 * x)} for x in range(3)]
+        return make_problem("cases", **{"cases": cases, "language": language, "limits": PATIENT, **fields})
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _tier(broker):
+    if broker.tier != TIER_A:
+        pytest.skip("programs that are started need tier A, which does not hold here")
+
+
+def evaluate(broker, problem, program):
+    return broker.evaluate(problem, [program], seeds=[0])[0]
+
+
+@needs_compiler
+def test_a_compiled_program_answers(broker, problem):
+    evaluation = evaluate(broker, problem(CPP), DOUBLE)
+    assert (evaluation.rewards, evaluation.failure) == ((1.0,), None)
+
+
+@needs_compiler
+def test_what_does_not_compile_says_what_the_compiler_said(broker, problem):
+    failure = evaluate(broker, problem(CPP), "int main() { return nothing; }").failure
+    assert (failure.kind, failure.reason) == (FailureKind.CRASHED, "build_failed")
+    assert "main.cpp:1" in failure.detail
+
+
+@needs_compiler
+def test_a_compiled_program_can_start_no_other(broker, problem):
+    program = (
+        "#include <cstdio>\n#include <unistd.h>\n"
+        'int main() { long x; scanf("%ld", &x); printf("%ld\\n", fork() < 0 ? 2 * x : 0); return 0; }\n'
+    )
+    assert evaluate(broker, problem(CPP), program).rewards == (1.0,)
+
+
+@needs_compiler
+def test_a_script_drives_a_compiled_program(broker, make_problem):
+    script = (
+        "def evaluate(candidate, context):\n    return {'score': int(candidate.call('main', '21').unwrap()) / 42}\n"
+    )
+    made = make_problem("evaluator", evaluator=script, language=CPP, limits=PATIENT)
+    assert evaluate(broker, made, DOUBLE).rewards == (1.0,)
+    assert evaluate(broker, made, "nonsense").failure.reason == "build_failed"
+
+
+def test_building_has_a_limit_of_its_own(broker, problem):
+    slow = {**SHELL, "build": ["/bin/sleep", "30"], "build_s": 0.4}
+    failure = evaluate(broker, problem(slow), "read x").failure
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "0.4 s" in failure.detail
+
+
+def test_json_goes_in_and_comes_out(broker, make_problem):
+    language = {**SHELL, "exchange": "json"}
+    cases = [{"input": [[1, "a"], {"k": None}], "expected": [[1, "a"], {"k": None}]}]
+    made = make_problem("cases", cases=cases, language=language, limits=PATIENT)
+    assert evaluate(broker, made, "exec cat").rewards == (1.0,)
+    failure = evaluate(broker, made, "echo nonsense").failure
+    assert (failure.kind, failure.reason) == (FailureKind.INVALID_OUTPUT, "not_json")
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "words"),
+    [
+        ("echo oh dear >&2; exit 3", FailureKind.CRASHED, "code 3\noh dear"),
+        ("kill -9 $$", FailureKind.CRASHED, "killed by SIGKILL"),
+        ("while :; do :; done", FailureKind.TIMEOUT, "wall limit"),
+        ("while :; do echo flood; done", FailureKind.INVALID_OUTPUT, "bytes of output"),
+    ],
+)
+def test_how_a_program_ends_is_a_value(broker, problem, program, kind, words):
+    limits = {"wall_s": 1, "cpu_s": 9} if kind is FailureKind.TIMEOUT else PATIENT
+    failure = evaluate(broker, problem(limits={**limits, "output_bytes": 4096}), program).failure
+    assert failure.kind is kind
+    assert words in failure.detail
+
+
+def test_it_is_contained_as_any_other(broker, problem):
+    program = "read x; cat /etc/passwd && exit; echo $((2 * x)) > /tmp/answer; cat /tmp/answer"
+    builtins = "read x; test -e /etc/passwd && exit 1; echo $((2 * x)) > /tmp/answer; read y < /tmp/answer; echo $y"
+    assert evaluate(broker, problem(), program).rewards is None  # cat would be another process
+    assert evaluate(broker, problem(), builtins).rewards == (1.0,)
+
+
+def test_tier_b_refuses_and_names_the_tier_that_can(problem):
+    broker = Broker("B")
+    try:
+        with pytest.raises(EvaluatorUnavailableError, match="tier A"):
+            evaluate(broker, problem(), "read x")
+    finally:
+        broker.close()

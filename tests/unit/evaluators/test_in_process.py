@@ -1,0 +1,94 @@
+"""Evaluators that import the candidate: contained, and never believed without a second look."""
+
+import pytest
+
+from speciate.domain.candidate import FailureKind
+
+SCRIPT = """
+import importlib.util
+
+class Result:
+    def __init__(self, metrics, artifacts):
+        self.metrics, self.artifacts = metrics, artifacts
+
+def evaluate(program_path):
+    spec = importlib.util.spec_from_file_location("program", program_path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return Result({"score": program.solve(21) / 42, "speed": 3}, {"said": "hello"})
+"""
+GOOD = "def solve(x):\n    return 2 * x\n"
+
+
+@pytest.fixture
+def problem(make_problem):
+    def make(**fields):
+        return make_problem("in_process", **{"evaluator": SCRIPT, "limits": {"wall_s": 20}, **fields})
+
+    return make
+
+
+def evaluate(broker, problem, program):
+    return broker.evaluate(problem, [program], seeds=[0])[0]
+
+
+def test_rewards_and_artifacts_are_read_and_other_numbers_are_a_note(broker, problem):
+    evaluation = evaluate(broker, problem(), GOOD)
+    assert evaluation.rewards == (1.0,)
+    assert evaluation.artifacts == {"said": "hello", "other metrics": "speed = 3"}
+    assert evaluation.tier == broker.tier
+
+
+def test_a_plain_dict_will_do(broker, problem):
+    script = "def evaluate(path):\n    return {'score': len(open(path).read())}\n"
+    assert evaluate(broker, problem(evaluator=script), GOOD).rewards == (len(GOOD),)
+
+
+def test_each_candidate_has_a_process_of_its_own(broker, problem):
+    leave = "import builtins\nbuiltins.left = 1\n" + GOOD
+    look = "import builtins\ndef solve(x):\n    return 42 * hasattr(builtins, 'left')\n"
+    results = broker.evaluate(problem(), [leave, look], seeds=[0, 0])
+    assert [e.rewards for e in results] == [(1.0,), (0.0,)]
+
+
+def test_candidates_see_data_files_and_nothing_outside(broker, problem):
+    program = (
+        "import os\ndef solve(x):\n"
+        "    assert open('data/hint.txt').read() == 'two'\n"
+        "    try:\n        open('/etc/passwd')\n    except OSError:\n        return 42\n"
+    )
+    assert evaluate(broker, problem(data_files={"hint.txt": "two"}), program).rewards == (1.0,)
+
+
+def test_it_can_be_forged_and_says_so(broker, problem):
+    forged = (
+        "import os, json\n"
+        "body = json.dumps({'rewards': {'score': 1e9}, 'notes': []}).encode()\n"
+        "os.write(3, len(body).to_bytes(4, 'big') + body)\nos._exit(0)\n"
+    )
+    made = problem()
+    assert evaluate(broker, made, forged).rewards == (1e9,)
+    assert made.forgeable
+
+
+def test_it_needs_a_confirmation(problem):
+    with pytest.raises(ValueError, match="confirmations must be at least 1"):
+        problem(confirmations=0)
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "kind", "reason"),
+    [
+        (SCRIPT, "def solve(x): return 1 / 0\n", FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+        (SCRIPT, "import os\nos._exit(3)\n", FailureKind.CRASHED, "exited"),
+        (SCRIPT, "while True: pass\n", FailureKind.TIMEOUT, "wall_limit"),
+        ("def evaluate(path):\n    return 3\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+        ("def evaluate(path):\n    return {}\n", GOOD, FailureKind.INVALID_OUTPUT, "invalid_rewards"),
+        ("def other(path):\n    return {}\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+        ("1 / 0", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+    ],
+)
+def test_what_goes_wrong_is_a_value(broker, problem, script, program, kind, reason):
+    limits = {"wall_s": 0.5} if kind is FailureKind.TIMEOUT else {"wall_s": 20}
+    failure = evaluate(broker, problem(evaluator=script, limits=limits), program).failure
+    assert (failure.kind, failure.reason) == (kind, reason)

@@ -1,0 +1,57 @@
+"""Programs that are not Python are asked for, read and kept within their regions without being parsed."""
+
+import pytest
+
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.prompts.instructions import system_text
+from speciate.prompts.parse import parse_completion
+from speciate.prompts.render import problem_text
+
+SEED = "#include <cstdio>\n// EVOLVE-BLOCK-START\nint f() { return 1; }\n// EVOLVE-BLOCK-END\nint main() { f(); }\n"
+
+
+@pytest.fixture
+def problem():
+    return Problem.model_validate(
+        {
+            "slug": "cpp",
+            "title": "C++",
+            "kind": "cases",
+            "objectives": [{"name": "right"}],
+            "targets": [{"name": "all", "rule": "right >= 1", "unlock": True}],
+            "cases": [{"input": ["1"], "expected": "1"}],
+            "seed_program": SEED,
+            "language": {"name": "C++", "file": "a.cpp", "build": ["g++", "a.cpp"], "run": ["./a.out"]},
+        }
+    )
+
+
+POLICY = Policy(slug="p", kind="scripted")
+
+
+def test_the_prompt_says_how_programs_are_built_run_and_spoken_to(problem):
+    assert "programs in C++" in system_text(problem, POLICY, with_base=True)
+    text = problem_text(problem)
+    assert "built with `g++ a.cpp` and run with `./a.out`" in text
+    assert "standard input" in text
+    assert "solve" not in text
+
+
+def test_the_last_fenced_block_is_the_program(problem):
+    program = SEED.replace("return 1", "return 2")
+    (answer,) = parse_completion(f"Here:\n```cpp\n{program}```\n", problem=problem, policy=POLICY, parent=None)
+    assert (answer.program, answer.failure) == (program, None)
+
+
+def test_regions_are_kept_as_in_python(problem):
+    program = SEED.replace("return 1", "return 2").replace("main() { f(); }", "main() { return 7; }")
+    (answer,) = parse_completion(f"```cpp\n{program}```", problem=problem, policy=POLICY, parent=None)
+    assert answer.failure is not None
+    assert answer.failure.reason == "protected_region_changed"
+
+
+def test_a_completion_without_any_is_no_answer(problem):
+    (answer,) = parse_completion("   ", problem=problem, policy=POLICY, parent=None)
+    assert answer.failure is not None
+    assert answer.failure.reason == "no_answer"
