@@ -11,6 +11,7 @@ from pathlib import Path
 
 from evaluators.contained import landlock
 from evaluators.contained.syscalls import MACHINES
+from evaluators.tiers.cgroup import delegated
 
 _CLONE_NEWUSER = 0x10000000
 
@@ -26,6 +27,7 @@ def kernel_features() -> str:
             f"Landlock {abi}" if abi else "no Landlock",
             "user namespaces" if _user_namespaces() else "no user namespaces",
             _bubblewrap(),
+            "a delegated control group" if delegated() else "no delegated control group",
         ]
     )
 

@@ -22,7 +22,6 @@ class Order:
         tmp_files: How many files and folders that may hold.
         freedom: What it may start.
         folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
-        cgroup: Whether a descriptor of a control group to enter comes along.
     """
 
     role: str
@@ -34,7 +33,6 @@ class Order:
     tmp_files: int
     freedom: Freedom = Freedom.THREADS
     folder: str = ""
-    cgroup: bool = False
 
     def encode(self) -> bytes:
         """Return the order as one message."""

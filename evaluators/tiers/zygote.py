@@ -17,6 +17,7 @@ from typing import IO
 from evaluators.channel import ENVELOPE_BYTES, FrameError, FrameReader, Message
 from evaluators.contained.order import Order
 from evaluators.limits import rlimits
+from evaluators.tiers.cgroup import Group, delegated
 from evaluators.tiers.launch import environment, launch
 from evaluators.tiers.sandbox import Needs, Role, Usage
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -81,7 +82,7 @@ class Zygote:
         Raises:
             OSError: The zygote is dead, or the machine has no descriptor left.
         """
-        return ContainedProcess(self._requests, needs, self._named(needs.folder))
+        return ContainedProcess(self._requests, needs, self._named(needs.folder), delegated())
 
     def close(self) -> None:
         """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
@@ -130,15 +131,22 @@ class ContainedProcess:
         logs: Descriptors of its standard output and error.
     """
 
-    def __init__(self, requests: socket.socket, needs: Needs, folder: str) -> None:
+    def __init__(self, requests: socket.socket, needs: Needs, folder: str, parent: Path | None = None) -> None:
+        """Order a process; ``parent`` is the control group that it gets one below, or None."""
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
+        self._group: Group | None = None
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             self.channel, channel = _socket_pair(undo, theirs)
             self._control, control = _socket_pair(undo, theirs)
             (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [channel.fileno(), control.fileno(), their_out, their_err]
+            if parent is not None:
+                self._group = Group(parent, needs.limits)
+                undo.callback(self._group.remove)
+                theirs.callback(self._group.entered)
+                fds.append(self._group.members)
             socket.send_fds(requests, [_order(needs, folder).encode()], fds, socket.MSG_NOSIGNAL)
             undo.pop_all()
         self.channel.setblocking(False)
@@ -167,6 +175,8 @@ class ContainedProcess:
         self._control.close()
         if report is None:
             self._sweep()
+        if self._group is not None:
+            self._group.remove()
         return _usage(report)
 
     def close(self) -> None:
