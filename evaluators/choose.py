@@ -16,6 +16,11 @@ UNSAFE_WARNING = (
     "Every evaluation is stamped with tier 'unsafe'."
 )
 
+_NEEDS = (
+    "Tier A needs bubblewrap and user namespaces, tier B a kernel with Landlock (Linux 5.13 or newer);"
+    " `speciate doctor` tells what is there. SPECIATE_SANDBOX=unsafe runs candidates uncontained: only for programs you trust."
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -49,16 +54,10 @@ def open_broker(wanted: str = AUTO) -> Broker:
 
 
 def _why(refused: list[Verdict]) -> str:
-    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.flaws)}" for verdict in refused)
+    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.flaws).rstrip('.')}" for verdict in refused)
     return f"Candidates cannot be contained here ({reasons})."
 
 
 def _remedy(refused: list[Verdict]) -> str:
-    known = [verdict.remedy for verdict in refused if verdict.remedy]
-    return " ".join(
-        [
-            *dict.fromkeys(known),
-            "Tier A needs bubblewrap and user namespaces, tier B a kernel with Landlock (Linux 5.13 or newer).",
-            "SPECIATE_SANDBOX=unsafe runs candidates uncontained: only for programs you trust.",
-        ]
-    )
+    known = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
+    return " ".join([*known, _NEEDS] if len(refused) > 1 or not known else known)

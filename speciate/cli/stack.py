@@ -41,6 +41,7 @@ class Stack:
 
     Attributes:
         settings: The effective settings, with the addresses of embedded servers once they are started.
+        tiers: What contains candidates in the workers that are there.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,6 +50,7 @@ class Stack:
         self.processes: GuardedProcesses | None = None
         self._commands: dict[str, ChildCommand] = {}
         self._announced = False
+        self.tiers: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -215,7 +217,9 @@ class Stack:
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
-                if wanted <= {worker.name.partition("@")[0] for worker in present(client)}:
+                workers = present(client)
+                if wanted <= {worker.name.partition("@")[0] for worker in workers}:
+                    self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
                     return
                 time.sleep(0.02)
         raise UnavailableError(f"the workers are not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('control')}.")
@@ -224,8 +228,14 @@ class Stack:
         for name, status in self.poll().items():
             if not status.running:
                 raise UnavailableError(
-                    f"{name} ended at once with code {status.returncode}; its log is {self.log_of(name)}."
+                    f"{name} ended at once with code {status.returncode}: {_last_words(self.log_of(name))}\n"
+                    f"Its log is {self.log_of(name)}."
                 )
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+    return lines[-1][-2000:] if lines else "it said nothing."
 
 
 def _secret(value: SecretStr | None) -> str:

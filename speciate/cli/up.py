@@ -53,10 +53,21 @@ def up_command(
             try:
                 begin(stack, out)
                 out.print(f"Speciate is up at {stack.settings.base_url} (Ctrl-C stops it).", soft_wrap=True)
+                _tell_containment(stack, out)
                 out.print(f"Data and logs are in {clean(stack.settings.data_dir)}.", soft_wrap=True)
                 _watch(stack, out)
             except Stopped:
                 out.print("Stopping …")
+
+
+def _tell_containment(stack: Stack, out: Console) -> None:
+    from evaluators.choose import UNSAFE_WARNING
+    from evaluators.tiers import UNSAFE
+
+    if UNSAFE in stack.tiers:
+        out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)
+    elif stack.tiers:
+        out.print(f"Candidates are contained in tier {', '.join(stack.tiers)}.", soft_wrap=True)
 
 
 def _watch(stack: Stack, out: Console) -> None:

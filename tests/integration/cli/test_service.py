@@ -16,7 +16,7 @@ from speciate.cli.app import app
 from speciate.cli.exits import Exit
 from speciate.cli.stack import Stack
 from speciate.client import AsyncClient, Client
-from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.settings import Settings
 
@@ -108,6 +108,56 @@ def test_everything_else_answers(ready: Cli) -> None:
     assert "circle-packing-26@1" in ready("sets", "show", "both").out
     found = {check["name"]: check["status"] for check in json.loads(ready("doctor", "--json").out)["checks"]}
     assert {found["api"], found["workers"], found["policy mutator"], found["sandbox"]} == {"good"}
+
+
+STAGED = """
+slug = "staged-and-forgeable"
+title = "An evaluator from elsewhere, in two stages"
+kind = "in_process"
+seed = "seed.py"
+evaluator = "evaluate.py"
+data_files = ["hint.txt"]
+objectives = [{ name = "quick" }, { name = "slow", range = [0, 10] }]
+targets = [
+  { name = "easy", rule = "quick >= 1", unlock = true },
+  { name = "hard", rule = "slow >= 0" },
+]
+stages = [
+  { name = "first", objectives = ["quick"], needs = "quick >= 2" },
+  { name = "second", objectives = ["slow"] },
+]
+"""
+
+
+def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, url: str, tmp_path: Path) -> None:
+    (tmp_path / "problem.toml").write_text(STAGED)
+    (tmp_path / "seed.py").write_text("def value():\n    return float(open('data/hint.txt').read())\n")
+    (tmp_path / "hint.txt").write_text("1.0")
+    (tmp_path / "evaluate.py").write_text(
+        "import runpy\n"
+        "def evaluate_first(path):\n    return {'quick': runpy.run_path(path)['value']()}\n"
+        "def evaluate_second(path):\n    return {'slow': 1}\n"
+    )
+    assert ready("problems", "add", tmp_path).code == Exit.OK
+    assert ready("run", "staged-and-forgeable", "-p", "mutator", "--budget", 4, "--watch").code == Exit.OK
+    with Client(url) as client:
+        run = next(iter(client.runs.list()))
+        seed = client.runs.get(str(run.id)).candidate(1)
+        assert (seed.rewards, seed.stopped_at) == ({"quick": 1.0, "slow": 0.0}, "second")
+        assert seed.targets == ("easy",)
+        assert {seed.tier} == {worker.tier for worker in client.workers() if worker.tier} <= {"A", "B"}
+    shown = ready("candidates", "show", f"{run.id}/1").out
+    assert "second" in shown
+    assert "needs quick >= 2" in shown
+    (unlock,) = [json.loads(line) for line in ready("unlocks", "--run", run.id, "--json").out.splitlines()]
+    assert (unlock["target"], unlock["forgeable"], unlock["state"]) == ("easy", True, "confirmed")
+
+
+def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:
+    settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1, sandbox="castle")
+    with Stack(settings) as stack, pytest.raises(UnavailableError, match=r"no evaluator tier 'castle'.*auto, A, B"):
+        for _ in stack.start():
+            pass
 
 
 @pytest.mark.parametrize(
