@@ -18,7 +18,8 @@ UNSAFE_WARNING = (
 
 _NEEDS = (
     "Tier A needs bubblewrap and user namespaces, tier B a kernel with Landlock (Linux 5.13 or newer);"
-    " `speciate doctor` tells what is there. SPECIATE_SANDBOX=unsafe runs candidates uncontained: only for programs you trust."
+    " `speciate doctor` tells what is there. SPECIATE_SANDBOX=unsafe runs candidates uncontained: only for programs"
+    " that you trust."
 )
 
 _log = logging.getLogger(__name__)

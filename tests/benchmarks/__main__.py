@@ -1,17 +1,20 @@
-"""``python -m tests.benchmarks [name …]``: all measurements, or the named ones."""
+"""``python -m tests.benchmarks [name …]``: all measurements, or the named ones; endurance only by name."""
 
 from __future__ import annotations
 
+import argparse
 import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, scaling, throughput
+from tests.benchmarks import batches, sandbox, scaling, throughput
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -19,23 +22,32 @@ BENCHMARKS = {
     "batches": batches.run,
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
+    "sandbox": sandbox.run,
 }
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Run the benchmarks and describe the machine."""
-    if unknown := set(names) - set(BENCHMARKS):
-        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--evaluations", type=int, default=sandbox.ENDURANCE, help="length of sandbox-endurance")
+    options = parser.parse_args(arguments)
+    benchmarks: dict[str, Callable[[Settings], None]] = {
+        **BENCHMARKS,
+        "sandbox-endurance": partial(sandbox.endurance, evaluations=options.evaluations),
+    }
+    if unknown := set(options.names) - set(benchmarks):
+        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}")
     memory = psutil.virtual_memory().total / 2**30
     CONSOLE.print(
         f"{platform.system()} {platform.release()}, {platform.machine()}, {psutil.cpu_count()} cores, {memory:.0f} GiB,"
         f" Python {platform.python_version()}, load {psutil.getloadavg()[0]:.1f} at the start"
     )
-    for name in names or BENCHMARKS:
+    for name in options.names or BENCHMARKS:
         home = Path(tempfile.mkdtemp(prefix="speciate-bench-"))
         home.chmod(0o711)
         try:
-            BENCHMARKS[name](Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=4))
+            benchmarks[name](Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=4))
         finally:
             shutil.rmtree(home)
 
