@@ -17,7 +17,7 @@ from evaluators.data import evaluate_data
 from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, ZygotePool
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
 
@@ -59,6 +59,11 @@ class Broker:
         """Containment in force."""
         return self._sandbox.name
 
+    @property
+    def zygotes(self) -> list[int]:
+        """Process ids of the warm interpreters that run."""
+        return self._sandbox.pids
+
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
@@ -83,8 +88,18 @@ class Broker:
         batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
         if problem.data_files:
             batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
-        return KINDS[problem.kind](batch)
+        return _again_where_lost(batch, KINDS[problem.kind](batch))
 
     def close(self) -> None:
         """Stop what the tier keeps running."""
         self._sandbox.close()
+
+
+def _again_where_lost(batch: Batch, results: list[Evaluation]) -> list[Evaluation]:
+    """Repeat, once, what failed because the sandbox ended under it: that says nothing about the program."""
+    lost = [i for i, result in enumerate(results) if result.failure and result.failure.reason in SANDBOX_LOST]
+    if not lost:
+        return results
+    again = replace(batch, programs=tuple(batch.programs[i] for i in lost), seeds=tuple(batch.seeds[i] for i in lost))
+    repeated = dict(zip(lost, KINDS[batch.problem.kind](again), strict=True))
+    return [repeated.get(i, result) for i, result in enumerate(results)]

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from . import kernel, tier_a, tier_b, unsafe
@@ -58,12 +59,11 @@ def _get_ready(requests: socket.socket) -> Tier:
         sys.path.extend(boot.path)
         # As the user it was started by: a folder of Python's may be closed to the one it becomes.
         missing = _preload(boot.preload)
+        _refuse_threads(boot.preload)
         if boot.user is not None:
             os.setgroups([])
             os.setresgid(boot.user, boot.user, boot.user)
             os.setresuid(boot.user, boot.user, boot.user)
-        if boot.tier == tier_a.NAME:
-            kernel.die_with_parent()  # bubblewrap; elsewhere it is a thread of the broker, which may end before it
         kernel.forbid_new_privileges()
         tier = TIERS[boot.tier](boot)
     except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
@@ -73,6 +73,12 @@ def _get_ready(requests: socket.socket) -> Tier:
     gc.freeze()  # what is never collected is never copied
     requests.send(json.dumps({"missing": missing}).encode())
     return tier
+
+
+def _refuse_threads(preload: tuple[str, ...]) -> None:
+    others = len(list(Path("/proc/self/task").iterdir())) - 1
+    if others:
+        raise RuntimeError(f"preloading {', '.join(preload)} starts {others} threads, which no fork survives")
 
 
 def _preload(names: tuple[str, ...]) -> dict[str, str]:

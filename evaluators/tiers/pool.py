@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -41,8 +40,11 @@ class ZygotePool:
             OSError: The machine has no process, descriptor or temporary space left.
         """
         for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(ConnectionError):
-                return self._zygote(needs).start(needs)
+            zygote = self._zygote(needs)
+            try:
+                return zygote.start(needs)
+            except ConnectionError:
+                self._drop(zygote)  # its socket closes a moment before anybody can see that it has ended
         return self._zygote(needs).start(needs)
 
     def close(self) -> None:
@@ -81,6 +83,11 @@ class ZygotePool:
                 remedy=f"Install it for {sys.executable}, or correct `preload`.",
             )
         return zygote
+
+    def _drop(self, zygote: Zygote) -> None:
+        with self._lock:
+            self._zygotes = OrderedDict((key, kept) for key, kept in self._zygotes.items() if kept is not zygote)
+        zygote.close()
 
     def _forget(self) -> None:
         zygotes, self._zygotes = self._zygotes, OrderedDict()

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Mapping
@@ -25,16 +26,18 @@ from speciate.domain.errors import EvaluatorUnavailableError
 AUTHOR_FRAME_BYTES = 64 << 20
 """Longest message of an author's script, which may hand large inputs to a candidate."""
 
+_CREDENTIALS = struct.Struct("3i")  # process, user, group (man 7 unix)
 _START_S = 30.0
 _STOP_S = 10.0
 _REMOVE_S = 60.0  # what a candidate left may be thousands of files on a slow disk
 
 
 class Zygote:
-    """One zygote process.
+    """One zygote process. It ends when this end of its socket is closed, by us or by our death.
 
     Attributes:
         missing: Modules that could not be imported, with the reason.
+        pid: Its process id, as seen from here.
     """
 
     def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None) -> None:
@@ -44,7 +47,7 @@ class Zygote:
             EvaluatorUnavailableError: It does not start.
             OSError: The machine has no process, descriptor or temporary space left.
         """
-        self._folders = folders
+        self.pid = 0
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
@@ -62,7 +65,8 @@ class Zygote:
             undo.callback(self._kill)
             theirs.close()
             self._requests.settimeout(_START_S)
-            self.missing = self._greet(tier, started.boot.encode(), log)
+            self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self.pid, self.missing = self._greet(tier, started.boot.encode(), log)
             self._requests.settimeout(None)
             undo.pop_all()
 
@@ -70,11 +74,6 @@ class Zygote:
     def alive(self) -> bool:
         """Whether it can still be given orders."""
         return self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Process id of the zygote, or of bubblewrap around it."""
-        return self._process.pid
 
     def start(self, needs: Needs) -> ContainedProcess:
         """Order a contained process.
@@ -101,13 +100,15 @@ class Zygote:
         inside = "--as-pid-1" in self._process.args  # type: ignore[operator]
         return folder.name if inside else str(folder)
 
-    def _greet(self, tier: str, boot: bytes, log: IO[bytes]) -> dict[str, str]:
+    def _greet(self, tier: str, boot: bytes, log: IO[bytes]) -> tuple[int, dict[str, str]]:
         problem = ""
         try:
             self._requests.send(boot)
-            hello = json.loads(self._requests.recv(1 << 16) or b"{}")
+            # The kernel says who sends; behind bubblewrap a zygote knows only its number inside.
+            data, credentials, _, _ = self._requests.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
+            hello = json.loads(data or b"{}")
             if "missing" in hello:
-                return dict(hello["missing"])
+                return _CREDENTIALS.unpack(credentials[0][2])[0], dict(hello["missing"])
             problem = str(hello.get("error", ""))
         except (OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
@@ -119,6 +120,9 @@ class Zygote:
         )
 
     def _kill(self) -> None:
+        if self.pid and self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
 

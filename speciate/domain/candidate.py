@@ -29,7 +29,10 @@ class FailureKind(StrEnum):
     """Never evaluated: the completion held no program, a diff did not apply, a protected region changed, …"""
 
 
-NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"})
+SANDBOX_LOST = frozenset({"supervisor_killed", "evaluator_supervisor_killed"})
+"""Reasons of failures where the sandbox ended under a program: somebody killed it, or memory ran out on the machine."""
+
+NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"}) | SANDBOX_LOST
 """Reasons of failures that say nothing about the program: the same one is evaluated when it comes again."""
 
 

@@ -1,4 +1,5 @@
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -92,6 +93,31 @@ def test_what_is_preloaded_is_there_and_nothing_else_of_the_project(broker, make
     cases += [{"input": ["speciate"], "expected": False}, {"input": ["evaluators"], "expected": False}]
     problem = make_problem("cases", cases=cases, preload=["wave"])
     assert broker.evaluate(problem, [program], seeds=[0])[0].rewards == (1.0,)
+
+
+def test_modules_that_start_threads_cannot_be_preloaded(broker, make_problem, monkeypatch, tmp_path):
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    (site / "busy.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    tmp_path.chmod(0o755)
+    monkeypatch.syspath_prepend(str(site))
+    problem = make_problem("cases", cases=[{"input": [1], "expected": 1}], preload=["busy"])
+    with closing(Broker("unsafe")) as unsafe, pytest.raises(EvaluatorUnavailableError, match="busy starts 1 threads"):
+        unsafe.evaluate(problem, [GOOD], seeds=[0])
+
+
+def test_who_loses_the_sandbox_is_evaluated_again(broker, make_problem):
+    slow = "import time\ndef solve(x):\n    time.sleep(0.7)\n    return x\n"
+    problem = make_problem("cases", cases=[{"input": [1], "expected": 1}], limits={"wall_s": 20})
+    assert broker.evaluate(problem, [GOOD], seeds=[0])[0].rewards == (1.0,)
+    (zygote,) = broker.zygotes
+    killer = threading.Timer(0.3, os.kill, (zygote, signal.SIGKILL))
+    killer.start()
+    assert [e.rewards for e in broker.evaluate(problem, [slow, GOOD], seeds=[0, 0])] == [(1.0,)] * 2
+    killer.join()
+    assert broker.zygotes != [zygote]
 
 
 @pytest.fixture
