@@ -18,7 +18,7 @@ from typing import Any
 
 from .candidate import LOADING
 from .program import DETAIL_CHARS
-from .seccomp import Freedom, allowed, assemble, install
+from .seccomp import Freedom, install, template
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
@@ -112,7 +112,7 @@ def _confine(cpu_s: float) -> None:
     """Allow what becomes the candidate no process but itself."""
     seconds = math.ceil(cpu_s)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    install(assemble(allowed(Freedom.PROGRAM, pid=os.getpid(), changes=True, open_flags=False)))
+    install(template(Freedom.PROGRAM, changes=True, open_flags=False))
 
 
 def _ending(code: int) -> str:

@@ -81,18 +81,25 @@ def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> d
     return calls
 
 
-def install(program: bytes) -> None:
+def template(freedom: Freedom, *, changes: bool, open_flags: bool) -> bytes:
+    """Return a filter for any process: made once in the zygote, and given a process id by ``install``."""
+    return assemble(allowed(freedom, pid=_ANY_PID, changes=changes, open_flags=open_flags))
+
+
+def install(template: bytes) -> None:
     """Bind this process, its threads and its children to a filter, for good.
 
     Raises:
         OSError: The kernel refuses it.
     """
+    program = template.replace(struct.pack("<I", _ANY_PID), struct.pack("<I", os.getpid()))
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
     call("seccomp", _SET_MODE_FILTER, 0, ctypes.addressof(header))
 
 
 _SET_MODE_FILTER = 1
+_ANY_PID = 0x7EC1A7ED  # above every process id, and nothing else in a filter
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _KILL_PROCESS, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000

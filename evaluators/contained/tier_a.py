@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import kernel, landlock
 from .order import Order
-from .seccomp import Freedom, allowed, assemble, install
+from .seccomp import Freedom, install, template
 
 NAME = "A"
 
@@ -33,6 +33,7 @@ class Namespaces:
     def __init__(self) -> None:
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
+        self._filters = {freedom: template(freedom, changes=True, open_flags=False) for freedom in Freedom}
 
     def fork(self) -> int:
         """Fork a supervisor: the first process of new namespaces."""
@@ -68,8 +69,7 @@ class Namespaces:
         change = look | landlock.CHANGE | landlock.TRUNCATE
         if self._abi:
             landlock.restrict(self._abi, {"/": look, _TMP: change, "/dev/null": look | landlock.WRITE_FILE})
-        calls = allowed(order.freedom, pid=os.getpid(), changes=True, open_flags=False)
-        install(assemble(calls))
+        install(self._filters[order.freedom])
 
     def tidy(self) -> None:
         """Nothing to remove: the namespaces take everything with them."""

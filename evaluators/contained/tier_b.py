@@ -10,7 +10,7 @@ import os
 
 from . import kernel, landlock
 from .order import Order
-from .seccomp import Freedom, allowed, assemble, install
+from .seccomp import Freedom, install, template
 
 NAME = "B"
 
@@ -24,6 +24,8 @@ class Walls:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
+        sees_writes = self._abi >= landlock.WRITES_SINCE
+        self._filter = template(Freedom.THREADS, changes=False, open_flags=not sees_writes)
         self._readable = dict.fromkeys(readable, landlock.READ)
 
     def fork(self) -> int:
@@ -45,12 +47,11 @@ class Walls:
         """Put up the walls around the candidate's own process; nothing of it has been read yet."""
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
-        sees_writes = self._abi >= landlock.WRITES_SINCE
         paths = self._readable | {"/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE}
         if order.folder:
             paths |= {order.folder: landlock.READ}
         landlock.restrict(self._abi, paths)
-        install(assemble(allowed(Freedom.THREADS, pid=os.getpid(), changes=False, open_flags=not sees_writes)))
+        install(self._filter)
 
     def tidy(self) -> None:
         """Nothing to remove: nothing could be written."""
