@@ -1,0 +1,33 @@
+"""Rollouts of any length become one array; what is missing is zero and known to be missing."""
+
+import pytest
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.rollouts import stack_rollouts
+
+
+def test_missing_answers_are_zero_and_flagged():
+    stacked = stack_rollouts([[[0.1, 0.2], [0.3, 0.4]], [], [[0.5, 0.6]]], answers=2, dimensions=2)
+    assert stacked.rewards.tolist() == [[[0.1, 0.2], [0.3, 0.4]], [[0, 0], [0, 0]], [[0.5, 0.6], [0, 0]]]
+    assert stacked.answered.tolist() == [[True, True], [False, False], [True, False]]
+
+
+def test_answers_beyond_m_are_left_out():
+    assert stack_rollouts([[[1.0], [0.5], [0.2]]], answers=2, dimensions=1).rewards.tolist() == [[[1.0], [0.5]]]
+
+
+def test_repeats_earn_nothing():
+    stacked = stack_rollouts([[[1.0], [1.0], [0.5]]], answers=3, dimensions=1, keys=[["a", "a", "b"]])
+    assert stacked.rewards.tolist() == [[[1.0], [0.0], [0.5]]]
+    assert stacked.answered.tolist() == [[True, False, True]]
+
+
+def test_vectors_of_two_lengths_are_named():
+    with pytest.raises(InvalidInputError, match="answer 1 of rollout 1 has 3 rewards: expected 2"):
+        stack_rollouts([[[0, 0]], [[0, 0], [0, 0, 0]]], answers=2, dimensions=2)
+
+
+@pytest.mark.parametrize(("answers", "dimensions"), [(0, 1), (1, 0)])
+def test_nothing_is_no_size(answers, dimensions):
+    with pytest.raises(InvalidInputError, match="expected at least 1"):
+        stack_rollouts([], answers=answers, dimensions=dimensions)
