@@ -9,6 +9,7 @@ from typing import Final
 from speciate.domain.candidate import Failure
 from speciate.prompts.rejection import Reason, rejected
 
+_TRIES: Final = 10
 _PASSIVE: Final = (ast.Expr, ast.Pass)
 
 
@@ -18,12 +19,22 @@ def parse_python(text: str) -> ast.Module | Failure:
         # An invalid escape sequence in a candidate is its own affair, not a line in our log.
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text)
+            return _tree(text)
         except SyntaxError as error:
             return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}")
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
             # Null bytes, surrogates, endless digits, nesting deeper than the parser's stack.
             return rejected(Reason.SYNTAX_ERROR, f"the parser gave up: {type(error).__name__}")
+
+
+def _tree(text: str) -> ast.Module:
+    for _ in range(_TRIES - 1):
+        try:
+            return ast.parse(text)
+        except SystemError:
+            # CPython 3.11 counts the nesting of all threads' trees in one place, and may find that its count is off.
+            continue
+    return ast.parse(text)
 
 
 def is_program(text: str) -> bool:
