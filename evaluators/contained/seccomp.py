@@ -37,6 +37,7 @@ class Freedom(Enum):
 
 _WHOLE = 0xFFFFFFFF
 _CLONE_THREAD = 0x10000
+_CLONE_NEW = 0x7E020000  # every namespace
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)  # no owner, no signal: both reach other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and questions
@@ -61,7 +62,7 @@ def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> d
     plain = DESCRIPTORS | PATHS | MEMORY | TASKS | OWN | TIME | (CHANGES if changes else {})
     calls = dict.fromkeys(plain.keys() - _RESTRICTED, ALWAYS)
     calls |= {
-        "clone": _one_of(0, (_CLONE_THREAD,), _CLONE_THREAD),
+        "clone": _one_of(0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW),
         "kill": _one_of(0, (pid,)),
         "tgkill": _one_of(0, (pid,)),
         "prlimit64": _one_of(0, (0,)),
