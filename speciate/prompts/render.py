@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from speciate.domain.candidate import Failure, Member
@@ -70,9 +71,13 @@ def missing_text(problem: Problem, rewards: Sequence[float]) -> str:
     open_ones = [
         f"{found[0]} (now {number(rewards[names.index(found[1])])})"
         for found in _COMPARISON.finditer(target.rule)
-        if found[1] not in secret and not parse_rule(found[0], names).holds(rewards)
+        if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
     ]
     return f"Still missing for the unlock target {target.name}: {'; '.join(open_ones) or target.rule}."
+
+
+# The same few comparisons are asked of every program that is shown.
+_comparison: Final = lru_cache(maxsize=1024)(parse_rule)
 
 
 def failure_text(failure: Failure) -> str:
