@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
+from speciate.ports.work import Lease
 from speciate.runs.progress import Progress
 
 _COUNTERS: Final = (
@@ -25,9 +26,19 @@ RUNNING_SECONDS: Final = (
 )
 """SQL: the running seconds spent up to now, by the database's clock, which all workers share."""
 
-_LOCK = sa.text(
+_LOCKED: Final = (
     f"SELECT *, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
-    " FROM run_progress WHERE run_id = :id FOR UPDATE"
+    " FROM run_progress WHERE run_id = :run_id FOR UPDATE"
+)
+_LOCK = sa.text(_LOCKED)
+# Both locks in one round trip and still in order: the work is found through the row that is locked first. Its payload
+# is dropped: the programs live in the candidates table now.
+_FINISH = sa.text(
+    f"WITH run AS MATERIALIZED ({_LOCKED}), finished AS (UPDATE work SET state = 'done', lease_token = NULL,"
+    " lease_until = NULL, payload = '{}'::jsonb FROM run WHERE work.id = :id AND work.run_id = run.run_id"
+    " AND work.lease_token = :token AND work.state = 'leased'"
+    " RETURNING work.reserved_evaluations AS unit_evaluations, work.reserved_tokens AS unit_tokens)"
+    " SELECT run.*, finished.* FROM run LEFT JOIN finished ON true"
 )
 SAVE: Final = (
     "UPDATE run_progress SET state = :state, reason = :reason, seconds = :seconds, running_since = :running_since,"
@@ -82,9 +93,31 @@ def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
     Raises:
         NotFoundError: There is no such run.
     """
-    row = connection.execute(_LOCK, {"id": run_id}).mappings().one_or_none()
+    row = connection.execute(_LOCK, {"run_id": run_id}).mappings().one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
+    return _loaded(run_id, row)
+
+
+def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress, tuple[int, int]] | None:
+    """Lock a run's progress and finish a unit of its work.
+
+    Returns:
+        The progress, and the evaluations and tokens that the unit had set aside; None when the lease was lost.
+
+    Raises:
+        NotFoundError: There is no such run.
+    """
+    keys = {"run_id": lease.run_id, "id": lease.work_id, "token": lease.token}
+    row = connection.execute(_FINISH, keys).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {lease.run_id}.")
+    if row["unit_evaluations"] is None:
+        return None
+    return _loaded(lease.run_id, row), (row["unit_evaluations"], row["unit_tokens"])
+
+
+def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedProgress:
     loaded = Progress(
         state=RunState(row["state"]),
         reason=row["reason"],

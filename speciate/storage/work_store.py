@@ -35,7 +35,7 @@ from speciate.storage.database import StorageFullError, patient
 from speciate.storage.effects import confirming, place, write
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.ids import uuid7
-from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
+from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
 
 _CLAIM = sa.text(
     "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
@@ -48,11 +48,6 @@ _CLAIM = sa.text(
 _EXTEND = sa.text(
     "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
     " WHERE id = :id AND lease_token = :token AND state = 'leased'"
-)
-# The payload of finished work is dropped: its programs live in the candidates table now.
-_FINISH = sa.text(
-    "UPDATE work SET state = 'done', lease_token = NULL, lease_until = NULL, payload = '{}'::jsonb"
-    " WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING reserved_evaluations, reserved_tokens"
 )
 _GIVE_BACK = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
@@ -269,11 +264,11 @@ class PostgresWorkStore:
     def _finish(self, lease: Lease, body: Body) -> Commit | None:
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:
-            locked = lock_progress(connection, lease.run_id)
-            row = connection.execute(_FINISH, {"id": lease.work_id, "token": lease.token}).one_or_none()
-            if row is None:
+            finished = finish_work(connection, lease)
+            if finished is None:
                 return None
+            locked, reserved = finished
             if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(locked.progress, context):
                 left = confirming(connection, lease.run_id)
                 return write(connection, locked, ledger.expire(locked.progress, context, left))
-            return body(connection, locked, (row.reserved_evaluations, row.reserved_tokens))
+            return body(connection, locked, reserved)
