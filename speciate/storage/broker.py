@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 from speciate.ports.work import Queue, WorkKind, WorkRef
 
@@ -28,6 +29,8 @@ def make_celery(redis_url: str) -> Celery:
     Results are not kept and messages are not acknowledged late: leases in PostgreSQL recover what is lost, and a
     message holds nothing but the id of a unit of work.
     """
+    # By this name, since the address of a unix socket leaves no other choice of transport.
+    TRANSPORT_ALIASES["redis"] = "speciate.storage.transport:Transport"
     app = Celery("speciate", broker=broker_url(redis_url))
     app.conf.update(
         task_ignore_result=True,
