@@ -53,6 +53,8 @@ class Edit:
 
 def read_edits(text: str) -> list[list[Edit]]:
     """Return the edits of a completion, grouped by answer; answers are divided by separator lines."""
+    if "SEARCH" not in text:  # most answers are whole programs: their lines need not be looked at one by one
+        return []
     edits: list[Edit] = []
     into: list[str] | None = None
     section = 0
