@@ -26,11 +26,14 @@ RUNNING_SECONDS: Final = (
 )
 """SQL: the running seconds spent up to now, by the database's clock, which all workers share."""
 
+_READ: Final = ("state", "reason", "best", *_COUNTERS, *_DOCUMENTS)
 _LOCKED: Final = (
-    f"SELECT *, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
+    f"SELECT run_id, {', '.join(_READ)}, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
     " FROM run_progress WHERE run_id = :run_id FOR UPDATE"
 )
-_LOCK = sa.text(_LOCKED)
+# Columns are named, so that SQLAlchemy reads what a result looks like once and not in every transaction.
+_COLUMNS: Final[list[sa.ColumnClause[Any]]] = [sa.column(name) for name in ("run_id", *_READ, "seconds_now", "now")]
+_LOCK = sa.text(_LOCKED).columns(*_COLUMNS)
 # Both locks in one round trip and still in order: the work is found through the row that is locked first. Its payload
 # is dropped: the programs live in the candidates table now.
 _FINISH = sa.text(
@@ -39,7 +42,7 @@ _FINISH = sa.text(
     " AND work.lease_token = :token AND work.state = 'leased'"
     " RETURNING work.reserved_evaluations AS unit_evaluations, work.reserved_tokens AS unit_tokens)"
     " SELECT run.*, finished.* FROM run LEFT JOIN finished ON true"
-)
+).columns(*_COLUMNS, sa.column("unit_evaluations"), sa.column("unit_tokens"))
 SAVE: Final = (
     "UPDATE run_progress SET state = :state, reason = :reason, seconds = :seconds, running_since = :running_since,"
     " started_at = coalesce(started_at, :started_at), finished_at = :finished_at, best = :best, "
