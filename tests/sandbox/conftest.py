@@ -1,116 +1,89 @@
-"""What every attack is checked for: nothing survives, nothing is left behind, and the next evaluation is right."""
+"""Every attack meets every tier, as root and as an ordinary user; what this machine cannot run is named at the end."""
 
 import os
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
-from evaluators.tiers import TIERS
-from speciate.domain.candidate import Evaluation
-from speciate.domain.problem import Problem
+from tests.sandbox.arenas import CONTAINING, NOT_TRIED, UNSAFE, Arena, ArenaClosedError
+from tests.sandbox.surroundings import Surroundings
 
-GOOD = "def solve(x):\n    return 2 * x\n"
-EXPECTED = [{"input": [i], "expected": 2 * i} for i in range(4)]
-
-Attack = Callable[..., Evaluation]
+Enter = Callable[[str], Arena]
 
 
-def make_problem(**fields: object) -> Problem:
-    return Problem.model_validate(
-        {
-            "slug": "attacked",
-            "title": "Attacked",
-            "kind": "cases",
-            "objectives": [{"name": "score"}],
-            "targets": [{"name": "all", "rule": "score >= 1", "unlock": True}],
-            "cases": EXPECTED,
-            "limits": {"wall_s": 1.0, "cpu_s": 1.0, "log_bytes": 4096},
-            **fields,
-        }
-    )
+@pytest.fixture(scope="session")
+def enter() -> Iterator[Enter]:
+    """Start an arena when it is first asked for, and keep it, warm, for every later attack."""
+    arenas: dict[str, Arena | ArenaClosedError] = {}
+
+    def enter(name: str) -> Arena:
+        if name not in arenas:
+            try:
+                arenas[name] = Arena(name)
+            except ArenaClosedError as error:
+                arenas[name] = error
+        found = arenas[name]
+        if isinstance(found, ArenaClosedError):
+            pytest.skip(f"{NOT_TRIED}tier {name}: {found}")
+        return found
+
+    yield enter
+    for arena in arenas.values():
+        if isinstance(arena, Arena):
+            arena.close()
 
 
-def processes_with(mark: bytes) -> list[str]:
-    """Return the command lines of processes whose environment, command line or working directory holds ``mark``."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes()
-            place = os.fsencode((entry / "cwd").readlink())
-            if mark in command + (entry / "environ").read_bytes() + place:
-                found.append(f"{entry.name}: {command!r}")
-        except OSError:
-            continue
-    return found
-
-
-SCRIPT = """
-def evaluate(candidate, context):
-    return {"score": sum(candidate.call("solve", i).unwrap() == 2 * i for i in range(4)) / 4}
-"""
+@pytest.fixture(params=CONTAINING)
+def arena(request: pytest.FixtureRequest, enter: Enter) -> Arena:
+    """A tier whose walls must hold."""
+    return enter(request.param)
 
 
 @pytest.fixture
-def sandbox_problem() -> Callable[..., Problem]:
-    """Make a problem of kind ``cases`` or ``evaluator`` that ``2 * x`` solves."""
-
-    def make(kind: str = "cases", **fields: object) -> Problem:
-        own = {"cases": [], "evaluator": SCRIPT} if kind == "evaluator" else {}
-        return make_problem(kind=kind, **own, **fields)
-
-    return make
+def unsafe(enter: Enter) -> Arena:
+    """The tier without walls."""
+    return enter(UNSAFE)
 
 
-@pytest.fixture
-def marked() -> Callable[[bytes], list[str]]:
-    """Find processes by what their environment, command line or working directory holds."""
-    return processes_with
+@pytest.fixture(params=[*CONTAINING, UNSAFE])
+def any_arena(request: pytest.FixtureRequest, enter: Enter) -> Arena:
+    """Any tier: accidents stay inside even without walls."""
+    return enter(request.param)
 
 
 @pytest.fixture
-def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An own place for temporary directories; nothing may be left there, and nobody who knows it may live on."""
-    space = tmp_path / "space"
-    space.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(space))
-    yield space
-    assert list(space.iterdir()) == []
-    _until(lambda: processes_with(os.fsencode(space)) == [])
+def needs_root() -> None:
+    """Skip what only root can do even without walls."""
+    if os.geteuid() != 0:
+        pytest.skip(f"{NOT_TRIED}what root alone could do without walls")
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-@pytest.fixture(params=list(TIERS))
-def broker(request: pytest.FixtureRequest, space: Path) -> Iterator[Broker]:
-    with closing(Broker(request.param, author_grace_s=10)) as broker:
-        yield broker
+@pytest.fixture(scope="session")
+def everything_outside() -> Iterator[Surroundings]:
+    """What attacks reach for; made once."""
+    with Surroundings() as surroundings:
+        yield surroundings
 
 
 @pytest.fixture
-def attack(broker: Broker, space: Path) -> Attack:
-    """Evaluate a hostile program and check that the world is as before, and that a good one still passes."""
+def outside(everything_outside: Surroundings) -> Iterator[Surroundings]:
+    """What attacks reach for; the test fails if they have reached it."""
+    yield everything_outside
+    everything_outside.assert_untouched()
 
-    def evaluate(program: str, **fields: object) -> Evaluation:
-        patient = make_problem(limits={"wall_s": 20})
-        broker.evaluate(patient, [GOOD], seeds=[0])
-        zygotes = processes_with(os.fsencode(space))
-        (evaluation,) = broker.evaluate(make_problem(**fields), [program], seeds=[0])
-        _until(lambda: processes_with(os.fsencode(space)) == zygotes)
-        assert list(space.iterdir()) == []
-        (good,) = broker.evaluate(patient, [GOOD], seeds=[0])
-        assert good.rewards == (1.0,), good
-        return evaluation
 
-    return evaluate
+@pytest.fixture
+def unsafe_outside(everything_outside: Surroundings) -> Iterator[Surroundings]:
+    """What attacks reach for, and reach without walls."""
+    yield everything_outside
+    everything_outside.restore()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what could not be tried, once each."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {report.longrepr[2].removeprefix("Skipped: ") for report in skipped if isinstance(report.longrepr, tuple)}
+    if lost := sorted(reason for reason in reasons if reason.startswith(NOT_TRIED)):
+        terminalreporter.section("sandbox: attacks that met no wall here")
+        for reason in lost:
+            terminalreporter.write_line(reason)

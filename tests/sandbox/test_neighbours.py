@@ -1,18 +1,12 @@
-"""Good candidates beside killers, and brokers that die: neither costs anybody else anything."""
+"""Good candidates beside killers, and brokers and zygotes that die: neither costs anybody else anything."""
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# Unlike that of another test worker, which runs the same attacks at the same time.
-MARK = f"87654.{os.getpid()}"
+from tests.sandbox.arenas import CONTAINING, GOOD, UNSAFE, Arena, ArenaClosedError, make_problem, until
 
 KILLERS = [
     "import os\nos.kill(os.getpid(), 9)",
@@ -24,55 +18,61 @@ KILLERS = [
     "def solve(x):\n    return bytearray(1 << 40)",
     "import os\nos.closerange(0, 64)",
     "import os\nos.write(3, b'\\xff' * 100)",
-    f"import subprocess\nsubprocess.Popen(['sleep', '{MARK}'], start_new_session=True)\nraise SystemExit",
+    "import ctypes\nctypes.string_at(0)",
 ]
-
-
-@pytest.mark.parametrize("kind", ["cases", "evaluator"])
-def test_twenty_good_candidates_pass_beside_killers(broker, sandbox_problem, kind):
-    problem = sandbox_problem(kind, limits={"wall_s": 4, "cpu_s": 4})
-    good = "def solve(x):\n    return 2 * x\n"
-    programs = [program for killer in KILLERS for program in (good, killer, good)]
-    results = broker.evaluate(problem, programs, seeds=range(len(programs)))
-    assert [e.rewards for e, program in zip(results, programs, strict=True) if program == good] == [(1.0,)] * 20
-    assert all(e.rewards is None for e, program in zip(results, programs, strict=True) if program != good)
-
-
-WORKER = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-sys.path.insert(0, {root!r})
-from evaluators.broker import Broker
-from speciate.domain.problem import Problem
-problem = Problem.model_validate(dict(
-    slug="p", title="p", kind="cases", objectives=[dict(name="score")], cases=[dict(input=[1], expected=1)],
-    targets=[dict(name="t", rule="score >= 1", unlock=True)], limits=dict(wall_s=600, cpu_s=600),
-))
-program = '''
-import os, subprocess, sys
-def solve(x):
-    subprocess.Popen(["sleep", "{mark}"], start_new_session=True)
-    open("ready", "w").write("x")
-    while True: pass
-'''
-Broker("unsafe").evaluate(problem, [program, program], seeds=[0, 0])
+SCRIPT = """
+def evaluate(candidate, context):
+    return {"score": sum(candidate.call("solve", i).unwrap() == 2 * i for i in range(4)) / 4}
 """
 
 
-def test_everything_ends_with_a_broker_that_is_killed(space, marked):
-    worker = subprocess.Popen([sys.executable, "-c", WORKER.format(root=str(ROOT), mark=MARK), str(space)])
+@pytest.mark.parametrize("kind", ["cases", "evaluator"])
+def test_fifty_of_fifty_good_candidates_pass_beside_killers(any_arena, kind):
+    own = {"kind": "evaluator", "evaluator": SCRIPT} if kind == "evaluator" else {}
+    problem = make_problem(limits={"wall_s": 3, "cpu_s": 3}, **own)
+    programs = []
+    for i in range(25):
+        programs += [GOOD, KILLERS[i % len(KILLERS)], GOOD] if i % 3 == 0 else [GOOD, GOOD]
+    results = any_arena.evaluate(problem, programs)
+    passed = [each.rewards == (1.0,) for each, program in zip(results, programs, strict=True) if program == GOOD]
+    assert passed == [True] * 50
+    assert all(each.rewards is None for each, program in zip(results, programs, strict=True) if program != GOOD)
+    any_arena.check()
+
+
+@pytest.fixture(params=[*CONTAINING, UNSAFE])
+def short_lived(request):
     try:
-        _until(lambda: list(space.glob("*/ready")))
-    finally:
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
-    _until(lambda: not list(space.iterdir()))
-    _until(lambda: not marked(os.fsencode(space)))
-    assert marked(MARK.encode()) == []
+        return Arena(request.param)
+    except ArenaClosedError as error:
+        pytest.skip(f"not tried here: tier {request.param}: {error}")
 
 
-def _until(done):
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+SLOW = "import time\ndef solve(x):\n    time.sleep(0.2)\n    return 2 * x\n"
+
+
+def test_everything_ends_with_a_broker_that_is_killed(short_lived):
+    short_lived.begin(make_problem(limits={"wall_s": 600, "cpu_s": 600}), ["while True: pass"] * 2)
+    time.sleep(0.3)
+    assert len(short_lived.family()) > 2
+    short_lived.kill()
+    short_lived.close()  # waits until nobody of the family is left
+    assert not short_lived.space.exists()
+
+
+@pytest.mark.parametrize("at", ["between evaluations", "during one"])
+def test_a_zygote_that_is_killed_is_replaced(any_arena, at):
+    for _ in range(3):
+        victims = any_arena.zygotes() | {pid for pid in any_arena.family() if pid != any_arena.pid}
+        number = any_arena.begin(make_problem(), [SLOW, GOOD]) if at == "during one" else None
+        if number is not None:
+            time.sleep(0.15)
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if number is not None:
+            assert [each.rewards for each in any_arena.collect(number)] == [(1.0,)] * 2
+        any_arena.check()
+    until(lambda: len(any_arena.family()) <= 3)

@@ -1,110 +1,162 @@
-"""Expected outputs, the author's script and the worker's secrets are nowhere in what a candidate is given.
+"""Expected outputs, the author's script and the worker's secrets are nowhere in what a candidate can read.
 
-The candidate is told the digest of a secret and looks for the secret itself: in its arguments and environment, the
-files around it, and all memory of its process and of its supervisor.
+The candidate is told the digest of a secret and looks for the secret itself: in its arguments and environment, in every
+file it can open, and in all of its own memory. Memory is read without ``/proc``: a page is written into a pipe, which
+the kernel refuses, rather than kills for, where there is no page.
 """
 
 import hashlib
-from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
+from tests.sandbox.arenas import SECRET, make_problem
 
 PROBE = r"""
-import hashlib, os, re, sys
+import ctypes, gc, hashlib, os, re, resource, sys
 
-def everything():
-    yield repr((sys.argv, dict(os.environ), sys.path, os.listdir("/proc/self/fd"))).encode()
-    for place, _, files in os.walk("."):
-        for name in files:
-            yield open(os.path.join(place, name), "rb").read()
-    for pid in (os.getpid(), os.getppid()):
-        for name in ("cmdline", "environ"):
-            yield open(f"/proc/{pid}/{name}", "rb").read()
-        for line in open(f"/proc/{pid}/maps"):
-            span, mode = line.split()[:2]
-            low, high = (int(part, 16) for part in span.split("-"))
-            if mode.startswith("r") and "[v" not in line:
-                with open(f"/proc/{pid}/mem", "rb", 0) as memory:
-                    memory.seek(low)
-                    yield memory.read(min(high - low, 1 << 26))
+WORDS = re.compile(rb"sesame-[a-z]+-\d+")
+libc = ctypes.CDLL(None, use_errno=True)
+PAGE = resource.getpagesize()
+DIGEST = {digest!r}
 
-def solve(digest):
-    for text in everything():
-        for word in set(re.findall(rb"sesame-[a-z]+-\d+", text)):
-            if hashlib.sha256(word).hexdigest() == digest:
-                return word.decode()
-    return "nothing"
+def files():
+    yield repr((sys.argv, dict(os.environ), sys.path)).encode()
+    for place in (".", "/tmp", "/dev/shm", "/proc/self", "/proc/1", f"/proc/{{os.getppid()}}", "/etc", "/folders", "/run"):
+        for folder, _, names in os.walk(place):
+            for name in names[:200]:
+                if name in ("mem", "kmsg", "clear_refs"): continue
+                path = os.path.join(folder, name)
+                try:
+                    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                except OSError:
+                    continue
+                try: yield os.read(fd, 1 << 20)
+                except OSError: pass
+                finally: os.close(fd)
+
+def memory():
+    # From everything that is known to live somewhere, walk to both sides until nothing is mapped for a while.
+    known = {{id(each) // PAGE for each in gc.get_objects()}} | {{id(sys.modules) // PAGE, ctypes.addressof(ctypes.c_int()) // PAGE}}
+    known.add(ctypes.cast(libc.sbrk(0) & 0xffffffffffff, ctypes.c_void_p).value // PAGE - 1)
+    known |= {{ctypes.cast(f, ctypes.c_void_p).value // PAGE for f in (libc.malloc, libc.environ)}}
+    known.add(ctypes.cast(libc.environ, ctypes.POINTER(ctypes.c_void_p))[0] // PAGE)
+    r, w = os.pipe()
+    seen = set()
+    for start in sorted(known):
+        for step in (1, -1):
+            at, gap = start, 0
+            while gap < 64 and at > 0:
+                if at in seen:
+                    gap = 0 if step < 0 else gap
+                    at += step
+                    if at not in known and at in seen: continue
+                    continue
+                seen.add(at)
+                if libc.write(w, ctypes.c_void_p(at * PAGE), PAGE) == PAGE:
+                    gap = 0
+                    yield os.read(r, PAGE)
+                else:
+                    gap += 1
+                at += step
+
+def found(texts):
+    before = b""
+    for text in texts:
+        for word in WORDS.findall(before[-64:] + text):
+            if hashlib.sha256(word).hexdigest() == DIGEST:
+                return True
+        before = text
+    return False
+
+def solve(x):
+    return [found(files()), found(memory())]
 """
 
-SECRET = "sesame-" + "expected-271828"
+PATIENT = {"wall_s": 60, "cpu_s": 60, "memory_bytes": 1 << 30}
 
 
-def digest(word: str) -> str:
-    return hashlib.sha256(word.encode()).hexdigest()
+def probe(word, extra=""):
+    return PROBE.format(digest=hashlib.sha256(word.encode()).hexdigest()) + extra
 
 
-@pytest.fixture
-def limits():
-    return {"wall_s": 30, "cpu_s": 30}
+def look(arena, word, extra="", **fields):
+    """Return where a candidate has found a word: among files and the like, and in memory."""
+    cases = fields.pop("cases", [{"input": [0], "expected": "nothing"}])
+    (evaluation,) = arena.evaluate(make_problem(cases=cases, limits=PATIENT, **fields), [probe(word, extra)])
+    assert evaluation.rewards is not None, evaluation
+    return evaluation.artifacts["cases"].rpartition(" got ")[2]
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_the_probe_finds_what_is_there(attack, limits):
-    program = PROBE + "\nvisible = 'sesame-visible-314159'\n"
-    cases = [{"input": [digest("sesame-visible-314159")], "expected": "sesame-visible-314159"}]
-    assert attack(program, cases=cases, limits=limits).rewards == (1.0,)
+HIDDEN = "[false, false]"
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_expected_outputs_are_not_there(attack, limits):
-    cases = [{"input": [digest(SECRET)], "expected": SECRET}]
-    evaluation = attack(PROBE, cases=cases, limits=limits)
-    assert evaluation.rewards == (0.0,)
-    assert 'got "nothing"' in evaluation.artifacts["cases"]
+def test_the_probe_finds_what_is_in_memory(arena):
+    joined = "visible = ''.join(['sesame-', 'visible', '-314159'])\n"
+    assert look(arena, "sesame-visible-314159", joined).endswith("true]")
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_the_workers_environment_is_not_there(attack, limits, monkeypatch):
-    monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:sesame-password-161803@/db")
-    cases = [{"input": [digest("sesame-password-161803")], "expected": "nothing"}]
-    assert attack(PROBE, cases=cases, limits=limits).rewards == (1.0,)
+def test_the_probe_finds_what_is_in_a_file(arena):
+    files = {"text": "sesame-shown-299792"}
+    assert look(arena, "sesame-shown-299792", data_files=files).startswith("[true")
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_the_authors_script_and_files_are_not_there(attack, limits):
+def test_expected_outputs_are_nowhere(arena):
+    secret = "sesame-expected-271828"
+    cases = [{"input": [0], "expected": secret}]
+    assert look(arena, secret, cases=cases) == HIDDEN
+
+
+def test_hidden_inputs_are_nowhere_before_they_are_asked(arena):
+    secret = "sesame-input-662607"
+    cases = [{"input": [0], "expected": "nothing"}, {"input": [secret], "expected": 0, "hidden": True}]
+    assert look(arena, secret, cases=cases) == HIDDEN
+
+
+def test_the_workers_environment_and_arguments_are_nowhere(arena):
+    assert look(arena, SECRET) == HIDDEN
+
+
+def test_the_authors_script_and_its_files_are_nowhere(arena):
+    words = ["sesame-script-141421", "sesame-file-173205"]
     script = (
-        "import hashlib\n"
-        "WORDS = ['sesame-script-141421', 'sesame-file-173205']\n"
+        f"WORDS = {words!r}\n"
         "def evaluate(candidate, context):\n"
         "    assert context.files['truth.txt'] == WORDS[1]\n"
-        "    found = [candidate.call('solve', hashlib.sha256(w.encode()).hexdigest()).unwrap() for w in WORDS]\n"
-        "    return {'score': found.count('nothing') / 2}\n"
+        "    return {'score': float(candidate.call('solve', 0).unwrap() == [False, False])}\n"
     )
-    evaluation = attack(
-        PROBE, kind="evaluator", cases=[], evaluator=script, files={"truth.txt": "sesame-file-173205"}, limits=limits
-    )
-    assert evaluation.rewards == (1.0,)
+    problem = make_problem(kind="evaluator", evaluator=script, files={"truth.txt": words[1]}, limits=PATIENT)
+    results = arena.evaluate(problem, [probe(word) for word in words])
+    assert [each.rewards for each in results] == [(1.0,)] * 2, results
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_only_the_channel_and_the_standard_streams_are_open(attack):
-    program = "import os\ndef solve():\n    return sorted(map(int, os.listdir('/proc/self/fd')))\n"
-    cases = [{"input": [], "expected": [0, 1, 2, 3, 4]}]  # the last is the listing's own
-    with Path("/dev/null").open() as handle:
-        assert handle.fileno() > 2
-        assert attack(program, cases=cases).rewards == (1.0,)
+def test_other_programs_are_nowhere(arena):
+    secret = "sesame-program-602214"
+    problem = make_problem(cases=[{"input": [0], "expected": [False, False]}], limits=PATIENT)
+    _, looking = arena.evaluate(problem, [f"# {secret}\ndef solve(x):\n    return {secret!r}\n", probe(secret)])
+    assert looking.rewards == (1.0,), looking
 
 
-@pytest.mark.parametrize("broker", ["unsafe"], indirect=True)
-def test_nothing_of_one_candidate_reaches_the_next(broker: Broker, sandbox_problem):
-    first = "import builtins, os\nbuiltins.leak = os.environ['LEAK'] = 'x'\nopen('left', 'w').write('x')\n"
-    then = (
-        "import builtins, os\n"
-        "def solve():\n    return [hasattr(builtins, 'leak'), 'LEAK' in os.environ, os.listdir('.')]\n"
-    )
-    problem = sandbox_problem(cases=[{"input": [], "expected": [False, False, []]}])
-    leaking, following = broker.evaluate(problem, [first + then, then], seeds=[0, 0])
-    assert leaking.rewards == (0.0,)
-    assert following.rewards == (1.0,)
+def test_only_the_channel_and_the_standard_streams_are_open(any_arena):
+    program = "import os\ndef solve():\n    found = []\n    for fd in range(1 << 16):\n        try: os.fstat(fd)\n        except OSError: continue\n        found.append(fd)\n    return found\n"
+    (evaluation,) = any_arena.evaluate(make_problem(cases=[{"input": [], "expected": [0, 1, 2, 3]}]), [program])
+    assert evaluation.rewards == (1.0,), evaluation
+
+
+@pytest.mark.parametrize("name", ["HOME", "PATH"])
+def test_the_environment_is_made_from_nothing(any_arena, name):
+    program = "import os\ndef solve():\n    return sorted(os.environ)\n"
+    wanted = [
+        "HOME",
+        "LANG",
+        "MKL_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "PATH",
+        "PYTHONHASHSEED",
+        "TMPDIR",
+    ]
+    allowed = [sorted([*wanted, *extra]) for extra in ((), ("PWD",))]
+    cases = [{"input": [], "expected": wanted} for wanted in allowed]
+    (evaluation,) = any_arena.evaluate(make_problem(cases=cases), [program])
+    assert evaluation.rewards == (0.5,), evaluation
+    assert name in wanted

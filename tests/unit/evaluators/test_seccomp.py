@@ -90,7 +90,7 @@ def test_foreign_calls_end_the_process(machine):
 
 # A call, arguments that are allowed, and arguments that are not.
 CONDITIONS = [
-    ("clone", [(0x10000,), (0x3D0F00,)], [(0,), (17,), (0x10000000,), (0x8000,), (0x20011,)]),
+    ("clone", [(0x10000,), (0x3D0F00,)], [(0,), (17,), (0x10000000,), (0x8000,), (0x20011,), (0x10010000,)]),
     ("kill", [(PID, 9), (PID, 0)], [(1, 9), (0, 9), ((1 << 32) - 1, 9), (PID + 1, 0)]),
     ("tgkill", [(PID, PID, 6), (PID, 77, 6)], [(1, 1, 9), (0, PID, 9)]),
     ("prlimit64", [(0, 7, 0, 0)], [(1, 7, 0, 0), (PID, 7, 0, 0)]),

@@ -1,0 +1,102 @@
+"""An author's script is a program of a stranger, too: it runs behind the same walls."""
+
+import json
+
+import pytest
+
+from tests.sandbox.arenas import GOOD, Arena, make_problem
+from tests.sandbox.surroundings import Surroundings
+
+REACHING = {
+    "read /etc/passwd": "open('/etc/passwd').read(1)",
+    "read a file of a stranger": "open(there['outside'] + '/text').read(1)",
+    "read the broker's environment": "open(f\"/proc/{there['broker']}/environ\", 'rb').read(1)",
+    "write a file of a stranger": "open(there['outside'] + '/text', 'w')",
+    "write where Python is": "open(there['shown'] + '/text', 'w')",
+    "create": "open(there['outside'] + '/new', 'x')",
+    "connect": "socket.create_connection(tuple(there['addresses']['tcp']), 1)",
+    "connect by an abstract name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['abstract'])",
+    "connect by a name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['named'])",
+    "fork": "os.fork() or os._exit(0)",
+    "start a program": "subprocess.run(['true'])",
+    "signal": "os.kill(there['broker'], 0)",
+    "signal the supervisor": "os.kill(os.getppid(), 0)",
+}
+_SCRIPT = """
+import json, os, socket, subprocess
+def {function}(candidate, context):
+    there = json.loads(context.files["there.json"])
+    try:
+        {body}
+    except OSError:
+        return {{"score": 1}}
+    return {{"score": 0}}
+"""
+
+
+def _score(arena: Arena, outside: Surroundings, kind: str, body: str) -> float:
+    script = _SCRIPT.format(function="score" if kind == "data" else "evaluate", body=body)
+    files = {"there.json": json.dumps(outside.seen_by(arena))}
+    evaluation = arena.attack(GOOD, kind=kind, evaluator=script, files=files)
+    assert evaluation.rewards is not None, evaluation
+    return evaluation.rewards[0]
+
+
+@pytest.mark.parametrize("kind", ["evaluator", "data"])
+@pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)
+def test_a_script_reaches_nothing(arena, outside, kind, body):
+    assert _score(arena, outside, kind, body) == 1
+
+
+@pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)
+def test_without_walls_it_does(unsafe, unsafe_outside, body):
+    assert _score(unsafe, unsafe_outside, "evaluator", body) == 0
+
+
+ENDING = {
+    "loop": "while True: pass",
+    "die": "os._exit(0)",
+    "kill its group": "os.killpg(0, 9)",
+    "flood": "while True: os.write(3, b'x' * 100000)",
+    "print": "while True: print('x' * 100000)",
+    "eat": "[bytearray(1 << 24) for _ in range(1 << 20)]",
+    "close": "os.closerange(0, 64)",
+    "rewards without end": "return {str(i): i for i in range(100000)}",
+}
+
+
+@pytest.mark.parametrize("body", ENDING.values(), ids=ENDING)
+def test_a_script_that_fails_is_the_failure_of_its_evaluation(arena, body):
+    """Its time is bounded, though longer than a candidate's; the next batch meets a script that works."""
+    script = f"import os\ndef score(text, context):\n    {body}\n"
+    evaluation = arena.attack("text", kind="data", evaluator=script, limits={"wall_s": 0.4, "log_bytes": 4096})
+    assert evaluation.failure is not None
+
+
+def test_a_candidate_cannot_reach_its_script(arena):
+    """The script's process is the candidate's neighbour, forked from the same zygote at the same time."""
+    script = """
+def evaluate(candidate, context):
+    return {"score": int(candidate.call("attack").unwrap() == [])}
+"""
+    program = """
+import os
+def attack():
+    done = []
+    for pid in range(max(os.getpid() - 50, 1), os.getpid() + 50):
+        if pid == os.getpid(): continue
+        for path in ("mem", "environ", "cmdline", "fd/3"):
+            try: open(f"/proc/{pid}/{path}", "rb"); done.append(path)
+            except OSError: pass
+        try: os.kill(pid, 0); done.append("kill")
+        except OSError: pass
+    return done
+"""
+    evaluation = arena.attack(program, kind="evaluator", evaluator=script)
+    assert evaluation.rewards == (1.0,), evaluation
+
+
+def test_the_good_script_still_works(arena):
+    script = "def score(text, context):\n    return {'score': len(text)}\n"
+    problem = make_problem(kind="data", evaluator=script)
+    assert [e.rewards for e in arena.evaluate(problem, ["a", "bb"])] == [(1.0,), (2.0,)]

@@ -1,0 +1,73 @@
+"""Memory, descriptors and stacks end before the machine's do."""
+
+import pytest
+
+from speciate.domain.candidate import FailureKind
+from tests.sandbox.programs import answer, in_solve
+
+TIGHT = {"wall_s": 20, "cpu_s": 20, "memory_bytes": 128 << 20, "log_bytes": 4096}
+
+GROWING = {
+    "100 GB at once": in_solve("return len(bytearray(100 << 30))"),
+    "a list that grows": in_solve("a = []", "while True: a.append(bytearray(1 << 20))"),
+    "a text that doubles": in_solve("s = 'x'", "while True: s += s"),
+    "pages of its own": in_solve(
+        "maps = [mmap.mmap(-1, 64 << 20) for _ in range(100)]", "return len(maps)", top="import mmap"
+    ),
+    "shared pages": in_solve(
+        "maps = [mmap.mmap(-1, 64 << 20, mmap.MAP_SHARED) for _ in range(100)]", "return len(maps)", top="import mmap"
+    ),
+}
+
+
+@pytest.mark.parametrize("program", GROWING.values(), ids=GROWING)
+def test_memory_is_bounded(arena, program):
+    failure = arena.attack(program, limits=TIGHT).failure
+    assert failure is not None
+    assert failure.kind in {FailureKind.OUT_OF_MEMORY, FailureKind.CRASHED}
+    if "mmap" not in program:
+        assert failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+def test_the_warm_interpreter_is_not_on_the_bill(arena):
+    """The smallest limit there is leaves room for what a program of numpy needs."""
+    program = "import numpy as np\ndef solve(x):\n    return int(np.ones(1 << 20).sum()) * 0 + 2 * x\n"
+    assert arena.attack(program, limits={**TIGHT, "memory_bytes": 64 << 20}).rewards == (1.0,)
+
+
+def test_pipes_hold_little(arena):
+    program = """
+import os
+def solve():
+    held = 0
+    try:
+        while True:
+            r, w = os.pipe()
+            os.set_blocking(w, False)
+            try:
+                while True: held += os.write(w, bytes(1 << 20))
+            except BlockingIOError: pass
+    except OSError: return held
+"""
+    assert int(answer(arena, program)) <= 8 << 20
+
+
+def test_descriptors_are_bounded(any_arena):
+    program = "def solve():\n    kept = []\n    try:\n        while True: kept.append(open('/dev/null'))\n    except OSError: return len(kept)\n"
+    assert 10 < int(answer(any_arena, program)) <= 64
+
+
+STACKS = {
+    "recursion": in_solve("return solve(x)"),
+    "recursion without a limit": in_solve("return solve(x)", top="import sys\nsys.setrecursionlimit(1 << 30)"),
+    "a nest of lists": in_solve(
+        "for _ in range(10 ** 6): x = [x]", "return repr(x)", top="import sys\nsys.setrecursionlimit(1 << 30)"
+    ),
+    "a pattern that explodes": in_solve("return re.match('(a*)*b', 'a' * 40)", top="import re"),
+    "a number that explodes": in_solve("return 10 ** 10 ** 10"),
+}
+
+
+@pytest.mark.parametrize("program", STACKS.values(), ids=STACKS)
+def test_depth_is_a_failure_of_the_program_alone(any_arena, program):
+    assert any_arena.attack(program, limits={**TIGHT, "wall_s": 0.7, "cpu_s": 1}).failure is not None

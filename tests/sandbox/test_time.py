@@ -1,0 +1,79 @@
+"""What never answers meets the wall limit, and what measures it is not the candidate's clock."""
+
+import time
+
+import pytest
+
+from speciate.domain.candidate import FailureKind
+from tests.sandbox.arenas import PATIENT, SHORT
+from tests.sandbox.programs import in_solve
+
+LOOP = "while True: pass"
+IGNORE = "import signal\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\n"
+BLOCK = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))\n"
+
+ENDLESS = {
+    "infinite loop": in_solve(LOOP),
+    "loop on load": LOOP,
+    "loop in C": in_solve("sum(iter(int, 1))"),
+    "sleep forever": in_solve("time.sleep(1e6)", top="import time"),
+    "ignored signals": in_solve(LOOP, top=IGNORE),
+    "blocked signals": in_solve(LOOP, top=BLOCK),
+    "stop self": in_solve("os.kill(os.getpid(), 19)", top="import os"),
+    "stop self on load": "import os\nos.kill(os.getpid(), 19)",
+    "wait for a signal": in_solve("signal.pause()", top="import signal"),
+    "loop in a thread and wait": in_solve(
+        "t.join()",
+        top="import threading\nt = threading.Thread(target=eval, args=('[0 for _ in iter(int, 1)]',))\nt.start()",
+    ),
+    "loop when it is told to exit": f"try:\n    raise SystemExit\nfinally:\n    {LOOP}\n",
+    "catch everything and go on": "while True:\n    try:\n        while True: pass\n    except BaseException: pass\n",
+    "read the channel for ever": in_solve("while True: os.read(3, 1); time.sleep(1)", top="import os, time"),
+    "half a frame": "import os, time\nos.write(3, b'\\0\\0\\1\\0{')\ntime.sleep(30)",
+    "stdout flood": in_solve("while True: print('x' * 100000)"),
+    "stderr flood": in_solve("while True: os.write(2, b'x' * 100000)", top="import os"),
+}
+
+
+@pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
+def test_what_never_answers_times_out(any_arena, program):
+    failure = any_arena.attack(program, limits=SHORT).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+
+
+def test_processor_time_ends_even_where_its_signal_is_ignored(arena):
+    failure = arena.attack(in_solve(LOOP, top=IGNORE), limits=PATIENT | {"cpu_s": 0.1}).failure
+    assert failure is not None
+    assert (failure.kind, failure.reason) == (FailureKind.TIMEOUT, "cpu_limit")
+
+
+CLOCKS = {
+    "clocks that stand still": (
+        "import time\ntime.time = time.monotonic = time.perf_counter = time.process_time = int\n"
+    ),
+    "usage that is forged": "import resource\nresource.getrusage = lambda *a: [0] * 16\n",
+    "a timer of its own": (
+        "import signal\nsignal.signal(14, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("top", CLOCKS.values(), ids=CLOCKS)
+def test_measures_are_the_supervisors(any_arena, top):
+    used = time.process_time()
+    for _ in range(1_000_000):  # the same work as the candidate's, in processor time: waiting for a core must not count
+        pass
+    one_case = time.process_time() - used
+    begun = time.monotonic()
+    evaluation = any_arena.attack(in_solve("for _ in range(1_000_000): pass", "return 2 * x", top=top))
+    assert evaluation.rewards == (1.0,)
+    assert one_case < evaluation.cpu_s < 20
+    assert evaluation.cpu_s / 4 < evaluation.wall_s <= time.monotonic() - begun
+
+
+def test_a_clock_that_stands_still_does_not_stop_the_wall_limit(arena):
+    top = CLOCKS["clocks that stand still"]
+    failure = arena.attack(in_solve("while time.time() < 9: pass", top=top), limits=SHORT).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
