@@ -14,14 +14,14 @@ from fastapi import FastAPI
 from service import errors, openapi
 from service.api import ROUTERS
 from service.dependencies import Parts
-from service.middleware.access import Access, check_exposure
+from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
 from service.shutdown import on_stop_signal
 from service.sse import EventHub
 from service.wakeups import listen, report
 from speciate import __version__
-from speciate.settings import Settings, load_settings
+from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.plane import open_plane
 
 THREADS: Final = 16

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import os
 import tomllib
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
+
+_SERVERS: Final = {
+    "PostgreSQL": ("postgresql://USER@HOST/DATABASE", {"postgresql", "postgresql+psycopg", "postgres"}),
+    "Redis or Valkey": ("redis://HOST:PORT/NUMBER", {"redis", "rediss", "unix"}),
+}
+
+
+def _address_of(server: str) -> AfterValidator:
+    form, schemes = _SERVERS[server]
+
+    def check(url: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(url.get_secret_value())
+            usable = parts.scheme in schemes and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            # The address is not repeated: it may hold a password.
+            raise ValueError(f"is no address of {server}: expected {form}")
+        return url
+
+    return AfterValidator(check)
+
+
+def _absolute(path: Path) -> Path:
+    # Once, here: our processes and the servers work in directories of their own.
+    return path.expanduser().absolute()
 
 
 def default_data_dir() -> Path:
@@ -27,7 +56,7 @@ class Settings(BaseSettings):
     Attributes:
         database_url: PostgreSQL (≥ 15) as SQLAlchemy names it; None means the embedded server.
         redis_url: Redis or Valkey; None means the embedded server.
-        data_dir: Where embedded servers keep their data, logs and passwords.
+        data_dir: Where embedded servers keep their data, logs and passwords; always absolute.
         host: Address that the API listens on.
         port: Port that the API listens on.
         url: Where clients find the API; by default host and port above.
@@ -43,14 +72,16 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
     env_prefix: ClassVar[str] = "SPECIATE_"
 
-    database_url: SecretStr | None = None
-    redis_url: SecretStr | None = None
-    data_dir: Path = Field(default_factory=default_data_dir)
+    database_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
+    redis_url: Annotated[SecretStr, _address_of("Redis or Valkey")] | None = None
+    data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default_factory=default_data_dir, validate_default=True
+    )
     host: str = "127.0.0.1"
     port: int = Field(default=8420, ge=0, le=65535)
     url: str | None = None
     token: SecretStr | None = None
-    sandbox: str = "auto"
+    sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
@@ -94,9 +125,35 @@ def load_settings(**flags: Any) -> Settings:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"setting {name!r}: {first['msg']}.",
+            f"setting {name!r}: {first['msg'].removeprefix('Value error, ')}.",
             remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, or as SPECIATE_{name.upper()}.",
         ) from None
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse to serve other machines without a token.
+
+    Raises:
+        ConfigurationError: The address is not loopback and there is no token.
+    """
+    if settings.token is None and not is_loopback(settings.host):
+        raise ConfigurationError(
+            f"the API would listen on {settings.host} without asking for a token.",
+            remedy="Set SPECIATE_TOKEN to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
+        )
+    if settings.token is not None and not settings.token.get_secret_value():
+        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Give it a long random text, or unset it.")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address means this machine only."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

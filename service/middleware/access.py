@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -16,39 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import answer
 from service.problem_details import problem
-from speciate.domain.errors import ConfigurationError, NotAllowedError
-from speciate.settings import Settings
+from speciate.domain.errors import NotAllowedError
+from speciate.settings import is_loopback
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """What a load balancer may ask without a token."""
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-def check_exposure(settings: Settings) -> None:
-    """Refuse to serve other machines without a token.
-
-    Raises:
-        ConfigurationError: The address is not loopback and there is no token.
-    """
-    if settings.token is None and not is_loopback(settings.host):
-        raise ConfigurationError(
-            f"the API would listen on {settings.host} without asking for a token.",
-            remedy="Set SPECIATE_TOKEN to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
-        )
-    if settings.token is not None and not settings.token.get_secret_value():
-        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Give it a long random text, or unset it.")
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address means this machine only."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class Access:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from errno import EACCES
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from types import TracebackType
@@ -19,9 +20,9 @@ from pydantic import SecretStr
 
 from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
-from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses
+from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
 from speciate.ports.work import Queue
-from speciate.settings import Settings
+from speciate.settings import Settings, check_exposure
 
 READY_LIMIT_S: Final = 60.0
 PREDECESSOR_LIMIT_S: Final = 15.0
@@ -66,9 +67,14 @@ class Stack:
         Raises:
             ConfigurationError: The processes are not installed beside the library, or a setting does not fit.
             ConflictError: The port is taken.
-            UnavailableError: A process did not become ready; the message names its log.
+            UnavailableError: A configured server does not answer, or a process did not become ready; the message names
+                its log.
         """
         _check_installed()
+        check_exposure(self.settings)
+        if self.settings.redis_url is not None:
+            _check_redis(self.settings.redis_url.get_secret_value())
+        _prepare(self.settings.data_dir)
         begun = time.monotonic()
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
@@ -124,8 +130,6 @@ class Stack:
 
     def _start_servers(self) -> None:
         if self.settings.database_url is not None and self.settings.redis_url is not None:
-            _check_redis(self.settings.redis_url.get_secret_value())
-            self.settings.data_dir.joinpath("logs").mkdir(parents=True, exist_ok=True)
             return
         self.servers = EmbeddedServers(self.settings.data_dir)
         endpoints = self.servers.start()
@@ -248,8 +252,21 @@ def _check_redis(url: str) -> None:
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
             client.ping()
-    except redis.RedisError as error:
+    except (redis.RedisError, ValueError) as error:
         raise UnavailableError(f"Redis does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+
+
+def _prepare(data_dir: Path) -> None:
+    """Make the data directory with its folder of logs."""
+    try:
+        make_data_dir(data_dir).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
+        if not os.access(data_dir, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the data directory {data_dir} cannot be made or written: {error.strerror}.",
+            remedy="Choose another with --data-dir or SPECIATE_DATA_DIR.",
+        ) from None
 
 
 def _check_installed() -> None:

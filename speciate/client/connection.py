@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Final
 
 import httpx
@@ -11,7 +10,7 @@ import httpx
 from speciate import __version__
 from speciate.client.calls import Call
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
-from speciate.settings import load_settings
+from speciate.settings import is_loopback, load_settings
 
 MAX_TRIES: Final = 3
 """How often a call that may be repeated is sent when its connection breaks."""
@@ -60,7 +59,7 @@ class Connection:
             "headers": headers,
             "timeout": TIMEOUT,
             "follow_redirects": False,
-            "trust_env": not _is_own_machine(httpx.URL(self.url).host),
+            "trust_env": not is_loopback(httpx.URL(self.url).host),
         }
 
     def arguments(self, call: Call[Any]) -> dict[str, Any]:
@@ -119,10 +118,3 @@ def _no_address(url: str) -> ConfigurationError:
     return ConfigurationError(
         f"{url!r} is no address of a service.", remedy="Expected http://HOST:PORT in SPECIATE_URL."
     )
-
-
-def _is_own_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,6 +2,7 @@
 
 from speciate.embedded.endpoints import Endpoints, celery_broker_url
 from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded.placement import make_data_dir
 from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses
 from speciate.embedded.servers import EmbeddedServers
 
@@ -13,4 +14,5 @@ __all__ = [
     "Endpoints",
     "GuardedProcesses",
     "celery_broker_url",
+    "make_data_dir",
 ]

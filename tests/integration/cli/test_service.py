@@ -154,8 +154,9 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
 
 
 def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:
-    settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1, sandbox="castle")
-    with Stack(settings) as stack, pytest.raises(UnavailableError, match=r"no evaluator tier 'castle'.*auto, A, B"):
+    settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1)
+    settings = settings.model_copy(update={"sandbox": "castle"})  # which the settings themselves would refuse
+    with Stack(settings) as stack, pytest.raises(UnavailableError, match=r"ended at once.*'sandbox'.*'auto', 'A'"):
         for _ in stack.start():
             pass
 

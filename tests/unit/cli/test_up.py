@@ -1,0 +1,69 @@
+"""What `speciate up` refuses before it starts anything: every mistake in the settings is one line and exit code 8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from evaluators.choose import AUTO
+from evaluators.tiers import TIERS, UNSAFE
+from speciate.cli.exits import Exit
+from speciate.settings import Settings, load_settings
+from tests.unit.cli.conftest import Cli
+
+
+def _refused(cli: Cli, *args: object) -> str:
+    outcome = cli("up", "--port", 0, *args)
+    assert outcome.code == Exit.CONFIGURATION, outcome.err
+    assert outcome.err.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in outcome.err
+    return outcome.err
+
+
+def test_a_data_directory_that_cannot_be_made(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("/proc/foo", tmp_path / "file", tmp_path / "file" / "below"):
+        assert f"the data directory {place} cannot be made" in _refused(cli, "--data-dir", place)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("DATABASE_URL", "foo", "expected postgresql://"),
+        ("DATABASE_URL", "postgresql://user:pass/word@host/x", "expected postgresql://"),
+        ("REDIS_URL", "http://127.0.0.1", "expected redis://"),
+        ("SANDBOX", "castle", "'auto', 'A', 'B' or 'unsafe'"),
+        ("HOST", "0.0.0.0", "SPECIATE_TOKEN"),
+        ("TOKEN", "", "SPECIATE_TOKEN is empty"),
+    ],
+)
+def test_a_setting_that_does_not_fit(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(f"SPECIATE_{name}", value)
+    told = _refused(cli, "--data-dir", tmp_path / "data")
+    assert words in told
+    assert "pass/word" not in told
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_redis_that_does_not_answer(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://127.0.0.1:1/0")
+    outcome = cli("up", "--port", 0, "--data-dir", tmp_path / "data")
+    assert outcome.code == Exit.UNREACHABLE
+    assert "Redis does not answer" in outcome.err
+    assert "Check SPECIATE_REDIS_URL." in outcome.err
+
+
+def test_a_relative_data_directory_is_made_absolute_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(data_dir=Path("data")).data_dir == tmp_path / "data"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SPECIATE_DATA_DIR", "~/data")
+    assert load_settings().data_dir == tmp_path / "data"
+
+
+def test_the_settings_know_every_tier() -> None:
+    assert set(get_args(Settings.model_fields["sandbox"].annotation)) == {AUTO, UNSAFE, *TIERS}
