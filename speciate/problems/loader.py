@@ -1,7 +1,7 @@
 """Reading ``problem.toml`` and the files beside it.
 
-``problem.toml`` holds the fields of ``speciate.domain.problem.Problem``, except that ``seed``, ``evaluator``, ``cases``
-and ``files`` name files in the same directory.
+``problem.toml`` holds the fields of ``speciate.domain.problem.Problem``. ``seed`` (instead of ``seed_program``),
+``evaluator``, ``cases``, ``files`` and ``data_files`` may name files in the same directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from speciate.problems.toml_places import line_of, toml_places
 FILE_NAME: Final = "problem.toml"
 
 _BUNDLED: Final = Path(__file__).parent / "bundled"
-_KNOWN: Final = tuple("seed" if name == "seed_program" else name for name in Problem.model_fields)
+_KNOWN: Final = (*Problem.model_fields, "seed")
+_OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -94,7 +95,7 @@ def _parse(text: str, read: Reader, file: str) -> Problem:
     ]
     flaws = [*unknown, *siblings.flaws, *(siblings.place(flaw) for flaw in found)]
     if problem is None or flaws:
-        placed = [f if f.file else replace(f, file=file, line=line_of(places, _path(f.where))) for f in flaws]
+        placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in flaws]
         raise invalid(file, sorted(placed, key=lambda flaw: (flaw.file != file, flaw.file or "", flaw.line or 0)))
     return problem
 
@@ -103,6 +104,15 @@ def _syntax_flaw(message: str, text: str, file: str) -> Flaw:
     place = _TOML_PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
     return Flaw(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
+
+
+def _placed(flaw: Flaw, key_line: int, text: str, file: str) -> Flaw:
+    """Return a flaw with its place in the TOML: the line of its key, or a line of the text that begins there."""
+    opened = _OPENED.search(text.split("\n")[key_line - 1])
+    if flaw.line is None or opened is None:
+        return replace(flaw, file=file, line=key_line, column=None)
+    # A line break right after the quotes is not part of the text.
+    return replace(flaw, file=file, line=key_line + flaw.line - (0 if opened[2] == "" else 1))
 
 
 def _path(where: str) -> tuple[str | int, ...]:

@@ -1,4 +1,7 @@
-"""The files beside a ``problem.toml``: seed, evaluator, cases and further files, read into the definition."""
+"""The files beside a ``problem.toml``: seed, evaluator, cases and further files, read into the definition.
+
+All of them may also stand in the definition itself.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,11 @@ class Siblings:
         self.flaws: list[Flaw] = []
         self._read = read
         self._raw = raw
+        self._files: dict[str, str] = {}
         self._case_lines: list[int] = []
         self.definition = {key: value for key, value in raw.items() if key not in _FILE_KEYS}
+        if "seed" in raw and "seed_program" in raw:
+            self.flaws.append(Flaw("is given beside seed: expected one of them", "seed_program"))
         for key, (field, load) in _FILE_KEYS.items():
             if key in raw and (value := load(self, raw[key])) is not None:
                 self.definition[field] = value
@@ -45,39 +51,56 @@ class Siblings:
     def place(self, flaw: Flaw) -> Flaw:
         """Return a flaw of the definition with the file it is about and that file's lines, where it is not the TOML."""
         head, _, rest = flaw.where.partition(".")
+        if flaw.file is not None:
+            return flaw
         match head:
-            case "seed_program" | "evaluator" if flaw.line is not None and flaw.file is None:
-                key = "seed" if head == "seed_program" else head
-                return replace(flaw, where=key, file=self._raw[key])
-            case "seed_program":
-                return replace(flaw, where="seed")
-            case "cases" if rest and flaw.file is None:
-                index = int(rest.partition(".")[0])
-                return replace(flaw, file=self._raw["cases"], line=self._case_lines[index])
+            case "seed_program" if "seed" in self._raw:
+                # Only what is on a line is about the program itself.
+                return replace(flaw, where="seed", file=None if flaw.line is None else self._files.get("seed"))
+            case "evaluator" if flaw.line is not None and head in self._files:
+                return replace(flaw, file=self._files[head])
+            case "cases" if rest and head in self._files:
+                return replace(flaw, file=self._files[head], line=self._case_lines[int(rest.partition(".")[0])])
             case _:
                 return flaw
 
     def text(self, key: str, name: object) -> str | None:
         """Return the content of a named file, or None after noting the flaw."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
-            self.flaws.append(Flaw(f"is {name!r}: expected the name of a file in the same directory", key))
+            self.flaws.append(
+                Flaw(f"is {_short(name)}: expected the name of a file in the same directory{_or(key)}", key)
+            )
             return None
         try:
-            return self._read(name)
+            text = self._read(name)
         except UnreadableError as error:
             self.flaws.append(Flaw(str(error), key))
             return None
+        self._files[key] = name
+        return text
 
-    def texts(self, key: str, names: object) -> dict[str, str] | None:
-        """Return the contents of the files in a list of names."""
+    def script(self, script: object) -> str | None:
+        """Return the evaluator: a text of several lines is the script itself, one line is the name of its file."""
+        if isinstance(script, str) and "\n" in script:
+            return script
+        return self.text("evaluator", script)
+
+    def texts(self, key: str, names: object) -> object:
+        """Return the contents of the files in a list of names; a table holds the texts themselves."""
+        if isinstance(names, dict):
+            return names
         if not isinstance(names, list):
-            self.flaws.append(Flaw(f"is {names!r}: expected a list of names of files in the same directory", key))
+            expected = "a list of names of files in the same directory, or a table of texts by name"
+            self.flaws.append(Flaw(f"is {_short(names)}: expected {expected}", key))
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
 
-    def cases(self, name: object) -> list[Any] | None:
-        """Return the cases in a named JSON file and remember their lines."""
+    def cases(self, cases: object) -> list[Any] | None:
+        """Return the cases in a named JSON file and remember their lines; an array of tables holds them itself."""
+        return cases if isinstance(cases, list) else self._cases_in(cases)
+
+    def _cases_in(self, name: object) -> list[Any] | None:
         text = self.text("cases", name)
         if text is None:
             return None
@@ -95,9 +118,25 @@ class Siblings:
         return None
 
 
+_INLINE: Final = {
+    "seed": "; a text stands in seed_program",
+    "evaluator": ", or a script of several lines",
+    "cases": ", or an array of cases",
+}
+
+
+def _or(key: str) -> str:
+    return _INLINE.get(key, "")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
     "seed": ("seed_program", lambda parts, name: parts.text("seed", name)),
-    "evaluator": ("evaluator", lambda parts, name: parts.text("evaluator", name)),
+    "evaluator": ("evaluator", Siblings.script),
     "cases": ("cases", Siblings.cases),
     "files": ("files", lambda parts, names: parts.texts("files", names)),
     "data_files": ("data_files", lambda parts, names: parts.texts("data_files", names)),

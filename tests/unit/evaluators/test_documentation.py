@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.problems.loader import load_problem
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "evaluators.md"
-EXAMPLES = {
-    problem.slug: problem
-    for block in re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    for problem in [Problem.model_validate(tomllib.loads(block))]
-}
+BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = {problem.slug: problem for block in BLOCKS for problem in [Problem.model_validate(tomllib.loads(block))]}
 
 
 def test_there_is_an_example_of_every_kind():
     assert {problem.kind for problem in EXAMPLES.values()} == set(ProblemKind)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_an_example_saved_as_problem_toml_is_that_problem(tmp_path, block):
+    (tmp_path / "problem.toml").write_text(block)
+    problem = load_problem(tmp_path)
+    assert problem == EXAMPLES[problem.slug]
 
 
 BETTER = {

@@ -90,7 +90,8 @@ def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
         ('kind = "evaluator"', 'kind = "guess"', 3, "kind", "'cases', 'evaluator', 'data' or 'in_process'"),
         ('seed = "seed.py"', 'seed = "seed.py"\nweights = { cost = -1 }', 5, "weights", "weights must be"),
         ('evaluator = "evaluate.py"\n', "", 3, "kind", "needs an evaluator script"),
-        ('seed = "seed.py"', 'seed_program = "x = 1"', 4, "seed_program", "unknown key"),
+        ('seed = "seed.py"', 'seed = "seed.py"\nseed_program = "x = 1"', 5, "seed_program", "beside seed"),
+        ('seed = "seed.py"', 'program = "x = 1"', 4, "program", "unknown key"),
         ('seed = "seed.py"', 'seed = "seed.py"\n"²" = 1', 5, "²", "unknown key"),
     ],
 )
@@ -188,6 +189,61 @@ def test_cases_come_from_a_json_file() -> None:
 def test_flaws_of_cases_are_placed_in_their_file(text: str, line: int, words: str) -> None:
     flaws = flaws_of(CASES, FILES | {"cases.json": text})
     assert any((f.file, f.line) == ("cases.json", line) and words in f.message for f in flaws), flaws
+
+
+INLINE = """\
+slug = "small"
+title = "Small"
+kind = "cases"
+objectives = [{ name = "value" }]
+targets = [{ name = "all", rule = "value >= 1", unlock = true }]
+seed_program = "def solve(number):\\n    return number\\n"
+cases = [
+  { input = [1], expected = 1 },
+  { input = [2], expected = 2, hidden = true },
+]
+files = { "a.txt" = "text" }
+"""
+
+
+def test_texts_may_stand_in_the_definition() -> None:
+    problem = parse_problem(INLINE, {})
+    assert problem.seed_program == "def solve(number):\n    return number\n"
+    assert [case.hidden for case in problem.cases] == [False, True]
+    assert problem.files == {"a.txt": "text"}
+    table = "\n[[cases]]\ninput = [1]\nexpected = 1\n"
+    assert parse_problem(INLINE.partition("cases = ")[0] + table, {}).cases == problem.cases[:1]
+
+
+SCRIPT = """\
+evaluator = '''
+import math
+
+def score(text, context):
+    return {}
+'''
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "where", "words"),
+    [
+        ("{ input = [2],", "{ inputs = [2],", 9, "cases.1.inputs", "unknown key"),
+        ('"text"', "3", 11, "files.a.txt", "valid string"),
+        ("def solve", "def run", 6, "seed_program", "def solve(...)"),
+        ('"cases"', '"data"', 3, "kind", "needs an evaluator"),
+        ('files = { "a.txt" = "text" }', 'files = "a.txt"', 11, "files", "or a table of texts"),
+        ('"cases"', '"data"\nevaluator = "score text"', 4, "evaluator", "no file 'score text'"),
+        ('"cases"', '"data"\nevaluator = "def score(text):"', 4, "evaluator", "or a script of several lines"),
+        ('"cases"\n', '"data"\n' + SCRIPT.replace("{}", "{"), 8, "evaluator", "does not compile"),
+        ('"cases"\n', '"data"\n' + SCRIPT.replace("'''\nimport", "'''import x y"), 4, "evaluator", "compile"),
+    ],
+)
+def test_flaws_of_texts_in_the_definition_are_placed_in_it(
+    old: str, new: str, line: int, where: str, words: str
+) -> None:
+    flaws = flaws_of(INLINE.replace(old, new), {})
+    assert any((f.file, f.line, f.where) == ("problem.toml", line, where) and words in f.message for f in flaws), flaws
 
 
 def test_a_cases_seed_must_define_the_entry_point() -> None:
