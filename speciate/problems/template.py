@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ _PROBLEM: Final = '''\
 # A problem for Speciate: what a candidate is, how it is scored, and what counts as unlocking it.
 # Change it, then run: speciate problems check DIRECTORY
 
-slug = "spread-points"                 # lower-case words joined by hyphens; versions of a problem share it
+SLUG# lower-case words joined by hyphens; versions of a problem share it
 title = "Spread ten points in a square"
 source = "An example to start from"
 kind = "evaluator"                     # a program, scored by evaluate.py from another process
@@ -108,12 +109,15 @@ def is_list_of_points(value):
     )
 '''
 
+_SLUG: Final = "SLUG"
 TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _EVALUATOR}
-"""Files of the template, by name."""
+"""Files of the template, by name; in ``problem.toml`` the word SLUG stands where the name of the problem goes."""
 
 
 def write_template(directory: Path) -> list[Path]:
     """Write the template into a directory, which is made if need be, and return the files.
+
+    The problem is named after the directory, so that both can be spoken of by one name.
 
     Raises:
         ConflictError: One of the files is there already; nothing was written.
@@ -123,5 +127,11 @@ def write_template(directory: Path) -> list[Path]:
         raise ConflictError(f"{present[0]} is there already.", remedy="Name a new directory, or move the file away.")
     directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
-        path.write_text(TEMPLATE[path.name], encoding="utf-8")
+        path.write_text(TEMPLATE[path.name].replace(_SLUG, _slug_line(directory)), encoding="utf-8")
     return paths
+
+
+def _slug_line(directory: Path) -> str:
+    words = re.findall("[a-z0-9]+", directory.resolve().name.lower())
+    slug = "-".join(words)[:80].rstrip("-") or "spread-points"
+    return f'slug = "{slug}"'.ljust(38) + " "

@@ -21,15 +21,15 @@ def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Pa
     assert cli("problems", "init", tmp_path / "mine").code == Exit.OK
     outcome = cli("problems", "check", tmp_path / "mine", "--json")
     found = json.loads(outcome.out)
-    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "spread-points")
+    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "mine")
     assert set(found["rewards"]) == {"smallest_distance", "mean_offset", "outside"}
     assert found["targets"] == []
 
 
 def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
-    cli("problems", "init", tmp_path)
-    outcome = cli("problems", "check", tmp_path)
-    assert outcome.lines[0] == "spread-points: Spread ten points in a square"
+    cli("problems", "init", tmp_path / "My 2nd Problem")
+    outcome = cli("problems", "check", tmp_path / "My 2nd Problem")
+    assert outcome.lines[0] == "my-2nd-problem: Spread ten points in a square"
     assert "smallest_distance      0.15  maximize   objective" in outcome.lines
     assert "no   tight   smallest_distance >= 0.4 and outside <= 0" in outcome.lines
 

@@ -26,6 +26,14 @@ def test_its_evaluator_refuses_what_is_not_ten_points(strongest: Broker, tmp_pat
     assert [e.failure and e.failure.kind.value for e in evaluations] == ["invalid_output"] * len(answers)
 
 
+@pytest.mark.parametrize(
+    ("directory", "slug"),
+    [("my-problem", "my-problem"), ("My_Problem.v2", "my-problem-v2"), ("-ä-", "spread-points"), ("x" * 99, "x" * 80)],
+)
+def test_it_is_named_after_its_directory(tmp_path: Path, directory: str, slug: str) -> None:
+    assert load_problem(write_template(tmp_path / directory)[0]).slug == slug
+
+
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
     (tmp_path / "seed.py").write_text("mine")
     with pytest.raises(ConflictError, match=r"seed\.py is there already"):
