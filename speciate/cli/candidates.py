@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, RunId, client, examples, noun
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.cli.session import AsJson, Limit, RunId, client, examples, find_run, noun
+from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -32,20 +33,21 @@ def list_(
 ) -> None:
     """List the candidates of a run, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.runs.get(run_id).candidates(status=status, island=island), limit))
+        found = list(islice(find_run(service, run_id).candidates(status=status, island=island), limit))
     if as_json:
         for record in found:
             output.json_line(record)
         return
     rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _outcome(c), ", ".join(c.targets)) for c in found]
-    output.table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty="There are none yet.")
+    empty = output.nothing("candidates", "speciate runs watch RUN", status=status, island=island)
+    output.table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
 
 
 @app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show the front: the elites that no other elite is better than in every objective."""
     with client(ctx) as service:
-        found = service.runs.get(run_id).front()[:limit]
+        found = find_run(service, run_id).front()[:limit]
     if as_json:
         for record in found:
             output.json_line(record)
@@ -99,11 +101,20 @@ def find(service: Client, name: str) -> CandidateDetail:
     """
     run_id, slash, number = name.rpartition("/")
     if not slash:
+        if not _is_id(name):
+            raise NotFoundError(f"there is no candidate {name!r}: expected an id, or RUN/NUMBER.")
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
         flaw = Flaw(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
         raise InvalidInputError(f"The candidate is not valid: {flaw}", flaws=(flaw,))
-    return service.runs.get(run_id).candidate(int(number))
+    return find_run(service, run_id).candidate(int(number))
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(UUID(text))
+    except ValueError:
+        return False
 
 
 def _numbers(values: tuple[int, ...]) -> str:

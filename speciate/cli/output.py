@@ -26,6 +26,9 @@ PLAIN_WIDTH: Final = 1000
 _HOSTILE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 
 
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 def clean(text: object) -> str:
     """Return a text without what could steer a terminal or show itself as something else."""
     return _HOSTILE.sub("\ufffd", str(text).replace("\r\n", "\n"))
@@ -69,22 +72,34 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
     """
     out = console()
     made = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "", show_edge=False)
-    for name in columns:
+    cells = [["" if cell is None else clean(cell) for cell in row] for row in rows]
+    for i, name in enumerate(columns):
         made.add_column(
-            name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=not out.is_terminal
+            name.removeprefix(">"),
+            justify="right" if name.startswith(">") else "left",
+            no_wrap=not out.is_terminal,
+            # Whatever does not fit goes on below; an id, which is there to be copied, stays whole.
+            overflow="fold",
+            min_width=max((len(row[i]) for row in cells if _ID.search(row[i])), default=None),
         )
-    for row in rows:
-        made.add_row(*(Text("" if cell is None else clean(cell)) for cell in row))
+    for row in cells:
+        made.add_row(*map(Text, row))
     if made.row_count == 0:
         console(stderr=True).print(Text(empty))
         return
     if out.is_terminal:
-        out.print(made)
+        out.print(made, crop=False)
         return
     with out.capture() as captured:
         out.print(made)
     for line in captured.get().splitlines():
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def nothing(what: str, hint: str, **filters: object) -> str:
+    """Return what is said of an empty list: that nothing matches the filters, or, without any, how to begin."""
+    given = ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)
+    return f"No {what} match {clean(given)}." if given else f"There are no {what} yet: {hint}"
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:

@@ -93,7 +93,7 @@ def list_(
          p.definition.training_method, output.moment(p.created_at))
         for p in found
     ]  # fmt: skip
-    empty = "There are no policies yet: speciate policies add program-mutator --kind program_mutator"
+    empty = output.nothing("policies", "speciate policies add program-mutator --kind program_mutator", name=slug)
     output.table(("policy", "kind", "model", "endpoint", "trained by", "registered"), rows, empty=empty)
 
 

@@ -124,7 +124,7 @@ def list_(
             (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title)
             for p in found
         ]
-    empty = "There are no problems yet: speciate problems add --bundled"
+    empty = output.nothing("problems", "speciate problems add --bundled", name=slug)
     output.table(("problem", "kind", "objectives", "targets", "title"), rows, empty=empty)
 
 

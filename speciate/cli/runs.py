@@ -12,7 +12,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.cli.session import AsJson, DataDir, Limit, RunId, as_id, client, examples, noun
+from speciate.cli.session import AsJson, DataDir, Limit, RunId, as_run_id, client, examples, find_run, noun
 from speciate.domain.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def list_(
          _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached))
         for r in found
     ]  # fmt: skip
-    empty = "There are no runs yet: speciate run --help"
+    empty = output.nothing("runs", "speciate run --help", problem=problem, policy=policy, state=state)
     output.table(("run", "state", "problem", "policy", "strategy", ">spent", "reached"), rows, empty=empty)
 
 
@@ -56,7 +56,7 @@ def list_(
 def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Show a run with its progress and the targets that it reached."""
     with client(ctx) as service:
-        run = service.runs.get(run_id)
+        run = find_run(service, run_id)
         reached = [] if as_json else list(run.unlocks())
     if as_json:
         output.json_line(run.record)
@@ -86,21 +86,21 @@ def watch(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     from speciate.cli.watching import follow
 
     with client(ctx) as service:
-        raise typer.Exit(follow(service.runs.get(run_id), as_json=as_json))
+        raise typer.Exit(follow(find_run(service, run_id), as_json=as_json))
 
 
 @app.command("pause", epilog=examples("speciate runs pause RUN --reason 'the endpoint moves'"))
 def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """Stop handing out a run's work; what is in flight is still booked."""
     with client(ctx) as service:
-        _tell(service.runs.get(run_id).pause(reason), as_json=as_json)
+        _tell(find_run(service, run_id).pause(reason), as_json=as_json)
 
 
 @app.command("resume", epilog=examples("speciate runs resume RUN"))
 def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Hand out a paused run's work again."""
     with client(ctx) as service:
-        _tell(service.runs.get(run_id).resume(), as_json=as_json)
+        _tell(find_run(service, run_id).resume(), as_json=as_json)
 
 
 @app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))
@@ -122,7 +122,7 @@ def replay(run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> 
         closing(open_broker(load_settings().sandbox)) as broker,
         output.console(stderr=True).status("Replaying …"),
     ):
-        report = replay_run(plane, as_id(run_id), broker)
+        report = replay_run(plane, as_run_id(run_id), broker)
     if as_json:
         output.json_line({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:
@@ -137,7 +137,7 @@ def replay(run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> 
 def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """End a run; what was committed stays."""
     with client(ctx) as service:
-        _tell(service.runs.get(run_id).cancel(reason), as_json=as_json)
+        _tell(find_run(service, run_id).cancel(reason), as_json=as_json)
 
 
 @app.command(
@@ -150,7 +150,7 @@ def export(
 ) -> None:
     """Write every candidate with its texts as JSON Lines, in order of number."""
     with client(ctx) as service:
-        run = service.runs.get(run_id)
+        run = find_run(service, run_id)
         if out is None:
             for candidate in run.export():
                 sys.stdout.write(candidate.model_dump_json() + "\n")

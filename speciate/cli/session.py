@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
@@ -12,18 +14,21 @@ from typer.core import TyperGroup
 
 from speciate.cli.exits import Exit, exit_of
 from speciate.cli.output import print_error
-from speciate.domain.errors import Flaw, InvalidInputError, SpeciateError
+from speciate.cli.remedies import with_remedy
+from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError
 
 if TYPE_CHECKING:
-    from speciate.client import Client
+    from speciate.client import Client, RunHandle
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line for each item of a list.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, as `speciate runs list` shows it.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or its first characters (6 or more).")]
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the `speciate up` that runs.")]
 
 URL_FLAG: Final = "url"
+
+_BEGINNING: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
 
 
 class Group(TyperGroup):
@@ -34,7 +39,7 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except SpeciateError as error:
-            print_error(error)
+            print_error(with_remedy(error) if isinstance(error, NotFoundError) else error)
             raise typer.Exit(exit_of(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
@@ -58,16 +63,34 @@ def client(ctx: typer.Context) -> Client:
     return Client(flags.get(URL_FLAG))
 
 
-def as_id(text: str) -> UUID:
-    """Return an id.
+def as_run_id(text: str) -> UUID:
+    """Return the id of a run.
 
     Raises:
-        InvalidInputError: The text is none.
+        NotFoundError: The text is none, so that no run can have it.
     """
     try:
         return UUID(text)
     except ValueError:
-        raise _refuse("RUN", f"is {text!r}: expected an id, as `speciate runs list` shows it") from None
+        raise NotFoundError(f"there is no run {text!r}.") from None
+
+
+def find_run(service: Client, name: str) -> RunHandle:
+    """Return the run with an id, or the only one whose id begins so.
+
+    Raises:
+        InvalidInputError: The ids of several runs begin so.
+        NotFoundError: There is no such run.
+    """
+    if not _BEGINNING.fullmatch(name):
+        return service.runs.get(as_run_id(name))
+    begins = name.lower()
+    found = list(islice((run for run in service.runs.list() if str(run.id).startswith(begins)), 2))
+    if len(found) > 1:
+        raise _refuse("RUN", f"is {name!r}, with which the ids of several runs begin: expected more of one")
+    if not found:
+        raise NotFoundError(f"there is no run {name!r}.")
+    return found[0]
 
 
 def key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples
+from speciate.cli.session import AsJson, Limit, client, examples, find_run
 
 if TYPE_CHECKING:
     from speciate.ports.records import UnlockRecord
@@ -31,7 +31,8 @@ def unlocks_command(
 ) -> None:
     """List the problems that policies unlocked, with what it took; every one was confirmed by evaluating again."""
     with client(ctx) as service:
-        records = service.unlocks(run=run, problem=problem, policy=policy, unlocks_only=not every_target)
+        run_id = None if run is None else find_run(service, run).id
+        records = service.unlocks(run=run_id, problem=problem, policy=policy, unlocks_only=not every_target)
         found = list(islice(records, limit))
     if as_json:
         for record in found:
@@ -43,7 +44,9 @@ def unlocks_command(
         for u in found
     ]  # fmt: skip
     columns = ("problem", "target", "policy", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate")
-    output.table(columns, rows, empty="Nothing is unlocked yet.")
+    what = "reached targets" if every_target else "unlocks"
+    hint = "speciate run --help" if every_target else "see --every-target"
+    output.table(columns, rows, empty=output.nothing(what, hint, run=run, problem=problem, policy=policy))
 
 
 def _target(record: UnlockRecord) -> str:

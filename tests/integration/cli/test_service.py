@@ -166,7 +166,8 @@ def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path)
     [
         (["problems", "show", "nothing"], Exit.NOT_FOUND, "nothing"),
         (["runs", "show", "00000000-0000-0000-0000-000000000000"], Exit.NOT_FOUND, "no run"),
-        (["runs", "show", "x"], Exit.INVALID, "run_id"),
+        (["runs", "show", "x"], Exit.NOT_FOUND, "speciate runs list"),
+        (["candidates", "show", "x"], Exit.NOT_FOUND, "RUN/NUMBER"),
         (["run", "sorting-network-8", "-p", "who", "-b", "5"], Exit.NOT_FOUND, "who"),
         (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], Exit.INVALID, "best_of_n"),
         (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "islands=0"], Exit.INVALID, "islands"),

@@ -102,4 +102,11 @@ def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
 def test_an_unknown_problem(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/problems/x", problem(404, "not-found", "there is no problem 'x'."))
     outcome = cli("problems", "show", "x")
-    assert (outcome.code, outcome.err) == (Exit.NOT_FOUND, "error: there is no problem 'x'.\n")
+    expected = "error: there is no problem 'x'. See `speciate problems list`.\n"
+    assert (outcome.code, outcome.err) == (Exit.NOT_FOUND, expected)
+
+
+def test_a_bundled_problem_that_was_not_added(cli: Cli, service: StandIn) -> None:
+    missing = problem(404, "not-found", "there is no problem 'circle-packing-26@1'.")
+    service.on("GET", "/v1/problems/circle-packing-26@1", missing)
+    assert "`speciate problems add circle-packing-26`" in cli("problems", "show", "circle-packing-26@1").err

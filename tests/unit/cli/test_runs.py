@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -119,10 +120,9 @@ def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2]
 
 
-def test_a_terminal_gets_a_live_picture(service: StandIn) -> None:
-    _watched(service, DONE | {"alarm": "60% failed"}, event(1), CONFIRMED, END)
-    command = [sys.executable, "-c", "from speciate.cli import main; main()", "runs", "watch", str(RUN)]
-    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+def _on_terminal(service: StandIn, *args: str, columns: int = 100) -> str:
+    command = [sys.executable, "-c", "from speciate.cli import main; main()", *args]
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": str(columns)}
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -133,8 +133,13 @@ def test_a_terminal_gets_a_live_picture(service: StandIn) -> None:
         except OSError:  # Linux says EIO when the other end is closed.
             pass
         os.close(ours)
-    text = shown.decode()
     assert process.returncode == 0
+    return shown.decode()
+
+
+def test_a_terminal_gets_a_live_picture(service: StandIn) -> None:
+    _watched(service, DONE | {"alarm": "60% failed"}, event(1), CONFIRMED, END)
+    text = _on_terminal(service, "runs", "watch", str(RUN))
     assert "\x1b[" in text
     for expected in (
         "since the seed",
@@ -175,6 +180,31 @@ def test_an_empty_list_says_what_to_do_next(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/runs", page())
     outcome = cli("runs", "list")
     assert (outcome.out, outcome.err) == ("", "There are no runs yet: speciate run --help\n")
+
+
+def test_an_empty_list_with_a_filter_says_that_nothing_matches(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page())
+    assert cli("runs", "list", "--problem", "p", "--state", "failed").err == "No runs match problem p, state failed.\n"
+    service.on("GET", "/v1/unlocks", page())
+    assert cli("unlocks", "--policy", "m").err == "No unlocks match policy m.\n"
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(cli: Cli, service: StandIn) -> None:
+    other = UUID(int=1 << 100)
+    service.on("GET", "/v1/runs", page(run_json(), run_json(id=str(other))))
+    assert str(other) in cli("runs", "show", str(other)[:8].upper(), "--json").out
+    assert cli("runs", "show", "000000").code == Exit.INVALID
+    for name in ("123456", "nope", "00000"):
+        outcome = cli("runs", "show", name)
+        assert (outcome.code, outcome.err) == (
+            Exit.NOT_FOUND,
+            f"error: there is no run {name!r}. See `speciate runs list`.\n",
+        )
+
+
+def test_a_narrow_terminal_shows_ids_whole(service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page(run_json(problem="a-very-long-name-of-a-problem" * 2)))
+    assert str(RUN) in _on_terminal(service, "runs", "list", columns=60)
 
 
 def test_export_to_a_file_is_whole_or_not_there(cli: Cli, service: StandIn, tmp_path: Path) -> None:
