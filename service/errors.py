@@ -15,7 +15,11 @@ from starlette.exceptions import HTTPException
 
 from service.problem_details import problem
 from speciate.domain import errors
+from speciate.domain.budget import Budget
 from speciate.domain.errors import Flaw, InvalidInputError, RuleError, SpeciateError
+from speciate.domain.policy import Policy, Sampling
+from speciate.domain.values import Value
+from speciate.domain.wording import wording
 
 STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -34,6 +38,8 @@ _HEADERS: Final[dict[HTTPStatus, dict[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
+# Only a policy's definition is read by FastAPI itself; a problem's comes as it is.
+_MODELS: Final[dict[str, type[Value]]] = {"definition": Policy, "sampling": Sampling, "budget": Budget}
 _log = logging.getLogger(__name__)
 
 
@@ -85,8 +91,10 @@ def _flaw(detail: dict[str, Any]) -> Flaw:
     if detail["type"] == "missing":
         return Flaw("is missing: expected a value", place)
     if detail["type"] == "extra_forbidden":
-        return Flaw("is unknown: no such value is expected here", place)
-    return Flaw(str(detail["msg"]).removeprefix("Value error, "), place)
+        model = _MODELS.get(str(detail["loc"][-2]))
+        known = "no such value is expected here" if model is None else f"expected {', '.join(model.model_fields)}"
+        return Flaw(f"is unknown: {known}", place)
+    return Flaw(wording(detail), place)
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:

@@ -14,6 +14,7 @@ from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
 from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
 from service.strict_json import StrictRoute
 from speciate.domain.policy import Policy
+from speciate.domain.values import SLUG
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.records import Page, PolicyVersion
@@ -24,9 +25,7 @@ router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictR
 @router.get("")
 def list_policies(
     plane: PlaneDep,
-    slug: Annotated[
-        str | None, Query(max_length=80, pattern=r"^[a-z0-9-]+$", description="of this policy only")
-    ] = None,
+    slug: Annotated[str | None, Query(max_length=80, pattern=SLUG, description="of this policy only")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[PolicyVersion]:

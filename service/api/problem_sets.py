@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 from service.api.schemas import NameInPath, ProblemSetSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
+from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.ports.records import Page, ProblemSet
 
 router = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
@@ -21,7 +22,12 @@ def list_problem_sets(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None
 @router.post("", status_code=201)
 def create_problem_set(body: ProblemSetSubmission, plane: PlaneDep, response: Response) -> ProblemSet:
     """Freeze a list of problem versions under a name; a name that is taken is refused with 409."""
-    made = plane.catalog.add_problem_set(body.slug, body.title, body.problems)
+    members = [plane.catalog.problem(name).id for name in body.problems]
+    first = {member: i for i, member in reversed(list(enumerate(members)))}
+    if repeated := [i for i, member in enumerate(members) if first[member] < i]:
+        flaws = tuple(Flaw("names a problem version that is in the list already", f"problems.{i}") for i in repeated)
+        raise InvalidInputError(f"The set is not valid: {flaws[0]}.", flaws=flaws)
+    made = plane.catalog.add_problem_set(body.slug, body.title, members)
     response.headers["Location"] = f"/v1/problem-sets/{made.slug}"
     return made
 

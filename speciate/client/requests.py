@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from speciate.domain.budget import Budget
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.run import RunSpec
+from speciate.domain.wording import wording
 
 BudgetLike = int | Budget | Mapping[str, float | None]
 """A budget, its fields by name, or a number of evaluations."""
@@ -38,6 +39,7 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
     except ValidationError as error:
         details = error.errors(include_url=False)
         flaws = tuple(
-            Flaw(f"{d['msg']}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"])) for d in details
+            Flaw(f"{wording(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"]))
+            for d in details
         )
         raise InvalidInputError(f"The run is not valid: {flaws[0]}", flaws=flaws) from None

@@ -20,9 +20,10 @@ class Budget(Value):
         seconds: Seconds in which the run is running; pauses do not count.
     """
 
-    evaluations: int | None = Field(default=None, ge=1, le=10**12)
-    tokens: int | None = Field(default=None, ge=1, le=10**15)
-    seconds: float | None = Field(default=None, gt=0, le=10**9)
+    # Strict: a truth value or a text that could be read as a number is a mistake here.
+    evaluations: int | None = Field(default=None, ge=1, le=10**12, strict=True)
+    tokens: int | None = Field(default=None, ge=1, le=10**15, strict=True)
+    seconds: float | None = Field(default=None, gt=0, le=10**9, strict=True)
 
     @model_validator(mode="after")
     def _something_ends_the_run(self) -> Self:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.values import Value
+from speciate.domain.wording import wording
 
 Options = TypeVar("Options", bound=Value)
 
@@ -31,7 +32,7 @@ def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
-        flaws = tuple(_flaw(detail["msg"], (where, *detail["loc"]), model) for detail in error.errors())
+        flaws = tuple(_flaw(wording(detail), (where, *detail["loc"]), model) for detail in error.errors())
     raise InvalidInputError(
         f"{owner}: {'; '.join(map(str, flaws))}.",
         flaws=flaws,

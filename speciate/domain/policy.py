@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from speciate.domain.values import Slug, Value, digest_of
+from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Slug, Value, digest_of
 
 
 class PromptFormat(StrEnum):
@@ -77,9 +77,9 @@ class Policy(Value):
     slug: Slug
     kind: str = Field(min_length=1, max_length=80)
     description: str = Field(default="", max_length=2000)
-    base_url: str | None = Field(default=None, max_length=2000, pattern=r"^https?://")
+    base_url: str | None = Field(default=None, max_length=2000, pattern=WEB_ADDRESS)
     model: str | None = Field(default=None, max_length=500)
-    api_key_env: str | None = Field(default=None, max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    api_key_env: str | None = Field(default=None, max_length=200, pattern=IDENTIFIER)
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     prompt_format: PromptFormat = PromptFormat.CHAT

@@ -12,18 +12,22 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 MAX_PROGRAM_BYTES = 1 << 20
 """Largest program text that is accepted, in bytes of UTF-8."""
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", min_length=1, max_length=80)]
+SLUG: Final = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
+IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"
+MODULE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$"
+WEB_ADDRESS: Final = r"^https?://"
+
+Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=80)]
 """Name of a problem, set or policy: lower-case words joined by hyphens."""
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", min_length=1, max_length=80)]
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, min_length=1, max_length=80)]
 """Name that may stand in a rule or a program."""
 
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", min_length=1, max_length=80)]
+FileName = Annotated[str, StringConstraints(pattern=FILE_NAME, min_length=1, max_length=80)]
 """Name of a file without a folder."""
 
-ModuleName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$", max_length=120)
-]
+ModuleName = Annotated[str, StringConstraints(pattern=MODULE_NAME, max_length=120)]
 """Name of a Python module."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -19,6 +19,7 @@ from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.domain.wording import wording
 from speciate.problems.markers import marker_flaws
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
@@ -105,7 +106,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
             message = str(detail.get("ctx", {}).get("error", detail["msg"]))
             return Flaw(message, where or _place_of(message, definition))
         case _:
-            return Flaw(f"{detail['msg']}, not {_short(detail['input'])}", where)
+            return Flaw(f"{wording(detail)}, not {_short(detail['input'])}", where)
 
 
 def _short(value: Any) -> str:

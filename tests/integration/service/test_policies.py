@@ -14,7 +14,9 @@ REFUSED = [
     ({"options": {"completions": ["x"], "order": "up"}}, "options.order"),
     ({"options": {}}, "template"),
     ({"kind": "openai_compatible", "options": {}}, "base_url"),
-    ({"slug": "Not A Slug"}, "slug"),
+    ({"slug": "Not A Slug"}, "definition.slug: expected lower-case words joined by hyphens"),
+    ({"base_url": "ftp://x"}, "http:// or https://"),
+    ({"sampling": {"heat": 1}}, "expected temperature, top_p, max_tokens, logprobs"),
     ({"api_key": "secret"}, "api_key"),
     ({"sampling": {"temperature": -1}}, "sampling.temperature"),
 ]

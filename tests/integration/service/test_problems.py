@@ -129,3 +129,5 @@ def test_a_set_is_frozen(api: Api) -> None:
     refused(api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy"]}), 409, "conflict")
     refused(api.post("/v1/problem-sets", {"slug": "other", "problems": ["nothing"]}), 404, "not-found")
     refused(api.post("/v1/problem-sets", {"slug": "none", "problems": []}), 422, "invalid-input")
+    twice = refused(api.post("/v1/problem-sets", {"slug": "twice", "problems": ["toy", "toy@1"]}), 422, "invalid-input")
+    assert twice["errors"][0]["where"] == "problems.1"

@@ -64,6 +64,7 @@ def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> N
     [
         ({"budget": 0}, "budget.evaluations"),
         ({"budget": {}}, "budget"),
+        ({"budget": {"evaluations": True}}, "budget.evaluations"),
         ({"budget": {"seconds": math.nan}}, "budget.seconds"),
         ({"budget": {"second": 3}}, "budget.second"),
         ({"budget": 5, "lanes": 0}, "lanes"),

@@ -86,7 +86,7 @@ def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
         ('name = "hard"', 'name = "easy"', 19, "targets.1.name", "'easy' is declared 2 times"),
         ("unlock = true", "unlock = false", 14, "targets", "expected exactly one"),
         ('name = "hard"', 'name = "hard"\n[limits]\nwall_s = -1\n[unused]', 21, "limits.wall_s", "greater than 0"),
-        ('slug = "small"', 'slug = "Too Big"', 1, "slug", "pattern"),
+        ('slug = "small"', 'slug = "Too Big"', 1, "slug", "expected lower-case words joined by hyphens"),
         ('kind = "evaluator"', 'kind = "guess"', 3, "kind", "'cases', 'evaluator', 'data' or 'in_process'"),
         ('seed = "seed.py"', 'seed = "seed.py"\nweights = { cost = -1 }', 5, "weights", "weights must be"),
         ('evaluator = "evaluate.py"\n', "", 3, "kind", "needs an evaluator script"),

@@ -1,0 +1,32 @@
+"""What pydantic found wrong with a value, in words: people read what is expected rather than a regular expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from speciate.domain import values
+
+_PATTERNS: Final = {
+    values.SLUG: "lower-case words joined by hyphens, such as my-problem",
+    values.IDENTIFIER: "letters, digits and underscores, and no digit first",
+    values.FILE_NAME: "the name of a file without a folder: letters, digits, dots, hyphens and underscores",
+    values.MODULE_NAME: "the name of a Python module, such as scipy.optimize",
+    values.WEB_ADDRESS: "an address that begins with http:// or https://",
+}
+
+
+def wording(detail: Mapping[str, Any]) -> str:
+    """Return the message for one entry of ``ValidationError.errors()``.
+
+    Args:
+        detail: Its ``type``, ``msg`` and, for some types, ``ctx``.
+    """
+    context = detail.get("ctx") or {}
+    match detail["type"]:
+        case "string_pattern_mismatch" if (words := _PATTERNS.get(context.get("pattern", ""))) is not None:
+            return f"expected {words}"
+        case "value_error":
+            return str(detail["msg"]).removeprefix("Value error, ")
+        case _:
+            return str(detail["msg"])
