@@ -70,7 +70,7 @@ class SeedCheck:
         targets = [("yes" if t.name in self.met else "no", t.name, t.rule) for t in problem.targets]
         output.table(("met", "target", "rule"), targets, empty="no targets")
         output.say()
-        output.say(f"Scored in {self.evaluation.wall_s * 1000:.0f} ms under tier {self.evaluation.tier!r}.")
+        output.say(f"Scored in {self.evaluation.wall_s * 1000:.0f} ms under tier {self.evaluation.tier}.")
         if unlock := next((t.name for t in problem.targets if t.unlock and t.name in self.met), None):
             output.say(f"warning: the seed program meets {unlock!r} already: the problem is unlocked from the start.")
 

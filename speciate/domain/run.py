@@ -44,8 +44,9 @@ def sources_of(state: RunState) -> frozenset[RunState]:
 
 def refuse_move(run: str, source: RunState, goal: RunState) -> ConflictError:
     """Return the error for a move that is not allowed; the message says which ones are."""
-    allowed = ", ".join(sorted(_MOVES.get(source, frozenset()))) or "none: it has ended"
-    return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}; from here: {allowed}.")
+    allowed = " or ".join(sorted(_MOVES.get(source, frozenset())))
+    why = f"only {allowed}" if allowed else "it has ended"
+    return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}: {why}.")
 
 
 class RunSpec(Value):

@@ -270,7 +270,7 @@ class OpenAICompatible:
     def _unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         return PolicyUnavailableError(
             f"policy {self._policy.slug!r} at {self._place()}: {message}.",
-            remedy=remedy or "Check that the endpoint runs and is reachable, then resume.",
+            remedy=remedy or "Check that the endpoint runs and is reachable.",
         )
 
     def _place(self) -> str:

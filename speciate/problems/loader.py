@@ -52,8 +52,9 @@ def load_problem(path: Path) -> Problem:
     try:
         text = read_sibling(definition.parent, definition.name)
     except UnreadableError as error:
-        raise invalid(definition.name, [Flaw(str(error), file=definition.name)]) from error
-    return _parse(text, lambda name: read_sibling(definition.parent, name), definition.name)
+        raise invalid(f"the problem in {definition.parent}", [Flaw(str(error), file=definition.name)]) from error
+    parent = definition.parent
+    return _parse(text, lambda name: read_sibling(parent, name), definition.name, f"the problem in {parent}")
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
@@ -74,17 +75,17 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
             raise UnreadableError(f"there is no file {name!r} beside {file}")
         return files[name]
 
-    return _parse(text, read, file)
+    return _parse(text, read, file, "the problem")
 
 
-def _parse(text: str, read: Reader, file: str) -> Problem:
+def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
     try:
         raw = tomllib.loads(text)
         places = toml_places(text)
     except tomllib.TOMLDecodeError as error:
-        raise invalid(file, [_syntax_flaw(str(error), text, file)]) from error
+        raise invalid(name, [_syntax_flaw(str(error), text, file)]) from error
     except RecursionError as error:
-        raise invalid(file, [Flaw("is nested too deep: expected tables of plain values", file=file, line=1)]) from error
+        raise invalid(name, [Flaw("is nested too deep: expected tables of plain values", file=file, line=1)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
     problem, found = examine(siblings.definition)
     if siblings.flaws:
@@ -96,7 +97,7 @@ def _parse(text: str, read: Reader, file: str) -> Problem:
     flaws = [*unknown, *siblings.flaws, *(siblings.place(flaw) for flaw in found)]
     if problem is None or flaws:
         placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in flaws]
-        raise invalid(file, sorted(placed, key=lambda flaw: (flaw.file != file, flaw.file or "", flaw.line or 0)))
+        raise invalid(name, sorted(placed, key=lambda flaw: (flaw.file != file, flaw.file or "", flaw.line or 0)))
     return problem
 
 

@@ -30,12 +30,8 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
             valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise InvalidInputError(
-            f"there is no strategy {name!r}.",
-            flaws=(Flaw(f"unknown strategy {name!r}; expected one of {known}", where="strategy"),),
-            remedy=f"Strategies: {known}.",
-        )
+        flaw = Flaw(f"there is no {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
+        raise InvalidInputError(f"{flaw}.", flaws=(flaw,))
     return _build(STRATEGIES[name], name, options)
 
 

@@ -116,7 +116,7 @@ def test_steering(lab: Lab) -> None:
     assert lab.api.post(f"{run}:resume").json()["state"] == "running"
     cancelled = lab.api.post(f"{run}:cancel", {"reason": "enough"}).json()
     assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "enough")
-    assert "cannot become running" in refused(lab.api.post(f"{run}:resume"), 409, "conflict")["detail"]
+    assert "cannot become running: it has ended." in refused(lab.api.post(f"{run}:resume"), 409, "conflict")["detail"]
     refused(lab.api.post(f"{run}:pause", {"reason": "x" * 2001}), 422, "invalid-input")
     refused(lab.api.post(f"{run}:pause", {"why": "x"}), 422, "invalid-input")
 
