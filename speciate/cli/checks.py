@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import shutil
@@ -19,9 +20,10 @@ from evaluators.choose import UNSAFE_WARNING, open_broker
 from evaluators.features import kernel_features
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.domain.errors import SpeciateError
-from speciate.settings import Settings, source_of
+from speciate.settings import CONFIG_VARIABLE, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
+_SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
 LITTLE_SPACE_BYTES: Final = 1 << 30
 
 
@@ -78,6 +80,17 @@ def python() -> Finding:
     if sys.version_info < OLDEST_PYTHON:
         return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
     return Finding("python", Status.GOOD, version)
+
+
+def environment() -> Finding:
+    """Look for variables that begin like ours and that nobody reads: a typing mistake leaves a setting as it was."""
+    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [CONFIG_VARIABLE, *_SERVER_VARIABLES]
+    unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
+    if not unknown:
+        return Finding("environment", Status.GOOD, "every SPECIATE_* variable is known")
+    nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), known, n=1)]
+    remedy = f"Perhaps meant: {', '.join(nearest)}." if nearest else f"Known: {', '.join(known)}."
+    return Finding("environment", Status.WARNING, f"nobody reads {', '.join(unknown)}", remedy)
 
 
 def processes() -> Finding:

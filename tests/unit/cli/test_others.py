@@ -141,6 +141,16 @@ def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert sum(line.startswith("BAD") for line in outcome.lines) == 2
 
 
+def test_a_variable_that_nobody_reads_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "speciate_port"):
+        monkeypatch.setenv(known, "x")
+    assert checks.environment().status is Status.GOOD
+    monkeypatch.setenv("SPECIATE_DATADIR", "x")
+    finding = checks.environment()
+    assert (finding.status, finding.remedy) == (Status.WARNING, "Perhaps meant: SPECIATE_DATA_DIR.")
+    assert "SPECIATE_DATADIR" in finding.detail
+
+
 def test_a_setting_that_cannot_be_used(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_PORT", "many")
     outcome = cli("doctor")
