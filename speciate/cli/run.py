@@ -16,13 +16,19 @@ RUN_EXAMPLES: Final = examples(
     "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
 )
 
+# The defaults are those of ``RunSpec``, which takes too long to load for a help text; a test compares them.
+_STRATEGY: Final = "islands_map_elites"
+_SEED, _LANES, _BATCH, _SAMPLES = "0", "4", "16", "4"
+
 
 def run_command(
     ctx: typer.Context,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
     policy: Annotated[str, typer.Option("--policy", "-p", help="Who is asked: name, name@version or id.")],
     mutator: Annotated[str | None, typer.Option(help="Another policy that changes parents.")] = None,
-    strategy: Annotated[str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="Option of the strategy; repeatable."),
@@ -32,10 +38,16 @@ def run_command(
     ] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens it may spend.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Running seconds it may spend.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
-    lanes: Annotated[int | None, typer.Option(help="Batches in flight; one makes the run replayable.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Answers asked for in one unit of work.")] = None,
-    samples_per_prompt: Annotated[int | None, typer.Option(help="Answers drawn for one prompt.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default=_SEED)] = None,
+    lanes: Annotated[
+        int | None, typer.Option(help="Batches in flight; one makes the run replayable.", show_default=_LANES)
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Answers asked for in one unit of work.", show_default=_BATCH)
+    ] = None,
+    samples_per_prompt: Annotated[
+        int | None, typer.Option(help="Answers drawn for one prompt.", show_default=_SAMPLES)
+    ] = None,
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete when the unlock is confirmed.")
     ] = False,

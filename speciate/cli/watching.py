@@ -26,6 +26,8 @@ REFRESH_S: Final = 0.25
 PLAIN_REFRESH_S: Final = 5.0
 """The same for plain lines, which stay."""
 
+_ALARMS: Final = frozenset({EventKind.ALARM_RAISED, EventKind.ALARM_CLEARED})
+
 
 class View(Protocol):
     """What shows a run."""
@@ -122,8 +124,8 @@ class LiveView:
         self._live = live
 
     def tell(self, event: EventRecord) -> None:
-        """Print what people want to know."""
-        if text := telling(event):
+        """Print what people want to know; an alarm is in the picture for as long as it lasts."""
+        if event.kind not in _ALARMS and (text := telling(event)):
             self._live.console.print(Text(text))
 
     def update(self, run: RunRecord, seed: dict[str, float]) -> None:
@@ -138,10 +140,14 @@ class PlainView:
 
     def __init__(self) -> None:
         self._last: list[str] = []
+        self._alarmed = False
 
     def tell(self, event: EventRecord) -> None:
-        """Print what people want to know."""
-        if text := telling(event):
+        """Print what people want to know; an alarm that is raised again and again is told once until it is over."""
+        repeated = event.kind == EventKind.ALARM_RAISED and self._alarmed
+        if event.kind in _ALARMS:
+            self._alarmed = event.kind == EventKind.ALARM_RAISED
+        if not repeated and (text := telling(event)):
             output.say(text)
 
     def update(self, run: RunRecord, seed: dict[str, float]) -> None:

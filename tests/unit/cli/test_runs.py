@@ -9,8 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+import typer
 
+from speciate.cli.app import app
 from speciate.cli.exits import Exit
+from speciate.domain.run import RunSpec
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import (
     END,
@@ -58,6 +61,12 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "samples_per_prompt": 4,
         "stop_on_unlock": True,
     }
+
+
+def test_the_help_shows_the_defaults() -> None:
+    shown = {p.name: p.show_default for p in typer.main.get_command(app).commands["run"].params}  # type: ignore[attr-defined]
+    for name in ("strategy", "seed", "lanes", "batch", "samples_per_prompt"):
+        assert shown[name] == str(RunSpec.model_fields[name].default)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +121,13 @@ def test_a_watched_run_that_ends_badly_is_told_by_the_exit_code(
 def test_alarms_and_hostile_reasons_are_told_in_one_line(cli: Cli, service: StandIn) -> None:
     _watched(service, DONE, event(1, "alarm.raised", message="60% failed\n\x1b[2J[red]"), END)
     assert "alarm: 60% failed \ufffd[2J[red]" in cli("runs", "watch", RUN).lines
+
+
+def test_an_alarm_is_told_once_until_it_is_over(cli: Cli, service: StandIn) -> None:
+    raised = [event(n, "alarm.raised", message=f"{n}5% failed") for n in (1, 2, 4)]
+    _watched(service, DONE, raised[0], raised[1], event(3, "alarm.cleared"), raised[2], END)
+    told = [line for line in cli("runs", "watch", RUN).lines if "alarm" in line]
+    assert told == ["alarm: 15% failed", "the alarm is over", "alarm: 45% failed"]
 
 
 def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
