@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.wording import wording
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 
@@ -125,7 +126,7 @@ def load_settings(**flags: Any) -> Settings:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"setting {name!r}: {first['msg'].removeprefix('Value error, ')}.",
+            f"setting {name!r}: {wording(first)}.",
             remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, or as SPECIATE_{name.upper()}.",
         ) from None
 

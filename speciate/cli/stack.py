@@ -253,7 +253,9 @@ def _check_redis(url: str) -> None:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
             client.ping()
     except (redis.RedisError, ValueError) as error:
-        raise UnavailableError(f"Redis does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+        raise UnavailableError(
+            f"Redis does not answer: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
+        ) from None
 
 
 def _prepare(data_dir: Path) -> None:

@@ -26,6 +26,8 @@ def wording(detail: Mapping[str, Any]) -> str:
     match detail["type"]:
         case "string_pattern_mismatch" if (words := _PATTERNS.get(context.get("pattern", ""))) is not None:
             return f"expected {words}"
+        case "literal_error" | "enum" if "expected" in context:
+            return f"expected {context['expected']}"
         case "value_error":
             return str(detail["msg"]).removeprefix("Value error, ")
         case _:
