@@ -97,8 +97,9 @@ def complete_when_idle(progress: Progress, context: RunContext, effects: Effects
             )
             if left == 0
         ]
-        what = " and ".join(used) if used else "tokens: the rest does not hold another request"
-        progress.state, progress.reason = RunState.COMPLETED, f"the budget of {what} is spent"
+        spent_up = f"the budget of {' and '.join(used)} is spent"
+        progress.state = RunState.COMPLETED
+        progress.reason = spent_up if used else "what is left of the budget of tokens does not hold another request"
         cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
 
