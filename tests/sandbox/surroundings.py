@@ -29,7 +29,8 @@ class Surroundings:
     def __init__(self) -> None:
         self._undo = contextlib.ExitStack()
         self.outside = self._folder(tempfile.gettempdir())
-        self.shown = self._folder(sys.prefix)
+        # Where Python is another user's, nothing can be put beside it: a test says so.
+        self.shown = self._folder(sys.prefix if os.access(sys.prefix, os.W_OK) else tempfile.gettempdir())
         self.listeners = {
             "tcp": self._listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
             "udp": self._listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),

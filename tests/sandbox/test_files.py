@@ -1,8 +1,10 @@
 """Files beyond the walls can be neither read nor changed, by no trick, and what a candidate writes is bounded."""
 
+import sys
+
 import pytest
 
-from tests.sandbox.arenas import make_problem
+from tests.sandbox.arenas import NOT_TRIED, make_problem
 from tests.sandbox.programs import BREACHED, HELD, answer, attempt, for_each, in_solve
 
 READING = {
@@ -78,6 +80,11 @@ def test_nothing_beyond_the_walls_can_be_changed(arena, outside, body):
 @pytest.mark.parametrize("body", CHANGING.values(), ids=CHANGING)
 def test_without_walls_it_can_be_changed(unsafe, unsafe_outside, body):
     assert attempt(unsafe, f"here = there['shown']\n{body}", unsafe_outside.seen_by(unsafe)) == BREACHED
+
+
+def test_some_of_it_is_where_they_may_read(everything_outside):
+    if not everything_outside.shown.is_relative_to(sys.prefix):
+        pytest.skip(f"{NOT_TRIED}changing files that candidates may read: {sys.prefix} belongs to another user")
 
 
 LINKS = {

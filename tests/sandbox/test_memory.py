@@ -53,7 +53,13 @@ def solve():
 
 
 def test_descriptors_are_bounded(any_arena):
-    program = "def solve():\n    kept = []\n    try:\n        while True: kept.append(open('/dev/null'))\n    except OSError: return len(kept)\n"
+    program = """
+def solve():
+    kept = []
+    try:
+        while True: kept.append(open("/dev/null"))
+    except OSError: return len(kept)
+"""
     assert 10 < int(answer(any_arena, program)) <= 64
 
 
@@ -71,3 +77,19 @@ STACKS = {
 @pytest.mark.parametrize("program", STACKS.values(), ids=STACKS)
 def test_depth_is_a_failure_of_the_program_alone(any_arena, program):
     assert any_arena.attack(program, limits={**TIGHT, "wall_s": 0.7, "cpu_s": 1}).failure is not None
+
+
+def test_descriptors_in_flight_are_bounded(arena):
+    program = """
+import os, socket
+def solve():
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    sent = 0
+    try:
+        for sent in range(5000): socket.send_fds(here, [b"x"], [1])
+    except OSError:
+        pass
+    return sent
+"""
+    assert int(answer(arena, program)) < 1000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.programs import BREACHED, HELD, attempt
+from tests.sandbox.programs import BREACHED, HELD, answer, attempt
 
 CONNECT = "import socket\ns = socket.socket(socket.{family}, socket.{kind})\ns.settimeout(2)\n{act}"
 
@@ -35,6 +35,10 @@ BEYOND = {
     "the kernel's own sockets": connect("AF_NETLINK", "SOCK_RAW", "s.bind((0, 0))"),
     "listening": connect("AF_INET", "SOCK_STREAM", "s.bind(('127.0.0.1', 0)); s.listen()"),
     "listening by an abstract name": connect("AF_UNIX", "SOCK_STREAM", "s.bind('\\0' + there['mark']); s.listen()"),
+    "a stream that is connected": "socket.socketpair()[0].sendto(b'x', there['addresses']['abstract datagrams'])",
+    "the channel": "socket.socket(fileno=os.dup(3)).sendto(b'x', there['addresses']['abstract datagrams'])",
+    "the channel, connected anew": "socket.socket(fileno=os.dup(3)).connect(there['addresses']['abstract'])",
+    "packets from a pair": "socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
     "virtual machines": connect("AF_VSOCK", "SOCK_STREAM", "s.connect((2, 22))"),
 }
 
@@ -47,6 +51,33 @@ def test_nothing_is_reached(arena, outside, body):
 @pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)
 def test_without_walls_it_is(unsafe, unsafe_outside, body):
     assert attempt(unsafe, body, unsafe_outside.seen_by(unsafe)) == BREACHED
+
+
+SERVERS = {
+    "PostgreSQL": "('127.0.0.1', 5432)",
+    "PostgreSQL, by name": "'/tmp/.s.PGSQL.5432'",
+    "broker": "('127.0.0.1', 6379)",
+    "outside": "('192.0.2.1', 80)",
+    "metadata of a cloud": "('169.254.169.254', 80)",
+}
+
+
+@pytest.mark.parametrize("address", SERVERS.values(), ids=SERVERS)
+def test_servers_are_out_of_reach_at_once(arena, address):
+    """Whether anything listens there or not, it is not the network that answers."""
+    program = f"""
+import socket, time
+def solve():
+    began = time.monotonic()
+    try:
+        socket.socket(socket.AF_UNIX if isinstance({address}, str) else socket.AF_INET).connect({address})
+        return "connected"
+    except PermissionError:
+        return "refused" if time.monotonic() - began < 1 else "late"
+    except OSError as error:
+        return repr(error)
+"""
+    assert answer(arena, program) == '"refused"'
 
 
 def test_descriptors_sent_over_the_channel_go_nowhere(arena):
@@ -66,5 +97,8 @@ def solve(x):
 
 def test_a_loop_of_events_works(arena):
     """What asyncio needs is allowed: a pair of streams, and waiting on them."""
-    program = "import asyncio\nasync def go(x):\n    await asyncio.sleep(0)\n    return 2 * x\ndef solve(x): return asyncio.run(go(x))\n"
+    program = (
+        "import asyncio\nasync def go(x):\n    await asyncio.sleep(0)\n    return 2 * x\n"
+        "def solve(x): return asyncio.run(go(x))\n"
+    )
     assert arena.attack(program).rewards == (1.0,)

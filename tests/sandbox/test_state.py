@@ -54,8 +54,10 @@ LEAVING = {
     ),
     "numpy's generator": (
         "import numpy\nnumpy.random.seed(5)\nnumpy.random.bytes(7)",
-        "import numpy\nwas = numpy.random.rand()\nnumpy.random.seed(5)\nnumpy.random.bytes(7)\n"
-        "found = was == numpy.random.rand()",
+        (
+            "import numpy\nwas = numpy.random.rand()\nnumpy.random.seed(5)\nnumpy.random.bytes(7)\n"
+            "found = was == numpy.random.rand()"
+        ),
     ),
 }
 
