@@ -316,12 +316,11 @@ def _zygotes() -> list[Goal]:
             cold[tier].append((time.perf_counter() - at) * 1000)
             zygote.close()
             at = time.perf_counter()
-            os.kill(_outer(brokers[tier]), signal.SIGKILL)
-            os.waitid(os.P_PID, _outer(brokers[tier]), os.WEXITED | os.WNOWAIT)
+            os.kill(brokers[tier].zygotes[0], signal.SIGKILL)
             _evaluate(brokers[tier], _cases(), 1)
             again[tier].append((time.perf_counter() - at) * 1000)
         for tier, broker in brokers.items():
-            memory[tier] = _megabytes(_interpreter(broker).pid)
+            memory[tier] = _megabytes(broker.zygotes[0])
     show(
         f"The zygote with numpy, alone; {SLOW_ROUNDS} rounds",
         ["", "cold start ms", "p95", "kill -9, next evaluation ms", "p95", "PSS MB", "USS MB", "RSS MB"],
@@ -339,18 +338,6 @@ def _zygotes() -> list[Goal]:
         _at_most("tier A: next evaluation after kill -9, median ms", 300, median(again["A"])),
         *(_at_most(f"tier {tier}: zygote, PSS MB", 60, memory[tier][0]) for tier in ("A", "B")),
     ]
-
-
-def _outer(broker: Broker) -> int:
-    """Return the process id of a broker's only zygote, or of bubblewrap around it."""
-    (pid,) = broker._sandbox.pids
-    return pid
-
-
-def _interpreter(broker: Broker) -> psutil.Process:
-    """Return the Python process of a broker's only zygote."""
-    outer = psutil.Process(_outer(broker))
-    return next((inner for inner in outer.children() if outer.name() == "bwrap"), outer)
 
 
 def _megabytes(pid: int) -> tuple[float, float, float]:
@@ -418,7 +405,7 @@ def _endure(tier: str, evaluations: int, folder: Path) -> list[Goal]:
 
 def _state(broker: Broker, folder: Path) -> tuple[float, ...]:
     time.sleep(_SETTLE_S)  # the last supervisor ends a moment after its last word
-    processes = psutil.Process(), _interpreter(broker)
+    processes = psutil.Process(), psutil.Process(broker.zygotes[0])
     return (
         len(_descendants()),
         *(process.num_fds() for process in processes),

@@ -118,6 +118,7 @@ class Arena:
             },
         )
         self.pid = self._process.pid
+        self._orphans: set[int] = set()
         self._answers: dict[int, dict[str, Any]] = {}
         self._reading = threading.Lock()
         try:
@@ -186,7 +187,9 @@ class Arena:
 
     def family(self) -> set[int]:
         """Return the broker, its zygotes, and whatever else they or their candidates have started."""
-        return processes_with(os.fsencode(self.space)) | processes_of(self._own_user())
+        found = processes_with(os.fsencode(self.space)) | processes_of(self._own_user())
+        # Only root may read the environment of contained processes: others know them by their parents.
+        return found if os.geteuid() == 0 else found | descendants(found | {self.pid})
 
     def files(self) -> set[str]:
         """Return the temporary files, without the folders that the broker keeps for problems."""
@@ -198,6 +201,7 @@ class Arena:
 
     def kill(self) -> None:
         """Kill the broker, without any chance to tidy up."""
+        self._orphans = self.family()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
@@ -207,7 +211,7 @@ class Arena:
             assert stream is not None
             stream.close()
         self._process.wait()
-        until(lambda: not self.family())
+        until(lambda: not self.family() and not any(parent_of(pid) for pid in self._orphans - {self.pid}))
         until(lambda: not self.files())
         shutil.rmtree(self.space)
 
@@ -264,6 +268,15 @@ def parent_of(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except OSError:
         return None
+
+
+def descendants(pids: set[int]) -> set[int]:
+    """Return the processes below some others."""
+    found: set[int] = set()
+    parents = {int(entry.name): parent_of(int(entry.name)) for entry in _processes()}
+    while below := {pid for pid, parent in parents.items() if parent in pids | found} - found:
+        found |= below
+    return found
 
 
 def left_behind() -> list[Path]:

@@ -52,7 +52,7 @@ SLOW = "import time\ndef solve(x):\n    time.sleep(0.2)\n    return 2 * x\n"
 
 
 def test_everything_ends_with_a_broker_that_is_killed(short_lived):
-    short_lived.begin(make_problem(limits={"wall_s": 600, "cpu_s": 600}), ["while True: pass"] * 2)
+    short_lived.begin(make_problem(limits={"wall_s": 60, "cpu_s": 60}), ["while True: pass"] * 2)
     time.sleep(0.3)
     assert len(short_lived.family()) > 2
     short_lived.kill()

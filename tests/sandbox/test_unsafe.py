@@ -61,7 +61,9 @@ def test_files_are_removed_however_they_were_made(unsafe):
         "return 2 * x",
         top="import os\n",
     )
-    assert unsafe.attack(program, cases=[{"input": [1], "expected": 2}]).rewards == (1.0,)
+    evaluation = unsafe.attack(program, cases=[{"input": [1], "expected": 2}])
+    assert evaluation.rewards == (1.0,)
+    assert evaluation.cpu_s > 0  # the supervisor has lived to report
 
 
 def test_who_kills_its_supervisor_has_crashed_and_leaves_nothing(unsafe):
