@@ -265,9 +265,10 @@ def processes_of(user: int | None) -> set[int]:
 def parent_of(pid: int) -> int | None:
     """Return the parent of a process, or None when it has ended."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
+    return None if state == b"Z" else int(parent)
 
 
 def descendants(pids: set[int]) -> set[int]:
