@@ -115,7 +115,6 @@ CHANGES: Numbers = {
     "utimes": (235, None),
     "utimensat": (280, 88),
     "futimesat": (261, None),
-    "flock": (73, 32),
 }
 """Changing files and folders."""
 
@@ -154,7 +153,6 @@ TASKS: Numbers = {
     "setsid": (112, 157),
     "pidfd_open": (434, 434),
     "set_robust_list": (273, 99),
-    "get_robust_list": (274, 100),
     "set_tid_address": (218, 96),
     "rseq": (334, 293),
     "futex": (202, 98),

@@ -1,14 +1,13 @@
 """Candidates start threads and nothing else, end themselves and nobody else, and leave nothing running."""
 
 import contextlib
-import json
 import os
 import signal
 
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.arenas import SHORT, make_problem
+from tests.sandbox.arenas import SHORT
 from tests.sandbox.programs import BREACHED, HELD, attempt, in_solve
 from tests.sandbox.surroundings import victim
 
@@ -55,7 +54,7 @@ SIGNALS = {
 }
 
 
-@pytest.mark.parametrize("number", [0, 9, 19])
+@pytest.mark.parametrize("number", [0, 18, 23])  # harmless ones: if a wall fell, the machine should live on
 @pytest.mark.parametrize("body", SIGNALS.values(), ids=SIGNALS)
 def test_nobody_else_is_signalled(arena, body, number):
     with killed_afterwards(victim(arena.user)) as stranger:
@@ -137,33 +136,3 @@ def test_a_bomb_of_forks_does_not_go_off(arena):
     failure = arena.attack(program, limits=SHORT).failure
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
-
-
-def test_the_authors_script_is_contained_as_well(arena, outside):
-    script = """
-import os, socket
-def tries(path, broker):
-    yield lambda: open("/etc/passwd").read(1)
-    yield lambda: open(path).read(1)
-    yield lambda: open(path, "w")
-    yield lambda: os.kill(broker, 0)
-    yield lambda: os.fork() or os._exit(0)
-    yield lambda: socket.create_connection(("127.0.0.1", 1), 1)
-def {function}(subject, context):
-    there = __import__("json").loads(context.files["there.json"])
-    got = 0
-    for attempt in tries(there["path"], there["broker"]):
-        try:
-            attempt()
-        except ConnectionRefusedError:
-            got += 1
-        except OSError:
-            continue
-        got += 1
-    return {{"score": 1.0 if got == 0 else -got}}
-"""
-    files = {"there.json": json.dumps({"path": str(outside.outside / "text"), "broker": arena.pid})}
-    for kind, function in (("evaluator", "evaluate"), ("data", "score")):
-        problem = make_problem(kind=kind, evaluator=script.format(function=function), files=files)
-        (evaluation,) = arena.evaluate(problem, ["def solve(x): return 0"])
-        assert evaluation.rewards == (1.0,), evaluation
