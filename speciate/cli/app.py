@@ -12,6 +12,7 @@ from speciate.cli.doctor import doctor_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
 from speciate.cli.session import URL_FLAG, Group, examples
 from speciate.cli.strategies import strategies_command
+from speciate.cli.train import TRAIN_EXAMPLES, train_command
 from speciate.cli.unlocks import UNLOCKS_EXAMPLES, unlocks_command
 from speciate.cli.up import migrate_command, up_command
 
@@ -42,6 +43,7 @@ app.command("run", epilog=RUN_EXAMPLES)(run_command)
 app.command("unlocks", epilog=UNLOCKS_EXAMPLES)(unlocks_command)
 app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))(strategies_command)
 app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))(doctor_command)
+app.command("train", epilog=TRAIN_EXAMPLES)(train_command)
 app.add_typer(problems.app, name="problems")
 app.add_typer(problem_sets.app, name="sets")
 app.add_typer(policies.app, name="policies")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Slug, Value, digest_of
 
@@ -67,6 +67,8 @@ class Policy(Value):
         training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
         checkpoint_digest: SHA-256 of the served weights where known.
         prompt_format: Whether it is asked by chat or by completion.
+        codec: A task's own language in which a tiny model is asked, a key of ``speciate.prompts.codecs.CODECS``; None
+            means English.
         edit_format: Whether it rewrites programs or sends diffs.
         answers_per_rollout: m, the number of programs in one completion.
         sampling: How completions are drawn.
@@ -83,11 +85,18 @@ class Policy(Value):
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     prompt_format: PromptFormat = PromptFormat.CHAT
+    codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
     sampling: Sampling = Sampling()
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
     options: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _codec_completes(self) -> Self:
+        if self.codec is not None and self.prompt_format is not PromptFormat.COMPLETION:
+            raise ValueError("a policy with a codec is asked by completion: set prompt_format to 'completion'")
+        return self
 
     @cached_property
     def digest(self) -> str:

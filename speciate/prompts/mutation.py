@@ -12,6 +12,7 @@ from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
+from speciate.prompts.codecs import codec_of
 from speciate.prompts.hostile import fenced
 from speciate.prompts.instructions import system_text
 from speciate.prompts.render import artifacts_text, failure_text, missing_text, problem_text, rewards_text
@@ -40,6 +41,7 @@ def build_prompt(
     inspirations: Sequence[Member],
     policy: Policy,
     rng: np.random.Generator,
+    goal: Sequence[float] | None = None,
 ) -> Prompt:
     """Build the prompt for one selection.
 
@@ -54,10 +56,21 @@ def build_prompt(
         inspirations: Further programs to show, most useful first.
         policy: Who is asked, in which edit format and for how many answers.
         rng: Draws the wording of the request and the order of the inspirations.
+        goal: Shape (k,): a weighting of the rewards that the answer should aim for, summing to 1.
+
+    Raises:
+        InvalidInputError: The policy's codec cannot write this problem.
     """
+    if policy.codec is not None:
+        parent = parents[0] if parents and role is PolicyRole.MUTATE else None
+        text = codec_of(policy.codec).prompt(problem, answers=policy.answers_per_rollout, parent=parent, goal=goal)
+        return Prompt(system="", user=text)
     template = problem.seed_program if role is PolicyRole.PROPOSE and not parents else ""
     tail = _parent_parts(problem, parents) if parents else _template_parts(problem, template)
     tail += ["## Request", _request(problem, role, policy, rng)]
+    if goal is not None:
+        weights = ", ".join(f"{o.name} {w:.2f}" for o, w in zip(problem.space.selected, goal, strict=True))
+        tail.append(f"This time the rewards count with these weights: {weights}.")
     head = problem_text(problem)
     room = MAX_USER_CHARS - len(head) - sum(map(len, tail))
     shown = _fitting([_member(problem, "Program", member) for member in (*parents[1:], *inspirations)], room)

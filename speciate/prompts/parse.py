@@ -15,6 +15,7 @@ from speciate.domain.candidate import Failure
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
 from speciate.prompts.fences import Fenced, fenced_blocks, sections
 from speciate.prompts.hostile import unstorable
@@ -56,10 +57,19 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
     body = _after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
-    raw = _from_diffs(body, base) or (_programs(body, wanted, problem) if problem.is_python else _texts(body, wanted))
+    if policy.codec is not None:
+        base = None  # a codec writes whole candidates
+    raw = _written(body, base, problem, policy)
     if not raw:
         return [Answer("", _nothing(problem, f"nothing to read in {len(text)} characters of completion"))]
     return _without_repeats([_finished(one, base, problem) for one in raw[:wanted]], problem)
+
+
+def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
+    wanted = policy.answers_per_rollout
+    if policy.codec is not None:
+        return [*codec_of(policy.codec).read(text, answers=wanted)]
+    return _from_diffs(text, base) or (_programs(text, wanted, problem) if problem.is_python else _texts(text, wanted))
 
 
 def _after_thoughts(text: str) -> str:

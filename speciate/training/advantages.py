@@ -10,8 +10,8 @@ Max-at-K is ours: ``docs/vector-max-at-k.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import comb
@@ -62,7 +62,7 @@ class EstimatorConfig:
     sampler: Sampler = Sampler.IID
     kappa: int | None = None
     norm: Norm = Norm.GROUP_STD
-    goals: FloatArray | None = field(default=None, compare=False)
+    goals: Sequence[Sequence[float]] | None = None
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -159,12 +159,13 @@ def goal_conditioned(
     """GRPO with the weighting that was written into the group's prompt (arXiv 2605.22817, section 4). m = 1."""
     batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
     expected = (batch.count, batch.dimensions)
-    if config.goals is None or config.goals.shape != expected:
-        given = "none" if config.goals is None else f"shape {config.goals.shape}"
+    goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
+    if goals.shape != expected:
+        given = "none" if config.goals is None else f"shape {goals.shape}"
         raise InvalidInputError(
             f"goal_conditioned got goals of {given}: expected shape {expected}, the weighting in each group's prompt."
         )
-    return batch.standardised(np.einsum("bk,bk->b", batch.answers, config.goals[batch.index]))
+    return batch.standardised(np.einsum("bk,bk->b", batch.answers, goals[batch.index]))
 
 
 def multi_rlvr(

@@ -1,1 +1,42 @@
 """Tasks that policies are trained and compared on, one file each: how problems are made, answered and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.tasks.maze import MAZE, MAZE_PAPER
+from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
+from speciate.training.tasks.task import GrownTask, Split, Task
+
+GROWN: Final[dict[str, GrownTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
+"""Tasks that make their own problems and grow policies from nothing, by name."""
+
+DATASETS: Final[dict[str, Callable[[Path], Task]]] = {}
+"""Tasks that read a public dataset from a folder of the user's, by name."""
+
+
+def open_task(name: str, data: Path | None = None) -> Task:
+    """Return a task.
+
+    Args:
+        name: Key of ``GROWN`` or ``DATASETS``.
+        data: Folder with the files of a dataset.
+
+    Raises:
+        InvalidInputError: There is none of that name, or its files are missing or not what they should be.
+    """
+    if name in GROWN:
+        return GROWN[name]
+    if name not in DATASETS:
+        raise InvalidInputError(f"no task is called {name!r}.", remedy=f"Tasks: {', '.join((*GROWN, *DATASETS))}.")
+    if data is None:
+        raise InvalidInputError(
+            f"task {name!r} reads a dataset.", remedy="Name the folder with its files with --data DIR."
+        )
+    return DATASETS[name](data)
+
+
+__all__ = ["DATASETS", "GROWN", "GrownTask", "Split", "Task", "open_task"]

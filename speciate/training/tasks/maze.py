@@ -1,234 +1,182 @@
-"""The maze task: one exit, two treasures in opposite corners, and never enough steps for both.
-
-After the maze of "Vector Policy Optimization" (arXiv 2605.22817, appendix on tasks): a grid with walls made by Prim's
-algorithm and some further openings; start and exit on the two ends of a random diagonal, gold around one of the other
-corners and diamonds around the other, lava in between. A route is paid for reaching the exit, for the shares of gold
-and diamonds it collects and for keeping out of lava; all of that is zero unless it reaches the exit within the budget.
-The budget fits either detour and never both: the objectives conflict by construction, so no single route is best.
-"""
+"""The maze task: routes that collect gold or diamonds and never both, as problems of kind ``data``."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise, product
-from typing import Final
+from functools import lru_cache
+from typing import ClassVar, Final
 
 import numpy as np
 
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.problem import Problem
+from speciate.prompts.codecs import maze as codec
+from speciate.training.tasks import maze_score
+from speciate.training.tasks.maze_generator import PAPER, REWARDS, SMALL, Cell, Maze, MazeSize, make_maze
+from speciate.training.tasks.splits import drawn_problems
+from speciate.training.tasks.task import Split
 
-Cell = tuple[int, int]
-"""Row and column, counted from 0."""
+_TRIES: Final = 6
+_DIRECT: Final = 0.4
+_THROUGH_LAVA: Final = 0.15
 
-REWARDS: Final = ("completion", "gold", "diamond", "avoid_lava")
-"""The k = 4 components of the reward vector, each in [0, 1], higher is better."""
+_DESCRIPTION: Final = """Find a route through a maze, as cells in order, each written as row and column: 00 01 11.
 
-_STEPS: Final = ((-1, 0), (0, 1), (1, 0), (0, -1))
-_NEAR: Final = 2
-_ATTEMPTS: Final = 20_000
+The maze, row by row from row 0, column 0 at the left: # wall, . open, S start, E exit, G gold, D diamond, L lava.
 
+{rows}
 
-@dataclass(frozen=True, slots=True)
-class MazeSize:
-    """What mazes of a kind look like; ranges include both ends.
-
-    Attributes:
-        side: Cells along an edge, walls included; odd.
-        openings: Further cells opened after Prim's algorithm.
-        items: Pieces of gold, and as many diamonds.
-        lava: Cells of lava.
-        slack: Steps of the budget beyond the longer of the two detours.
-        longest: Largest budget that is kept.
-    """
-
-    side: int = 9
-    openings: tuple[int, int] = (18, 28)
-    items: tuple[int, int] = (3, 5)
-    lava: tuple[int, int] = (3, 5)
-    slack: int = 7
-    longest: int = 80
-
-    def __post_init__(self) -> None:
-        if self.side < 5 or self.side % 2 == 0:
-            raise InvalidInputError(f"mazes with a side of {self.side} cells: expected an odd number of at least 5.")
-
-
-PAPER: Final = MazeSize()
-"""The mazes of the paper."""
-
-SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slack=5, longest=23)
-"""Mazes for policies of a third of a million parameters."""
+A route starts at S, goes to a neighbouring open cell in each step (up, down, left, right), ends at E and has at most
+{budget} steps. One that does is rewarded for the share of the gold and the share of the diamonds that it passes, and
+for keeping out of lava. The budget is enough for all gold or for all diamonds, never for both."""
 
 
 @dataclass(frozen=True)
-class Maze:
-    """One problem.
+class MazeTask:
+    """Mazes of one size."""
 
-    Attributes:
-        side: Cells along an edge.
-        open: Cells that can be walked on, lava included.
-        start: Where a route begins.
-        exit: Where it must end.
-        gold: Cells with gold.
-        diamonds: Cells with diamonds.
-        lava: Cells of lava.
-        budget: Most steps of a route.
-    """
+    name: str
+    size: MazeSize
 
-    side: int
-    open: frozenset[Cell]
-    start: Cell
-    exit: Cell
-    gold: frozenset[Cell]
-    diamonds: frozenset[Cell]
-    lava: frozenset[Cell]
-    budget: int
+    rewards: ClassVar[tuple[str, ...]] = REWARDS
+    answers: ClassVar[int] = 3
+    codec: ClassVar[str | None] = "maze"
 
-    @cached_property
-    def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
-        """The open cells beside every open cell."""
-        return {
-            cell: tuple(beside for r, c in _STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
-            for cell in self.open
-        }
+    @property
+    def max_tokens(self) -> int:
+        """The longest route has one cell more than steps."""
+        return self.size.longest + 1
 
-    def score(self, route: Sequence[Cell]) -> tuple[float, float, float, float]:
-        """Return the rewards of a route, in the order of ``REWARDS``.
+    def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
+        """Yield mazes of a split."""
 
-        Args:
-            route: Cells in order, the start first. One that leaves the maze, jumps, goes through a wall, is longer than
-                the budget or does not end at the exit gets nothing at all.
-        """
-        walked = all(b in self.neighbours.get(a, ()) for a, b in pairwise(route))
-        if not route or route[0] != self.start or route[-1] != self.exit or not walked or len(route) - 1 > self.budget:
-            return (0.0, 0.0, 0.0, 0.0)
-        seen = frozenset(route)
-        shares = (len(seen & wanted) / len(wanted) for wanted in (self.gold, self.diamonds))
-        return (1.0, *shares, float(not seen & self.lava))  # type: ignore[return-value]  # two shares
+        def draw(rng: np.random.Generator) -> dict[str, object]:
+            maze = make_maze(rng, self.size)
+            return {"rows": maze.rows, "budget": maze.budget}
 
-    def shortest(self, wanted: frozenset[Cell]) -> int | None:
-        """Return the steps of the shortest route to the exit that collects some cells, or None without one."""
-        route = self.shortest_route(wanted)
-        return None if route is None else len(route) - 1
+        for number, content in drawn_problems(self.name, split, count, start, draw):
+            yield self._problem(f"{self.name}-{split}-{number}", content)
 
-    def shortest_route(self, wanted: frozenset[Cell]) -> list[Cell] | None:
-        """Return the shortest route to the exit that collects some cells and keeps out of lava, or None without one."""
-        bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
-        begin = (self.start, bits.get(self.start, 0))
-        came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
-        queue = deque([begin])
-        while queue:
-            state = queue.popleft()
-            cell, have = state
-            if cell == self.exit and have == (1 << len(bits)) - 1:
-                return _walked(came, state)
-            for beside in self.neighbours[cell]:
-                step = (beside, have | bits.get(beside, 0))
-                if beside not in self.lava and step not in came:
-                    came[step] = state
-                    queue.append(step)
+    def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
+        """Return the rewards of routes; nothing of a route is executed, so they are scored right here."""
+        return [[_maze(problem).score(maze_score.read_route(text)) for text in texts] for problem, texts in batch]
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Return the tokens of mazes of this size."""
+        return codec.vocabulary(self.size.side, self.size.longest)
+
+    def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return the shortest route through some of one treasure: mostly few pieces, sometimes all of them."""
+        maze = _maze(problem)
+        avoid = bool(rng.random() >= _THROUGH_LAVA)
+        treasure = sorted(maze.gold if rng.random() < 0.5 else maze.diamonds)
+        pieces = 0 if rng.random() < _DIRECT else int(rng.integers(1, len(treasure) + 1, size=3).min())
+        chosen = frozenset(treasure[i] for i in rng.choice(len(treasure), size=pieces, replace=False))
+        route = maze.shortest_route(chosen, avoid_lava=avoid, rng=rng)
+        if route is None or len(route) - 1 > maze.budget:
+            route = maze.shortest_route(frozenset(), rng=rng) or []
+        return _text(route)
+
+    def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
+        """Return a route and one with a detour that collects one more piece, or that leaves lava out."""
+        maze = _maze(problem)
+        parent = maze_score.read_route(self.demonstrate(problem, rng))
+        before = maze.score(parent)
+        if max(before[1:3]) >= 1:
+            return None  # already solved: nothing to show
+        for _ in range(_TRIES):
+            child = _detour(maze, parent, rng)
+            if child is not None and any(b > a for a, b in zip(before, maze.score(child), strict=True)):
+                return _text(parent), _text(child)
         return None
 
-    def draw(self) -> str:
-        """Return the maze as text: # wall, . open, S start, E exit, G gold, D diamond, L lava."""
-        marks = {self.start: "S", self.exit: "E"}
-        for cells, mark in ((self.gold, "G"), (self.diamonds, "D"), (self.lava, "L")):
-            marks |= dict.fromkeys(cells, mark)
-        return "\n".join(
-            " ".join(marks.get((r, c), "." if (r, c) in self.open else "#") for c in range(self.side))
-            for r in range(self.side)
+    def _problem(self, slug: str, content: dict[str, object]) -> Problem:
+        rows = content["rows"]
+        assert isinstance(rows, tuple)  # noqa: S101 - our own draw
+        return Problem.model_validate(
+            {
+                "slug": slug,
+                "title": f"A maze of {self.size.side} × {self.size.side} cells with {content['budget']} steps",
+                "description": _DESCRIPTION.format(rows="\n".join(rows), budget=content["budget"]),
+                "source": "Generated after the maze task of arXiv 2605.22817.",
+                "kind": "data",
+                "objectives": [{"name": name} for name in REWARDS],
+                "weights": dict.fromkeys(REWARDS, 1.0),
+                "targets": [
+                    {"name": "all_gold", "rule": "gold >= 1", "unlock": True},
+                    {"name": "all_diamonds", "rule": "diamond >= 1"},
+                ],
+                "evaluator": inspect.getsource(maze_score),
+                "files": {codec.FILE: json.dumps(content)},
+                "preload": [],
+            }
         )
 
 
-def make_maze(rng: np.random.Generator, size: MazeSize = PAPER) -> Maze:
-    """Return a random maze whose budget fits one detour and never both.
+MAZE: Final = MazeTask("maze", SMALL)
+MAZE_PAPER: Final = MazeTask("maze-9", PAPER)
 
-    Raises:
-        InvalidInputError: Hardly any maze of this size has that property.
-    """
-    for _ in range(_ATTEMPTS):
-        maze = _candidate(rng, size)
-        if maze is not None:
-            return maze
-    raise InvalidInputError(
-        f"none of {_ATTEMPTS} mazes of size {size} fits one detour and not both.",
-        remedy="Choose a larger side, fewer openings or less slack.",
+
+def _maze(problem: Problem) -> Maze:
+    return _read(problem.files[codec.FILE])
+
+
+@lru_cache(maxsize=8192)
+def _read(text: str) -> Maze:
+    content = json.loads(text)
+    rows = content["rows"]
+    cells = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row) if mark != "#"}
+
+    def marked(mark: str) -> frozenset[Cell]:
+        return frozenset(cell for cell, found in cells.items() if found == mark)
+
+    (start,), (finish,) = marked("S"), marked("E")
+    return Maze(
+        len(rows), frozenset(cells), start, finish, marked("G"), marked("D"), marked("L"), int(content["budget"])
     )
 
 
-def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
-    opened = _carve(rng, size)
-    last = size.side - 1
-    corners = [(0, 0), (0, last), (last, last), (last, 0)]
-    turn = int(rng.integers(4))
-    start, gold_corner, finish, diamond_corner = corners[turn:] + corners[:turn]
-    if rng.random() < 0.5:
-        gold_corner, diamond_corner = diamond_corner, gold_corner
-    free = opened - {start, finish}
-    count = int(rng.integers(size.items[0], size.items[1] + 1))
-    gold = _pick(rng, [cell for cell in free if _distance(cell, gold_corner) <= _NEAR], count)
-    diamonds = _pick(rng, [cell for cell in free if _distance(cell, diamond_corner) <= _NEAR], count)
-    inside = [cell for cell in free - gold - diamonds if min(_distance(cell, corner) for corner in corners) > _NEAR]
-    lava = _pick(rng, inside, int(rng.integers(size.lava[0], size.lava[1] + 1)))
-    if not gold or not diamonds or not lava:
-        return None
-    maze = Maze(size.side, opened, start, finish, gold, diamonds, lava, budget=0)
-    detours = [maze.shortest(gold), maze.shortest(diamonds)]
-    if None in detours:
-        return None
-    budget = max(steps for steps in detours if steps is not None) + size.slack
-    both = maze.shortest(gold | diamonds)
-    if budget > size.longest or (both is not None and both <= budget):
-        return None
-    return Maze(size.side, opened, start, finish, gold, diamonds, lava, budget)
+def _text(route: Sequence[Cell]) -> str:
+    return " ".join(f"{r}{c}" for r, c in route)
 
 
-def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
-    """Return the open cells of a maze: rooms on even coordinates joined by Prim's algorithm, and further openings."""
-    rooms = range(0, size.side, 2)
-    joined: set[Cell] = {(int(rng.choice(rooms)), int(rng.choice(rooms)))}
-    opened = set(joined)
-    frontier = _beyond(next(iter(joined)), size.side)
-    while frontier:
-        wall, room = frontier.pop(int(rng.integers(len(frontier))))
-        if room not in joined:
-            joined.add(room)
-            opened |= {wall, room}
-            frontier += _beyond(room, size.side)
-    walls = [(r, c) for r, c in product(range(size.side), repeat=2) if (r, c) not in opened]
-    most = min(size.openings[1], len(walls))
-    extra = _pick(rng, walls, int(rng.integers(min(size.openings[0], most), most + 1)))
-    return frozenset(opened) | extra
-
-
-def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
-    """Return the walls of a room with the rooms behind them."""
-    return [
-        ((room[0] + r, room[1] + c), other)
-        for r, c in _STEPS
-        if 0 <= (other := (room[0] + 2 * r, room[1] + 2 * c))[0] < side and 0 <= other[1] < side
+def _detour(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list[Cell] | None:
+    """Return the route with one stretch replaced: by a way through a missing piece, or around lava."""
+    missing = sorted((maze.gold | maze.diamonds) - set(route))
+    burnt = [i for i, cell in enumerate(route) if cell in maze.lava]
+    target = int(rng.integers(len(missing) + bool(burnt)))
+    if target == len(missing):
+        i, j = burnt[0] - 1, burnt[-1] + 1
+        way = _ways(maze, route[i]).get(route[j])
+        return None if way is None else [*route[: i + 1], *way[1:], *route[j + 1 :]]
+    ways = _ways(maze, missing[target])
+    # Steps of the whole route when it leaves at i and is back at j.
+    lengths = [
+        (i + len(ways[a]) + len(ways[b]) - 2 + len(route) - 1 - j, i, j)
+        for i, a in enumerate(route)
+        for j, b in enumerate(route)
+        if i <= j and a in ways and b in ways
     ]
+    fitting = [(steps, i, j) for steps, i, j in lengths if steps <= maze.budget]
+    if not fitting:
+        return None
+    shortest = min(steps for steps, _, _ in fitting)
+    near = [(i, j) for steps, i, j in fitting if steps <= shortest + 2]
+    i, j = near[int(rng.integers(len(near)))]
+    return [*route[:i], *reversed(ways[route[i]]), *ways[route[j]][1:], *route[j + 1 :]]
 
 
-def _pick(rng: np.random.Generator, cells: Sequence[Cell], count: int) -> frozenset[Cell]:
-    """Return some of the cells, or none at all when there are too few."""
-    if len(cells) < count:
-        return frozenset()
-    ordered = sorted(cells)  # sets have no order that a seed could repeat
-    return frozenset(ordered[i] for i in rng.choice(len(ordered), size=count, replace=False))
-
-
-def _distance(a: Cell, b: Cell) -> int:
-    return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
-
-
-def _walked(came: dict[tuple[Cell, int], tuple[Cell, int] | None], end: tuple[Cell, int]) -> list[Cell]:
-    route = []
-    state: tuple[Cell, int] | None = end
-    while state is not None:
-        route.append(state[0])
-        state = came[state]
-    return route[::-1]
+def _ways(maze: Maze, begin: Cell) -> dict[Cell, list[Cell]]:
+    """Return a shortest way from a cell to every other that can be reached without lava."""
+    ways = {begin: [begin]}
+    queue = deque([begin])
+    while queue:
+        cell = queue.popleft()
+        for beside in maze.neighbours[cell]:
+            if beside not in ways and beside not in maze.lava:
+                ways[beside] = [*ways[cell], beside]
+                queue.append(beside)
+    return ways

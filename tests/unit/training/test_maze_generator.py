@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.tasks.maze import PAPER, SMALL, Maze, MazeSize, make_maze
+from speciate.training.tasks.maze_generator import PAPER, SMALL, Maze, MazeSize, make_maze
 
 MAZES = {
     name: [make_maze(np.random.default_rng([i, 7]), size) for i in range(20)]
@@ -104,7 +104,7 @@ def test_anything_else_is_paid_nothing(route):
 
 
 def test_the_picture_shows_everything():
-    assert TINY.draw() == "S . G\n# # .\nD L E"
+    assert TINY.rows == ("S.G", "##.", "DLE")
 
 
 def test_sizes_that_cannot_be_are_named():

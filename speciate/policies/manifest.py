@@ -1,0 +1,89 @@
+"""What stands beside a checkpoint: where it comes from and how it is asked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, JsonValue, ValidationError
+
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.values import Value
+from speciate.domain.wording import wording
+
+MANIFEST: Final = "manifest.json"
+WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
+
+
+class Manifest(Value):
+    """How a policy was trained, and what a client needs to ask it.
+
+    Attributes:
+        task: Task it was trained on, a key of ``speciate.training.tasks.TASKS``.
+        method: Estimator, or ``base`` for supervised training alone.
+        codec: Language in which it is asked, a key of ``speciate.prompts.codecs.CODECS``; None means English.
+        max_tokens: Longest answer in tokens.
+        answers_per_rollout: m of its training rollouts. It can be asked for single answers, too.
+        seed: Seed of everything random.
+        steps: Updates made.
+        config: All choices of the training, as JSON values.
+        base_digest: SHA-256 of the weights that training began with; None from nothing.
+        data_digest: SHA-256 of the training problems' definition.
+        versions: Of the libraries that took part, by name.
+        metrics: Measurements over time, one mapping for each entry, with ``step``.
+    """
+
+    task: str
+    method: str
+    codec: str | None = None
+    max_tokens: int = Field(ge=1)
+    answers_per_rollout: int = Field(default=1, ge=1)
+    seed: int
+    steps: int = Field(ge=0)
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    base_digest: str | None = None
+    data_digest: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    metrics: tuple[dict[str, float], ...] = ()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest into a checkpoint's folder."""
+    folder.joinpath(MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a checkpoint.
+
+    Raises:
+        NotFoundError: There is none.
+        InvalidInputError: It is not a manifest; the message says what is wrong.
+    """
+    path = folder / MANIFEST
+    try:
+        return Manifest.model_validate_json(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(
+            f"there is no {path}: expected the folder of a checkpoint.",
+            remedy="'speciate train' writes such folders.",
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{path} is not text.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise InvalidInputError(f"{path} is no manifest: {place}: {wording(first)}.") from None
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits.
+
+    Raises:
+        NotFoundError: There are none.
+    """
+    for name in WEIGHTS:
+        if (path := folder / name).is_file():
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+    raise NotFoundError(f"{folder} holds no {' or '.join(WEIGHTS)}.")

@@ -1,0 +1,160 @@
+"""Supervised training from nothing: the base that every reinforcement run of a task begins with.
+
+Each training problem is shown in three ways: some demonstrations asked for one at a time, one rollout with m of them,
+and two children of a parent (the mutation mode, without which evolution hardly beats independent sampling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from speciate.domain.candidate import Member
+from speciate.domain.problem import Problem
+from speciate.domain.values import digest_of
+from speciate.policies.manifest import Manifest, write_manifest
+from speciate.prompts.codecs import Codec, codec_of
+from speciate.prompts.codecs.codec import CLOSE
+from speciate.training.models import END, new_model, new_tokenizer
+from speciate.training.tasks import GrownTask, Split
+from speciate.training.versions import versions
+
+_SINGLES: Final = 4
+_CHILDREN: Final = 2
+_IGNORED: Final = -100
+
+
+@dataclass(frozen=True)
+class BaseConfig:
+    """Choices of the supervised training.
+
+    Attributes:
+        seed: Seed of weights, demonstrations and order.
+        problems: Training problems.
+        steps: Updates.
+        batch: Sequences of an update.
+        learning_rate: Peak; warmed up over 5 % of the steps, then a cosine down to a tenth.
+    """
+
+    seed: int = 0
+    problems: int = 4000
+    steps: int = 450
+    batch: int = 128
+    learning_rate: float = 3e-3
+
+
+Progress = Callable[[int, dict[str, float]], None]
+"""Called after every update with its number, from 1, and measurements."""
+
+
+def train_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
+    """Train a model from nothing on demonstrations and write its checkpoint.
+
+    Args:
+        task: Makes problems and demonstrations.
+        config: Choices.
+        folder: Where the checkpoint goes.
+        progress: Hears of every update.
+    """
+    tokenizer = new_tokenizer(task.vocabulary())
+    model = new_model(tokenizer, config.seed)
+    texts = list(demonstrations(task, config.problems, np.random.default_rng([config.seed, 1])))
+    encoded = [(tokenizer(prompt)["input_ids"], tokenizer(answer)["input_ids"]) for prompt, answer in texts]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _warm_cosine(step, config.steps))
+    batches = _batches(encoded, config.batch, tokenizer.pad_token_id, np.random.default_rng([config.seed, 2]))
+    metrics = []
+    model.train()
+    for step in range(1, config.steps + 1):
+        ids, labels, mask = next(batches)
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        seen = {"loss": float(loss.detach())}
+        if progress is not None:
+            progress(step, seen)
+        if step % 10 == 0 or step == config.steps:
+            metrics.append({"step": float(step), **seen})
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_manifest(
+        folder,
+        Manifest(
+            task=task.name,
+            method="base",
+            codec=task.codec,
+            max_tokens=task.max_tokens + 1,
+            answers_per_rollout=1,
+            seed=config.seed,
+            steps=config.steps,
+            config=asdict(config),
+            data_digest=digest_of(texts),
+            versions=versions(),
+            metrics=tuple(metrics),
+        ),
+    )
+
+
+def demonstrations(task: GrownTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield prompts with answers, seven for most training problems.
+
+    Args:
+        task: The task.
+        count: Training problems to show.
+        rng: Chooses the demonstrations.
+    """
+    codec = codec_of(str(task.codec))
+    for problem in task.problems(Split.TRAIN, count):
+        shown = [_tokens(codec, task.demonstrate(problem, rng)) for _ in range(_SINGLES + task.answers)]
+        single = codec.prompt(problem, answers=1)
+        for answer in shown[:_SINGLES]:
+            yield single, f"{answer} {END}"
+        many = "".join(f"{answer} {CLOSE} " for answer in shown[_SINGLES:])
+        yield codec.prompt(problem, answers=task.answers), f"{many}{END}"
+        yield from _edits(task, codec, problem, rng)
+
+
+def _edits(task: GrownTask, codec: Codec, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+    for _ in range(_CHILDREN):
+        if (pair := task.improve(problem, rng)) is not None:
+            parent = Member(1, pair[0], task.score([(problem, [pair[0]])])[0][0])
+            yield codec.prompt(problem, answers=1, parent=parent), f"{_tokens(codec, pair[1])} {END}"
+
+
+def _tokens(codec: Codec, candidate: str) -> str:
+    return " ".join(codec.write(candidate) or ())
+
+
+def _batches(
+    encoded: list[tuple[list[int], list[int]]], size: int, pad: int, rng: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield batches without end, shape (size, T) each: ids, labels of the answers alone, and what is not padding."""
+    while True:
+        order = rng.permutation(len(encoded))
+        for start in range(0, len(order) - size + 1, size):
+            chosen = [encoded[i] for i in order[start : start + size]]
+            longest = max(len(prompt) + len(answer) for prompt, answer in chosen)
+            ids = np.full((size, longest), pad)
+            labels = np.full((size, longest), _IGNORED)
+            mask = np.zeros((size, longest), dtype=np.int64)
+            for row, (prompt, answer) in enumerate(chosen):
+                end = len(prompt) + len(answer)
+                ids[row, :end] = [*prompt, *answer]
+                labels[row, len(prompt) : end] = answer
+                mask[row, :end] = 1
+            yield torch.from_numpy(ids), torch.from_numpy(labels), torch.from_numpy(mask)
+
+
+def _warm_cosine(step: int, steps: int) -> float:
+    warm = max(1, steps // 20)
+    if step < warm:
+        return (step + 1) / warm
+    return float(0.1 + 0.45 * (1 + np.cos(np.pi * (step - warm) / max(1, steps - warm))))

@@ -1,0 +1,116 @@
+"""Choices of a reinforcement run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
+from speciate.training.losses import LossConfig
+
+_SET_OF_SINGLES: Final = frozenset({"max_at_k", "vector_max_at_k"})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Choices of a reinforcement run; ``tiny`` and ``paper`` give whole recipes.
+
+    Attributes:
+        method: Key of ``ESTIMATORS``.
+        seed: Seed of everything random.
+        steps: Updates.
+        prompts: Prompts of a batch.
+        group: G, rollouts of each prompt.
+        problems: Training problems, taken in random order.
+        learning_rate: Constant, AdamW.
+        kl: Weight of the KL divergence from the base on answers from scratch.
+        mutation_share: Share of the prompts that ask for a change of one of the policy's own earlier answers.
+        mutation_kl: Weight of the KL divergence on those: they must not drift, or evolution loses its operator.
+        remembered: Problems whose answers are kept as parents.
+        updates: Updates from each batch of rollouts. With one, ratios are 1 and clipping has no effect.
+        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes all at once.
+        temperature: Of the rollouts.
+        estimator: Choices of the estimator.
+        loss: Choices of the loss.
+        save_every: Steps between checkpoints; a run that was stopped goes on from the last one.
+        lora_rank: Rank of a LoRA adapter; 0 trains all weights.
+        use_vllm: Whether vLLM writes the rollouts (needs a GPU and the ``vllm`` package).
+        max_prompt_tokens: Prompts of English tasks that are longer are refused.
+        max_tokens: Longest completion of English tasks; tiny tasks know theirs.
+    """
+
+    method: str
+    seed: int = 0
+    steps: int = 150
+    prompts: int = 32
+    group: int = 8
+    problems: int = 2400
+    learning_rate: float = 3e-4
+    kl: float = 1e-3
+    mutation_share: float = 0.5
+    mutation_kl: float = 0.5
+    remembered: int = 256
+    updates: int = 1
+    micro_batch: int = 0
+    temperature: float = 1.0
+    estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    save_every: int = 10
+    lora_rank: int = 0
+    use_vllm: bool = False
+    max_prompt_tokens: int = 4096
+    max_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.method not in ESTIMATORS:
+            raise InvalidInputError(
+                f"no method is called {self.method!r}.", remedy=f"Methods: {', '.join(ESTIMATORS)}."
+            )
+        for name in ("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected at least 1.")
+        if self.group < 2:
+            raise InvalidInputError(f"group = {self.group}: a single rollout has nothing to be compared with.")
+        if not 0 <= self.mutation_share < 1:
+            raise InvalidInputError(f"mutation_share = {self.mutation_share}: expected 0 to 1, and not 1.")
+        if self.problems < self.prompts:
+            raise InvalidInputError(f"problems = {self.problems}: fewer than the {self.prompts} prompts of a batch.")
+        if self.batch % (self.micro_batch or self.batch) or (self.micro_batch or self.batch) % self.group:
+            raise InvalidInputError(
+                f"micro_batch = {self.micro_batch}: expected a divisor of {self.batch} and a multiple of {self.group}."
+            )
+        if self.updates > 1 and self.batch % self.updates:
+            raise InvalidInputError(f"updates = {self.updates}: expected a divisor of the {self.batch} rollouts.")
+
+    @classmethod
+    def tiny(cls, method: str, *, seed: int = 0) -> Self:
+        """Return the recipe for tiny policies.
+
+        Max-at-K and Vector Max-at-K give credit within a group of single answers: theirs holds as many answers of a
+        prompt as a group of VPO's rollouts, 8 × 3.
+        """
+        return cls(method, seed=seed, group=24 if method in _SET_OF_SINGLES else 8)
+
+    @classmethod
+    def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:
+        """Return the recipe of arXiv 2605.22817, appendix on training; ``small`` is that of 7–8 billion parameters."""
+        return cls(
+            method,
+            seed=seed,
+            prompts=64 if small else 128,
+            learning_rate=1e-6,
+            mutation_share=0.0,
+            micro_batch=8,
+            save_every=25,
+        )
+
+    @property
+    def batch(self) -> int:
+        """Rollouts of a batch."""
+        return self.prompts * self.group
+
+    @property
+    def multi_answer(self) -> bool:
+        """Whether a rollout holds several answers."""
+        return self.method in MULTI_ANSWER

@@ -1,0 +1,64 @@
+"""The course of a training run as a picture: rewards, diversity, entropy, and the law between reward and entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.entropy import fit_entropy_law
+
+_MEAN_OF = 10
+
+
+def draw_course(history: Sequence[dict[str, float]], path: Path, title: str) -> None:
+    """Draw the measurements of a run as an SVG file.
+
+    Args:
+        history: Measurements of every step, as in a manifest.
+        path: Where the picture goes.
+        title: What it is about.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    rewards, spread, law = figure.subplots(1, 3)
+    for name, label in (("mean", "an answer"), ("best", "best of a prompt"), ("best_weighted", "E_w[best]")):
+        rewards.plot(*_series(history, name), label=label)
+    if any("mutation_mean" in entry for entry in history):
+        rewards.plot(*_series(history, "mutation_mean"), label="a change", linestyle=":")
+    rewards.set(title="mean reward", xlabel="step", ylim=(0, 1))
+    rewards.legend(fontsize=8)
+    spread.plot(*_series(history, "diversity"), label="diversity (pairwise L1)")
+    spread.plot(*_series(history, "entropy"), label="entropy of a token, nats")
+    spread.set(title="diversity", xlabel="step")
+    spread.legend(fontsize=8)
+    _draw_law(law, history)
+    figure.suptitle(title)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _draw_law(axes: object, history: Sequence[dict[str, float]]) -> None:
+    known = [(entry["entropy"], entry["mean"]) for entry in history if "entropy" in entry and "mean" in entry]
+    size = min(_MEAN_OF, max(1, len(known) // 5))
+    means = np.array([np.mean(known[i : i + size], axis=0) for i in range(0, len(known) - size + 1, size)])
+    axes.set(title="entropy law", xlabel="entropy", ylabel="mean reward")  # type: ignore[attr-defined]
+    if not len(means):
+        return
+    axes.scatter(means[:, 0], means[:, 1], s=12)  # type: ignore[attr-defined]
+    try:
+        fitted = fit_entropy_law(means[:, 0].tolist(), means[:, 1].tolist())
+    except InvalidInputError:
+        return
+    line = np.linspace(means[:, 0].min(), means[:, 0].max(), 50)
+    fits = f"R² {fitted.r_squared:.2f} (a line in H: {fitted.r_squared_line:.2f})"
+    text = f"R = {-fitted.a:.3g}·exp(H) + {fitted.b:.3g}\n{fits}"
+    axes.plot(line, fitted.reward(line), label=text)  # type: ignore[attr-defined]
+    axes.legend(fontsize=8)  # type: ignore[attr-defined]
+
+
+def _series(history: Sequence[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
+    known = [(entry["step"], entry[name]) for entry in history if name in entry]
+    return [step for step, _ in known], [value for _, value in known]

@@ -1,0 +1,68 @@
+"""The law between entropy and reward over a training run, and its picture.
+
+Cui et al., arXiv 2505.22617, section 2: R = −a·exp(H) + b. A diagnostic: a straight line in H often fits as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from speciate.domain.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyLaw:
+    """R = −a·exp(H) + b, fitted by least squares.
+
+    Attributes:
+        a: How much reward a unit of exp(H) is worth.
+        b: Intercept.
+        r_squared: Share of the reward's variance that the law explains.
+        r_squared_line: The same for a straight line in H: where it is as high, the law is not shown.
+        points: Measurements that were fitted.
+    """
+
+    a: float
+    b: float
+    r_squared: float
+    r_squared_line: float
+    points: int
+
+    @property
+    def ceiling(self) -> float:
+        """The reward that is left to reach when all entropy is spent, b − a."""
+        return self.b - self.a
+
+    def reward(self, entropy: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Return the reward that belongs to an entropy."""
+        return -self.a * np.exp(np.asarray(entropy, dtype=np.float64)) + self.b
+
+
+def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
+    """Fit the law to measurements over a run.
+
+    Args:
+        entropies: Mean entropy of the tokens, in nats.
+        rewards: Mean reward at the same times.
+
+    Raises:
+        InvalidInputError: Lengths differ, a value is not finite, there are fewer than 3, or the entropy never changed.
+    """
+    h, r = np.asarray(entropies, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    if h.ndim != 1 or h.shape != r.shape or not (np.isfinite(h).all() and np.isfinite(r).all()):
+        raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected as many of both, all finite.")
+    if len(h) < 3 or np.ptp(h) < 1e-9:
+        raise InvalidInputError(f"{len(h)} measurements: the law needs at least 3, of different entropies.")
+    slope, intercept, explained = _line(np.exp(h), r)
+    return EntropyLaw(-slope, intercept, explained, _line(h, r)[2], len(h))
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+    slope, intercept = np.polyfit(x, y, 1)
+    residual = float(np.sum((y - slope * x - intercept) ** 2))
+    total = float(np.sum((y - y.mean()) ** 2))
+    return float(slope), float(intercept), 1.0 - residual / total if total > 0 else 1.0

@@ -1,0 +1,86 @@
+"""Tiny models from nothing: the shape of Llama, small enough to train on a laptop, loaded by vLLM as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from speciate.domain.errors import InvalidInputError
+
+PAD: Final = "<pad>"
+END: Final = "<eos>"
+UNKNOWN: Final = "<unk>"
+
+WIDTH: Final = 96
+LAYERS: Final = 3
+HEADS: Final = 3
+FEED_FORWARD: Final = 256
+CONTEXT: Final = 256
+
+
+def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose tokens are words separated by blanks."""
+    words = (PAD, END, UNKNOWN, *vocabulary)
+    if len(set(words)) < len(words):
+        raise InvalidInputError("the vocabulary holds a token twice.")
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+    """Return an untrained model of about 0.37 million parameters: RoPE, RMSNorm, SwiGLU, tied embeddings."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=FEED_FORWARD,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        initializer_range=WIDTH**-0.5 / 2,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config)
+
+
+def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
+    """Return the model and the tokenizer of a checkpoint in a local folder.
+
+    Raises:
+        InvalidInputError: They cannot be read, or do not belong together.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # every part of these libraries raises its own
+        raise InvalidInputError(
+            f"the model in {folder} cannot be loaded: {error}",
+            remedy="Expected a Hugging Face folder with config.json, model.safetensors and tokenizer.json.",
+        ) from error
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise InvalidInputError(
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model knows"
+            f" {model.get_input_embeddings().num_embeddings}: they do not belong together."
+        )
+    return model, tokenizer

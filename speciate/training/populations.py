@@ -1,0 +1,58 @@
+"""A policy's own earlier answers, kept as parents for the prompts that ask for a change."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speciate.domain.candidate import Member
+
+_LARGEST: Final = 32
+
+
+class Populations:
+    """Distinct answers with their rewards for the problems that were met last.
+
+    Args:
+        remembered: Problems to keep; the one met longest ago is forgotten first.
+    """
+
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._members: OrderedDict[int, dict[str, tuple[float, ...]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, problem: int, answer: str, rewards: tuple[float, ...]) -> None:
+        """Keep an answer, unless it is worth nothing or is right in everything: neither teaches to improve."""
+        if max(rewards) <= 0 or min(rewards) >= 1:
+            return
+        members = self._members.setdefault(problem, {})
+        self._members.move_to_end(problem)
+        members[answer] = rewards
+        if len(members) > _LARGEST:
+            del members[next(iter(members))]
+        if len(self._members) > self._remembered:
+            self._members.popitem(last=False)
+
+    def draw(self, rng: np.random.Generator) -> tuple[int, Member]:
+        """Return a problem with a parent: its best answer under a random weighting."""
+        problem = list(self._members)[int(rng.integers(len(self._members)))]
+        members = list(self._members[problem].items())
+        rewards: NDArray[np.float64] = np.array([vector for _, vector in members])
+        best = int(np.argmax(rewards @ rng.dirichlet(np.ones(rewards.shape[1]))))
+        return problem, Member(1, *members[best])
+
+    def state(self) -> list[Any]:
+        """Return everything as JSON values."""
+        return [[problem, list(members.items())] for problem, members in self._members.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take over what ``state`` returned."""
+        self._members = OrderedDict(
+            (problem, {answer: tuple(rewards) for answer, rewards in members}) for problem, members in state
+        )

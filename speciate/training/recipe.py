@@ -1,0 +1,246 @@
+"""From a task and a method to a checkpoint: the base, the reinforcement run, its course and its manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import transformers
+from pydantic import TypeAdapter
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.values import digest_of
+from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
+from speciate.training.base import BaseConfig, train_base
+from speciate.training.config import TrainConfig
+from speciate.training.course import draw_course
+from speciate.training.models import load_model
+from speciate.training.tasks import GrownTask, Split, Task
+from speciate.training.trainer import STATE, VectorTrainer, trl_arguments
+from speciate.training.versions import versions
+
+BASES: Final = {
+    "maze": BaseConfig(problems=3000, steps=260, learning_rate=3e-3),
+    "maze-9": BaseConfig(problems=3000, steps=600, learning_rate=3e-3),
+    "programs": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),
+    "programs-hard": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),
+}
+"""How the base of each grown task is trained."""
+
+CHECKPOINTS: Final = "checkpoints"
+RUN: Final = "run.json"
+
+Progress = Callable[[int, int, dict[str, float]], None]
+"""Called after every update with its number, from 1, how many there will be, and measurements."""
+
+
+def grow_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
+    """Train the base of a task, or keep the one that stands in the folder and was trained in the same way.
+
+    Raises:
+        ConflictError: The folder holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        try:
+            found = read_manifest(folder)
+        except (NotFoundError, InvalidInputError):
+            found = None
+        if found is None or found.config != json.loads(json.dumps(asdict(config))) or found.task != task.name:
+            raise ConflictError(
+                f"{folder} holds something other than this base of task {task.name!r}.",
+                remedy="Choose another folder with --out, or remove that one.",
+            )
+        return
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    with _quiet():
+        train_base(task, config, unfinished, lambda step, seen: progress and progress(step, config.steps, seen))
+    if folder.exists():
+        folder.rmdir()
+    unfinished.rename(folder)
+
+
+def train_policy(
+    task: Task,
+    config: TrainConfig,
+    base: Path,
+    folder: Path,
+    *,
+    resume: bool = False,
+    cpu: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Train a policy by reinforcement and write its checkpoint with manifest and pictures of its course.
+
+    Args:
+        task: Makes and scores problems.
+        config: Choices.
+        base: Folder of the model to begin with, which is also what the KL divergence is measured from.
+        folder: Where the result goes; checkpoints of the run are in ``checkpoints`` until it is complete.
+        resume: Go on from the last checkpoint in ``folder``.
+        cpu: Whether to use no GPU.
+        progress: Hears of every update.
+
+    Raises:
+        ConflictError: The folder holds a run, and ``resume`` is not set; or a run with other choices, and it is.
+        InvalidInputError: The model cannot be loaded, or memory does not suffice.
+    """
+    if _is_complete(task, config, base, folder, resume=resume):
+        return
+    with _quiet():
+        torch.set_num_threads(max(1, torch.get_num_threads() if not cpu else 1))
+        model, tokenizer = load_model(base)
+        problems = list(task.problems(Split.TRAIN, config.problems))
+        watch = _Watch(config, folder, progress)
+        trainer = VectorTrainer(
+            model=model,
+            tokenizer=tokenizer,
+            task=task,
+            problems=problems,
+            config=config,
+            args=trl_arguments(config, task, folder / CHECKPOINTS, processes=_processes(), cpu=cpu),
+            callbacks=[watch],
+            peft_config=_lora(config),
+        )
+        trainer.remove_callback(PrinterCallback)
+        last = last_checkpoint(folder)
+        if last is not None:
+            trainer.restore(last)
+        try:
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise InvalidInputError(
+                f"memory did not suffice for {config.micro_batch or config.batch} rollouts at once: {error}",
+                remedy=f"Set micro_batch to a smaller multiple of {config.group}, then --resume.",
+            ) from error
+        if not trainer.is_world_process_zero():
+            return
+        trainer.save_model(str(folder))
+        history = course(trainer.state.log_history)
+    write_manifest(
+        folder,
+        Manifest(
+            task=task.name,
+            method=config.method,
+            codec=task.codec,
+            max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
+            answers_per_rollout=task.answers if config.multi_answer else 1,
+            seed=config.seed,
+            steps=config.steps,
+            config=as_json(config),
+            base_digest=weights_digest(base),
+            data_digest=digest_of([problem.digest for problem in problems]),
+            versions=versions(),
+            metrics=tuple(history),
+        ),
+    )
+    draw_course(history, folder / "course.svg", f"{task.name}, {config.method}, seed {config.seed}")
+    folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle: nobody should have to trust it
+    for path in folder.glob("*.safetensors"):
+        path.chmod(0o644)
+    shutil.rmtree(folder / CHECKPOINTS)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint of an unfinished run, or None."""
+    found = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if (path / STATE).is_file()]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def course(log: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return the measurements of every step from what TRL logged."""
+    kept = []
+    for entry in log:
+        values = {name.removeprefix("speciate/"): value for name, value in entry.items() if _is_ours(name, value)}
+        if "mean" in values or "mutation_mean" in values:
+            kept.append({"step": float(entry["step"]), **{n: round(float(v), 5) for n, v in values.items()}})
+    return kept
+
+
+def as_json(config: TrainConfig) -> dict[str, Any]:
+    """Return the choices as JSON values."""
+    value: dict[str, Any] = TypeAdapter(TrainConfig).dump_python(config, mode="json")
+    return value
+
+
+def _is_complete(task: Task, config: TrainConfig, base: Path, folder: Path, *, resume: bool) -> bool:
+    """Tell whether the very same run is complete in the folder; if not, write down what the run is."""
+    identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
+    written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
+    if complete or written.is_file():
+        found = read_manifest(folder).model_dump() if complete else json.loads(written.read_text("utf-8"))
+        if any(found[name] != value for name, value in identity.items()):
+            raise ConflictError(
+                f"{folder} holds a run with other choices.", remedy="Choose another folder with --out, or remove it."
+            )
+        if not complete and not resume:
+            raise ConflictError(
+                f"{folder} holds an unfinished run.", remedy="Go on with --resume, or remove the folder."
+            )
+        return complete
+    if folder.exists() and any(folder.iterdir()):
+        raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.write_text(json.dumps(identity), "utf-8")
+    return False
+
+
+def _is_ours(name: str, value: object) -> bool:
+    return isinstance(value, int | float) and (name.startswith("speciate/") or name in {"entropy", "kl", "step_time"})
+
+
+def _processes() -> int:
+    from accelerate import PartialState
+
+    return int(PartialState().num_processes)
+
+
+def _lora(config: TrainConfig) -> Any:
+    if config.lora_rank == 0:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+
+
+class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
+    """Tells of every update, and draws the course whenever a checkpoint is written."""
+
+    def __init__(self, config: TrainConfig, folder: Path, progress: Progress | None) -> None:
+        self._config, self._folder, self._progress = config, folder, progress
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+        """Hear of an update."""
+        values = course([{**(logs or {}), "step": state.global_step}])
+        if values and self._progress is not None and state.is_world_process_zero:
+            self._progress(-(-state.global_step // self._config.updates), self._config.steps, values[0])
+
+    def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Draw what there is so far."""
+        history = course(state.log_history)
+        if len(history) >= 3 and state.is_world_process_zero:
+            draw_course(history, self._folder / "course.svg", f"{self._config.method}, seed {self._config.seed}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the libraries' progress bars and warnings about their own future out of ours."""
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        yield

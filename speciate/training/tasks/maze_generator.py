@@ -1,0 +1,263 @@
+"""The maze task: one exit, two treasures in opposite corners, and never enough steps for both.
+
+After the maze of "Vector Policy Optimization" (arXiv 2605.22817, appendix on tasks): a grid with walls made by Prim's
+algorithm and some further openings; start and exit on the two ends of a random diagonal, gold around one of the other
+corners and diamonds around the other, lava in between. A route is paid for reaching the exit, for the shares of gold
+and diamonds it collects and for keeping out of lava; all of that is zero unless it reaches the exit within the budget.
+The budget fits either detour and never both: the objectives conflict by construction, so no single route is best.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.tasks.maze_score import score_route
+
+Cell = tuple[int, int]
+"""Row and column, counted from 0."""
+
+REWARDS: Final = ("completion", "gold", "diamond", "avoid_lava")
+"""The k = 4 components of the reward vector, each in [0, 1], higher is better."""
+
+_STEPS: Final = ((-1, 0), (0, 1), (1, 0), (0, -1))
+_NEAR: Final = 2
+_ATTEMPTS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class MazeSize:
+    """What mazes of a kind look like; ranges include both ends.
+
+    Attributes:
+        side: Cells along an edge, walls included; odd.
+        openings: Further cells opened after Prim's algorithm.
+        items: Pieces of gold, and as many diamonds.
+        lava: Cells of lava.
+        slack: Steps of the budget beyond the longer of the two detours.
+        longest: Largest budget that is kept.
+    """
+
+    side: int = 9
+    openings: tuple[int, int] = (18, 28)
+    items: tuple[int, int] = (3, 5)
+    lava: tuple[int, int] = (3, 5)
+    slack: int = 7
+    longest: int = 80
+
+    def __post_init__(self) -> None:
+        if self.side < 5 or self.side % 2 == 0:
+            raise InvalidInputError(f"mazes with a side of {self.side} cells: expected an odd number of at least 5.")
+
+
+PAPER: Final = MazeSize()
+"""The mazes of the paper."""
+
+SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slack=5, longest=23)
+"""Mazes for policies of a third of a million parameters."""
+
+
+@dataclass(frozen=True)
+class Maze:
+    """One problem.
+
+    Attributes:
+        side: Cells along an edge.
+        open: Cells that can be walked on, lava included.
+        start: Where a route begins.
+        exit: Where it must end.
+        gold: Cells with gold.
+        diamonds: Cells with diamonds.
+        lava: Cells of lava.
+        budget: Most steps of a route.
+    """
+
+    side: int
+    open: frozenset[Cell]
+    start: Cell
+    exit: Cell
+    gold: frozenset[Cell]
+    diamonds: frozenset[Cell]
+    lava: frozenset[Cell]
+    budget: int
+
+    @cached_property
+    def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
+        """The open cells beside every open cell."""
+        return {
+            cell: tuple(beside for r, c in _STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
+            for cell in self.open
+        }
+
+    def score(self, route: Sequence[Cell]) -> tuple[float, float, float, float]:
+        """Return the rewards of a route, in the order of ``REWARDS``.
+
+        Args:
+            route: Cells in order, the start first. One that leaves the maze, jumps, goes through a wall, is longer than
+                the budget or does not end at the exit gets nothing at all.
+        """
+        rewards = score_route(self.rows, self.budget, route)
+        completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
+        return completion, gold, diamond, avoid_lava
+
+    def shortest(self, wanted: frozenset[Cell], *, within: int | None = None) -> int | None:
+        """Return the steps of the shortest route to the exit that collects some cells.
+
+        Args:
+            wanted: Cells to pass.
+            within: Most steps that are of interest.
+
+        Returns:
+            The steps, or None where no route, or none within them, does.
+        """
+        bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
+        everything = (1 << len(bits)) - 1
+        seen = {(self.start, bits.get(self.start, 0))}
+        front, steps = list(seen), 0
+        while front and (within is None or steps <= within):
+            if (self.exit, everything) in seen:
+                return steps
+            ahead = []
+            for cell, have in front:
+                for beside in self.neighbours[cell]:
+                    state = (beside, have | bits.get(beside, 0))
+                    if state not in seen and beside not in self.lava:
+                        seen.add(state)
+                        ahead.append(state)
+            front, steps = ahead, steps + 1
+        return None
+
+    def shortest_route(
+        self, wanted: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
+    ) -> list[Cell] | None:
+        """Return a shortest route to the exit that collects some cells, or None without one.
+
+        Args:
+            wanted: Cells to pass.
+            avoid_lava: Whether lava is a wall.
+            rng: Chooses among routes of the same length; without it, always the same one.
+        """
+        bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
+        begin = (self.start, bits.get(self.start, 0))
+        came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
+        queue = deque([begin])
+        while queue:
+            state = queue.popleft()
+            cell, have = state
+            if cell == self.exit and have == (1 << len(bits)) - 1:
+                return _walked(came, state)
+            around = self.neighbours[cell]
+            for i in range(len(around)) if rng is None else rng.permutation(len(around)):
+                step = (around[i], have | bits.get(around[i], 0))
+                if not (avoid_lava and around[i] in self.lava) and step not in came:
+                    came[step] = state
+                    queue.append(step)
+        return None
+
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """The maze as text: # wall, . open, S start, E exit, G gold, D diamond, L lava."""
+        marks = {self.start: "S", self.exit: "E"}
+        for cells, mark in ((self.gold, "G"), (self.diamonds, "D"), (self.lava, "L")):
+            marks |= dict.fromkeys(cells, mark)
+        return tuple(
+            "".join(marks.get((r, c), "." if (r, c) in self.open else "#") for c in range(self.side))
+            for r in range(self.side)
+        )
+
+
+def make_maze(rng: np.random.Generator, size: MazeSize = PAPER) -> Maze:
+    """Return a random maze whose budget fits one detour and never both.
+
+    Raises:
+        InvalidInputError: Hardly any maze of this size has that property.
+    """
+    for _ in range(_ATTEMPTS):
+        maze = _candidate(rng, size)
+        if maze is not None:
+            return maze
+    raise InvalidInputError(
+        f"none of {_ATTEMPTS} mazes of size {size} fits one detour and not both.",
+        remedy="Choose a larger side, fewer openings or less slack.",
+    )
+
+
+def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
+    opened = _carve(rng, size)
+    last = size.side - 1
+    corners = [(0, 0), (0, last), (last, last), (last, 0)]
+    turn = int(rng.integers(4))
+    start, gold_corner, finish, diamond_corner = corners[turn:] + corners[:turn]
+    if rng.random() < 0.5:
+        gold_corner, diamond_corner = diamond_corner, gold_corner
+    free = opened - {start, finish}
+    count = int(rng.integers(size.items[0], size.items[1] + 1))
+    gold = _pick(rng, [cell for cell in free if _distance(cell, gold_corner) <= _NEAR], count)
+    diamonds = _pick(rng, [cell for cell in free if _distance(cell, diamond_corner) <= _NEAR], count)
+    inside = [cell for cell in free - gold - diamonds if min(_distance(cell, corner) for corner in corners) > _NEAR]
+    lava = _pick(rng, inside, int(rng.integers(size.lava[0], size.lava[1] + 1)))
+    if not gold or not diamonds or not lava:
+        return None
+    maze = Maze(size.side, opened, start, finish, gold, diamonds, lava, budget=0)
+    detours = [maze.shortest(gold), maze.shortest(diamonds)]
+    if None in detours:
+        return None
+    budget = max(steps for steps in detours if steps is not None) + size.slack
+    if budget > size.longest or maze.shortest(gold | diamonds, within=budget) is not None:
+        return None
+    return Maze(size.side, opened, start, finish, gold, diamonds, lava, budget)
+
+
+def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
+    """Return the open cells of a maze: rooms on even coordinates joined by Prim's algorithm, and further openings."""
+    rooms = range(0, size.side, 2)
+    joined: set[Cell] = {(int(rng.choice(rooms)), int(rng.choice(rooms)))}
+    opened = set(joined)
+    frontier = _beyond(next(iter(joined)), size.side)
+    while frontier:
+        wall, room = frontier.pop(int(rng.integers(len(frontier))))
+        if room not in joined:
+            joined.add(room)
+            opened |= {wall, room}
+            frontier += _beyond(room, size.side)
+    walls = [(r, c) for r, c in product(range(size.side), repeat=2) if (r, c) not in opened]
+    most = min(size.openings[1], len(walls))
+    extra = _pick(rng, walls, int(rng.integers(min(size.openings[0], most), most + 1)))
+    return frozenset(opened) | extra
+
+
+def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
+    """Return the walls of a room with the rooms behind them."""
+    return [
+        ((room[0] + r, room[1] + c), other)
+        for r, c in _STEPS
+        if 0 <= (other := (room[0] + 2 * r, room[1] + 2 * c))[0] < side and 0 <= other[1] < side
+    ]
+
+
+def _pick(rng: np.random.Generator, cells: Sequence[Cell], count: int) -> frozenset[Cell]:
+    """Return some of the cells, or none at all when there are too few."""
+    if len(cells) < count:
+        return frozenset()
+    ordered = sorted(cells)  # sets have no order that a seed could repeat
+    return frozenset(ordered[i] for i in rng.choice(len(ordered), size=count, replace=False))
+
+
+def _distance(a: Cell, b: Cell) -> int:
+    return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+
+
+def _walked(came: dict[tuple[Cell, int], tuple[Cell, int] | None], end: tuple[Cell, int]) -> list[Cell]:
+    route = []
+    state: tuple[Cell, int] | None = end
+    while state is not None:
+        route.append(state[0])
+        state = came[state]
+    return route[::-1]

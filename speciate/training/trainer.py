@@ -1,0 +1,328 @@
+"""Reinforcement training of a policy: what happens in a step, from top to bottom.
+
+1. Take prompts: problems from scratch, and changes of the policy's own earlier answers (``_asked``).
+2. Write G rollouts for each; one that holds several answers ends at the m-th (``_generate_single_turn``).
+3. Read answers as the service reads them and score them (``_calculate_rewards``): an (m, k) matrix for each rollout.
+4. Turn the matrices into advantages (``ESTIMATORS``).
+5. Minimise the clipped loss plus a KL divergence from the base (``_compute_loss``).
+
+Everything else is TRL's GRPOTrainer: batches, optimisers, checkpoints, several GPUs, vLLM, LoRA. It differs from GRPO
+in that rewards stay vectors until the estimator, in the mutation prompts with a KL weight of their own, and in that the
+loss is a mean over the tokens of the batch. ``HOOKS`` names the private methods of TRL that are overridden; a test
+holds their signatures, since TRL may change them without notice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import GRPOConfig, GRPOTrainer
+
+from speciate.domain.candidate import Member
+from speciate.domain.policy import Policy, PolicyRole, PromptFormat
+from speciate.domain.problem import Problem
+from speciate.prompts.codecs.codec import CLOSE
+from speciate.prompts.mutation import build_prompt
+from speciate.prompts.parse import parse_completion
+from speciate.training.advantages import ESTIMATORS, Advantages
+from speciate.training.config import TrainConfig
+from speciate.training.losses import low_variance_kl, token_losses
+from speciate.training.measures import measure
+from speciate.training.populations import Populations
+from speciate.training.rollouts import RolloutRewards, stack_rollouts
+from speciate.training.tasks import Task
+
+HOOKS: Final = {
+    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_generate_and_score_completions": ("inputs",),
+    "_compute_loss": ("model", "inputs"),
+    "_save_checkpoint": ("model", "trial"),
+}
+"""Private methods of TRL's trainer that are overridden, with their parameters."""
+
+STATE: Final = "speciate_state.json"
+
+
+class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
+    """GRPOTrainer with vectors of rewards.
+
+    Args:
+        model: The policy, which is changed.
+        tokenizer: Its tokenizer.
+        task: Scores answers.
+        problems: Training problems.
+        config: Choices.
+        args: TRL's own arguments, from ``trl_arguments``.
+        callbacks: Hear of updates and checkpoints.
+        peft_config: An adapter to train in place of all weights.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        task: Task,
+        problems: Sequence[Problem],
+        config: TrainConfig,
+        args: GRPOConfig,
+        callbacks: list[Any] | None = None,
+        peft_config: Any = None,
+    ) -> None:
+        self.task, self.problems, self.config = task, problems, config
+        self.populations = Populations(config.remembered)
+        self.rng = np.random.default_rng([config.seed, args.process_index])
+        self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
+        self._advantages = Advantages(np.zeros(0), {})
+        self._single = policy_of(task, 1)
+        self._asking = policy_of(task, task.answers) if config.multi_answer else self._single
+        super().__init__(
+            model=model,
+            reward_funcs=[_component(name) for name in task.rewards],
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": [""] * config.batch}),  # stands for what ``_asked`` draws
+            processing_class=tokenizer,
+            callbacks=callbacks,
+            peft_config=peft_config,
+        )
+
+    # 1. Prompts
+
+    def _asked(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows with their prompts: from scratch, or a change of an earlier answer. Groups share one.
+
+        Problems are drawn here and not by TRL's sampler, which begins anew when a run goes on after a stop.
+        """
+        rows = []
+        for _ in range(0, len(inputs), self.num_generations):
+            index, parent = int(self.rng.integers(len(self.problems))), None
+            if len(self.populations) and self.rng.random() < self.config.mutation_share:
+                index, parent = self.populations.draw(self.rng)
+            goal = None
+            if self.config.method == "goal_conditioned":
+                goal = self.rng.dirichlet(np.full(len(self.task.rewards), self.config.estimator.alpha)).tolist()
+            row = {"problem": index, "parent": parent, "goal": goal, **self._prompt(self.problems[index], parent, goal)}
+            rows += [row] * self.num_generations
+        return rows
+
+    def _prompt(self, problem: Problem, parent: Member | None, goal: list[float] | None) -> dict[str, Any]:
+        policy = self._asking if parent is None else self._single
+        role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
+        prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)
+        if policy.prompt_format is PromptFormat.COMPLETION:
+            return {"prompt": prompt.text(), "policy": policy}
+        return {
+            "prompt": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
+            "policy": policy,
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        rows = self._asked(inputs)
+        self._answers_of_rows = [row["policy"].answers_per_rollout for row in rows]
+        output: dict[str, Any] = super()._generate_and_score_completions(rows)
+        device = output["advantages"].device
+        kl = [self.config.kl if row["parent"] is None else self.config.mutation_kl for row in rows]
+        output["advantages"] = torch.tensor(self._advantages.values, dtype=torch.float32, device=device)
+        output["kl_weight"] = torch.tensor(kl, dtype=torch.float32, device=device)
+        return output
+
+    # 2. Rollouts
+
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+    ) -> tuple[list[list[int]], Any]:
+        completions, logprobs = super()._generate_single_turn(
+            prompt_ids, images, multimodal_fields, num_generations, has_tool_images
+        )
+        ends = [self._end(ids, m) for ids, m in zip(completions, self._answers_of_rows, strict=True)]
+        if logprobs is not None:
+            logprobs = [values[:end] for values, end in zip(logprobs, ends, strict=True)]
+        return [ids[:end] for ids, end in zip(completions, ends, strict=True)], logprobs
+
+    def _end(self, ids: Sequence[int], answers: int) -> int:
+        """Return how many tokens belong to the first m answers: without this cap a policy learns to write ever more."""
+        if answers == 1 or self._close is None:
+            return len(ids)
+        closed = [position for position, token in enumerate(ids) if token == self._close]
+        return closed[answers - 1] + 1 if len(closed) >= answers else len(ids)
+
+    # 3. Rewards
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: Any,  # noqa: ARG002 - the hook's
+        completions: Sequence[Any],
+        completion_ids_list: Any,  # noqa: ARG002 - the hook's
+    ) -> torch.Tensor:
+        """Score the answers of this process; TRL gets their means, to log them."""
+        read = [
+            parse_completion(
+                _text(completion), problem=self.problems[row["problem"]], policy=row["policy"], parent=_program(row)
+            )
+            for row, completion in zip(inputs, completions, strict=True)
+        ]
+        usable = [
+            [a.program for a in answers if a.failure is None and a.program != _program(row)]
+            for row, answers in zip(inputs, read, strict=True)
+        ]
+        scores = self.task.score(
+            [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
+        )
+        m = self._asking.answers_per_rollout
+        batch = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
+        for row, programs, vectors in zip(inputs, usable, scores, strict=True):
+            for program, vector in zip(programs, vectors, strict=True):
+                self.populations.add(row["problem"], program, vector)
+        self._estimate(batch, inputs)
+        means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
+        return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
+
+    # 4. Advantages
+
+    def _estimate(self, batch: RolloutRewards, rows: Sequence[dict[str, Any]]) -> None:
+        """Compute the advantages of this process's rollouts. Groups never span processes (``trl_arguments``)."""
+        groups = np.arange(len(rows)) // self.num_generations
+        scratch = np.array([row["parent"] is None for row in rows])
+        config = self.config.estimator
+        if self.config.method == "goal_conditioned":
+            config = replace(config, goals=[row["goal"] for row in rows[:: self.num_generations]])
+        self._advantages = ESTIMATORS[self.config.method](batch.rewards, groups, config=config, rng=self.rng)
+        mode = "train" if self.model.training else "eval"
+        measured = measure(batch, groups, scratch, self.rng) | dict(self._advantages.diagnostics)
+        for name, value in measured.items():
+            self._metrics[mode][f"speciate/{name}"].append(value)
+
+    # 5. Loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        mask = inputs["completion_mask"]  # (B, T)
+        logps, entropies, _ = self._get_per_token_logps_and_entropies(
+            model, ids, attention, mask.size(1), compute_entropy=True
+        )
+        old = inputs.get("old_per_token_logps")
+        old = logps.detach() if old is None else old
+        rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._step)
+        losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
+        if "importance_sampling_ratio" in inputs:  # vLLM's probabilities are not exactly the trainer's
+            losses = losses * inputs["importance_sampling_ratio"]
+        kl = low_variance_kl(logps, inputs["ref_per_token_logps"]) if self.beta else torch.zeros_like(logps)
+        losses = losses + inputs["kl_weight"].unsqueeze(1) * kl - self.config.loss.entropy_bonus * entropies
+        # num_items_in_batch counts the tokens of the whole batch of rollouts; one update sees its share of them.
+        tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+        updates = self.args.steps_per_generation / self.current_gradient_accumulation_steps
+        mode = "train" if self.model.training else "eval"
+        for name, values in (("entropy", entropies), ("kl", kl)):
+            mean = (values.detach() * mask).sum() / mask.sum().clamp(min=1)
+            self._metrics[mode][name].append(self.accelerator.gather(mean).mean().item())
+        return (losses * mask).sum() / (tokens / updates)
+
+    # Checkpoints
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        state = {"rng": self.rng.bit_generator.state, "populations": self.populations.state()}
+        name = STATE if self.args.process_index == 0 else f"{self.args.process_index}-{STATE}"
+        folder.joinpath(name).write_text(json.dumps(state), "utf-8")
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take over what was kept beside a checkpoint: random numbers and parents."""
+        name = STATE if self.args.process_index == 0 else f"{self.args.process_index}-{STATE}"
+        state = json.loads(checkpoint.joinpath(name).read_text("utf-8"))
+        self.rng.bit_generator.state = state["rng"]
+        self.populations.restore(state["populations"])
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write nothing: the manifest says where a checkpoint comes from."""
+
+
+def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: int = 1, cpu: bool = True) -> GRPOConfig:
+    """Return TRL's arguments for a run.
+
+    Args:
+        config: Our choices.
+        task: Knows how long an answer is.
+        folder: Where checkpoints go.
+        processes: Processes that share the batch; each gets whole groups.
+        cpu: Whether no GPU is used.
+    """
+    m = task.answers if config.multi_answer else 1
+    longest = m * (task.max_tokens + 1) + 1 if task.codec is not None else config.max_tokens
+    local = config.batch // processes
+    micro = min(config.micro_batch or local, local)
+    return GRPOConfig(
+        output_dir=str(folder),
+        seed=config.seed,
+        max_steps=config.steps * config.updates,
+        per_device_train_batch_size=micro // config.updates if config.updates > 1 else micro,
+        gradient_accumulation_steps=max(1, local // micro),
+        steps_per_generation=max(1, local // micro) * config.updates,
+        num_generations=config.group,
+        max_completion_length=longest,
+        temperature=config.temperature,
+        top_p=1.0,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        beta=max(config.kl, config.mutation_kl),
+        loss_type="bnpo",
+        scale_rewards="none",
+        disable_dropout=True,
+        use_cpu=cpu,
+        bf16=not cpu,
+        gradient_checkpointing=not cpu,
+        use_vllm=config.use_vllm,
+        vllm_mode="colocate",
+        logging_steps=1,
+        save_strategy="steps",
+        save_steps=config.save_every,
+        save_total_limit=2,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        remove_unused_columns=False,
+    )
+
+
+def policy_of(task: Task, answers: int) -> Policy:
+    """Return the policy as the service would know it: prompts and answers are those of the service."""
+    if task.codec is None:
+        return Policy(slug="training", kind="training", answers_per_rollout=answers)
+    return Policy(
+        slug="training",
+        kind="training",
+        answers_per_rollout=answers,
+        codec=task.codec,
+        prompt_format=PromptFormat.COMPLETION,
+    )
+
+
+def _component(name: str) -> Any:
+    """Return what TRL takes for a reward function: a name in its logs. ``_calculate_rewards`` never calls it."""
+
+    def reward(**_: Any) -> list[float]:
+        raise NotImplementedError
+
+    reward.__name__ = name
+    return reward
+
+
+def _program(row: dict[str, Any]) -> str | None:
+    return None if row["parent"] is None else str(row["parent"].program)
+
+
+def _text(completion: Any) -> str:
+    return completion if isinstance(completion, str) else str(completion[0]["content"])

@@ -1,0 +1,74 @@
+"""Tasks: the same problems every time, none in both splits, honest scores, and demonstrations that leave room."""
+
+import itertools
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from evaluators.choose import open_broker
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.problem import ProblemKind
+from speciate.training.tasks import GROWN, Split, open_task
+
+TASKS = [pytest.param(task, id=name) for name, task in GROWN.items()]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_problem_is_the_same_whoever_asks_and_in_one_split_only(task):
+    test = list(task.problems(Split.TEST, 6))
+    assert [p.digest for p in task.problems(Split.TEST, 2, start=3)] == [p.digest for p in test[3:5]]
+
+    def content(problem):
+        return problem.files.get("maze.json") or str(problem.cases)
+
+    train = {content(p) for p in task.problems(Split.TRAIN, 30)}
+    assert not train & {content(p) for p in test}
+    assert len({p.slug for p in test}) == 6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_demonstrations_are_valid_and_seldom_right_in_everything(task):
+    problems = list(task.problems(Split.TRAIN, 20))
+    shown = [(p, [task.demonstrate(p, np.random.default_rng([i, 3])) for i in range(10)]) for p in problems]
+    scores = np.array(task.score(shown))
+    assert (scores.max(axis=2) > 0).mean() > 0.9
+    assert (scores.min(axis=2) >= 1).mean() < 0.2
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_children_are_better_than_their_parents_and_parents_not_solved(task):
+    problems = list(task.problems(Split.TRAIN, 20))
+    found = [(p, pair) for p in problems for i in range(5) if (pair := task.improve(p, np.random.default_rng([i, 1])))]
+    assert len(found) > 20
+    for problem, (parent, child) in found:
+        before, after = task.score([(problem, [parent, child])])[0]
+        assert problem.targets_met(before) == 0
+        assert any(b > a for a, b in itertools.zip_longest(before, after))
+
+
+@pytest.mark.parametrize("name", ["maze", "programs", "programs-hard"])
+def test_trusted_scores_are_those_of_the_sandbox(name):
+    """Training scores without a sandbox what cannot do harm: the service must come to the same rewards."""
+    task = GROWN[name]
+    rng = np.random.default_rng(5)
+    with closing(open_broker("auto")) as broker:
+        for problem in task.problems(Split.TEST, 3):
+            candidates = [task.demonstrate(problem, rng) for _ in range(6)]
+            if problem.kind is ProblemKind.DATA:
+                candidates += ["", "00 00", "99", candidates[0] + " " + candidates[0], "nonsense", "0 1"]
+            expected = task.score([(problem, candidates)])[0]
+            evaluated = broker.evaluate(problem, candidates, seeds=[0] * len(candidates))
+            assert [e.rewards for e in evaluated] == expected
+
+
+def test_short_programs_cannot_solve_everything_and_long_ones_can():
+    standard = [GROWN["programs"].solvable(p) for p in GROWN["programs"].problems(Split.TEST, 60)]
+    assert 0.2 < np.mean(standard) < 0.8
+    assert all(GROWN["programs-hard"].solvable(p) for p in GROWN["programs-hard"].problems(Split.TEST, 60))
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError) as caught:
+        open_task("chess")
+    assert "maze, maze-9, programs, programs-hard" in caught.value.remedy
