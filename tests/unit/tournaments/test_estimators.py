@@ -1,0 +1,168 @@
+"""Estimators against enumeration of all subsets, known values, and properties."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.estimators import (
+    Diversity,
+    best_at_k,
+    chance_of_better,
+    diversity,
+    expected_best_at_k,
+    pass_at_k,
+)
+
+SCORES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30)
+
+
+def brute_best(scores: list[float], k: int) -> float:
+    subsets = list(itertools.combinations(scores, k))
+    return math.fsum(max(subset) for subset in subsets) / len(subsets)
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_success() -> None:
+    for n in range(1, 9):
+        for c in range(n + 1):
+            for k in range(1, n + 1):
+                samples = [True] * c + [False] * (n - c)
+                subsets = [any(subset) for subset in itertools.combinations(samples, k)]
+                assert float(pass_at_k(n, c, k)) == pytest.approx(sum(subsets) / len(subsets), abs=1e-12)
+
+
+def test_pass_at_k_keeps_all_digits_of_large_and_of_tiny_chances() -> None:
+    for n, c, k in ((10_000, 3, 7), (100_000, 1, 1), (10_000, 900, 50), (5000, 4999, 1)):
+        exact = 1 - Fraction(math.comb(n - c, k), math.comb(n, k))
+        assert float(pass_at_k(n, c, k)) == pytest.approx(float(exact), rel=1e-12)
+
+
+def test_pass_at_k_goes_over_problems_and_budgets_at_once() -> None:
+    n, c, ks = np.array([10, 20, 30]), np.array([0, 5, 30]), [1, 4, 10]
+    table = pass_at_k(n[:, None], c[:, None], ks)
+    assert table.shape == (3, 3)
+    assert table[0].tolist() == [0.0, 0.0, 0.0]
+    assert table[2].tolist() == [1.0, 1.0, 1.0]
+    assert table[1, 0] == pytest.approx(0.25)
+    assert table[1, 1] == float(pass_at_k(20, 5, 4))
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(5, 6, 1), (5, -1, 1), (5, 2, 0), (5, 2, 6), (5.5, 2, 1), (5, math.nan, 1)])
+def test_pass_at_k_refuses_what_cannot_be(n: float, c: float, k: float) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        pass_at_k(n, c, k)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("n", range(1, 10))
+def test_best_at_k_is_the_mean_over_all_subsets(n: int) -> None:
+    scores = np.random.default_rng(n).normal(size=(3, n))
+    scores[1] = np.round(scores[1])  # with ties
+    table = best_at_k(scores, range(1, n + 1))
+    assert table.shape == (3, n)
+    for row, k in itertools.product(range(3), range(1, n + 1)):
+        assert table[row, k - 1] == pytest.approx(brute_best(scores[row].tolist(), k), abs=1e-12)
+        assert best_at_k(scores, k)[row] == pytest.approx(table[row, k - 1], abs=1e-12)
+
+
+def test_best_at_k_of_many_samples_is_stable() -> None:
+    n, k = 3000, 1000
+    exact = sum(Fraction(math.comb(i - 1, k - 1) * i, math.comb(n, k)) for i in range(k, n + 1))
+    assert float(best_at_k(np.arange(1, n + 1), k)) == pytest.approx(float(exact), rel=1e-12)
+
+
+@given(SCORES, st.data())
+def test_best_at_k_grows_from_the_mean_to_the_maximum(scores: list[float], data: st.DataObject) -> None:
+    curve = best_at_k(scores, range(1, len(scores) + 1))
+    scale = 1e-12 * max(1.0, np.abs(scores).max())
+    assert curve[0] == pytest.approx(np.mean(scores), abs=scale)
+    assert curve[-1] == max(scores)
+    assert (np.diff(curve) >= -scale).all()
+    shuffled = data.draw(st.permutations(scores))
+    assert best_at_k(shuffled, len(scores)) == curve[-1]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_best_at_k_of_successes_is_pass_at_k(successes: list[bool]) -> None:
+    n, ks = len(successes), range(1, len(successes) + 1)
+    assert best_at_k(successes, ks) == pytest.approx(pass_at_k(n, sum(successes), list(ks)), abs=1e-12)
+
+
+def test_equal_scores_give_exactly_that_score() -> None:
+    assert best_at_k(np.full(30, 0.1), range(1, 31)).tolist() == [0.1] * 30
+
+
+@pytest.mark.parametrize("k", [0, 4, [], [1, 4]])
+def test_best_at_k_refuses_a_k_without_meaning(k: int | list[int]) -> None:
+    with pytest.raises(InvalidInputError, match="Choose k from 1 to 3"):
+        best_at_k([1.0, 2.0, 3.0], k)
+
+
+def test_a_failed_sample_must_have_a_score() -> None:
+    with pytest.raises(InvalidInputError, match="what a failed sample counts for"):
+        best_at_k([1.0, math.nan], 1)
+
+
+def test_expected_best_takes_the_maximum_inside() -> None:
+    rng = np.random.default_rng(3)
+    rewards, weightings = rng.random((6, 3)), rng.dirichlet(np.ones(3), 5)
+    curve = expected_best_at_k(rewards, [1, 2, 6], weightings)
+    for column, k in enumerate((1, 2, 6)):
+        brute = np.mean([brute_best((rewards @ w).tolist(), k) for w in weightings])
+        assert curve[column] == pytest.approx(brute, abs=1e-12)
+    assert expected_best_at_k(rewards, 2, weightings) == pytest.approx(curve[1], abs=1e-12)
+
+
+def test_two_specialists_are_worth_more_than_two_generalists() -> None:
+    # E max(w, 1 − w) = 3/4 for w uniform on [0, 1].
+    weights = (np.arange(4000) + 0.5) / 4000
+    weightings = np.stack([weights, 1 - weights], axis=1)
+    assert expected_best_at_k([[1.0, 0.0], [0.0, 1.0]], 2, weightings) == pytest.approx(0.75, abs=1e-6)
+    assert expected_best_at_k([[0.5, 0.5], [0.5, 0.5]], 2, weightings) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("weightings", [[[1.0]], [[0.7, 0.7]], [[1.5, -0.5]]])
+def test_weightings_are_points_of_the_right_simplex(weightings: list[list[float]]) -> None:
+    with pytest.raises(InvalidInputError):
+        expected_best_at_k([[0.0, 1.0]], 1, weightings)
+
+
+def test_diversity_is_the_mean_over_pairs_of_all_and_of_only_the_valid() -> None:
+    rng = np.random.default_rng(1)
+    rewards, valid = rng.random((9, 4)), np.arange(9) % 3 != 0
+    rewards[~valid] = 0.0
+
+    def brute(points: np.ndarray) -> float:
+        return float(np.mean([np.abs(p - q).sum() for p, q in itertools.combinations(points, 2)]))
+
+    seen = diversity(rewards, valid)
+    assert seen.every == pytest.approx(brute(rewards), abs=1e-12)
+    assert seen.valid == pytest.approx(brute(rewards[valid]), abs=1e-12)
+    assert (seen.n, seen.n_valid) == (9, 6)
+
+
+def test_failing_often_looks_like_diversity_only_in_one_of_the_numbers() -> None:
+    seen = diversity([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [True, True, False, False])
+    assert seen == Diversity(every=pytest.approx(4 / 3), valid=0.0, n=4, n_valid=2)  # type: ignore[arg-type]
+
+
+def test_one_sample_has_no_diversity() -> None:
+    assert diversity([[1.0, 0.0]]) == Diversity(None, None, 1, 1)
+    assert diversity([[1.0], [0.0]], [True, False]).valid is None
+
+
+def test_chance_of_better_counts_pairs_and_half_of_ties() -> None:
+    a, b = np.array([[3.0, 1.0], [0.0, 0.0]]), np.array([[2.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert chance_of_better(a, b) == pytest.approx([4.5 / 6, 0.5])
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_chances_of_better_of_both_sum_to_one(a: list[int], b: list[int]) -> None:
+    assert chance_of_better([a], [b]) + chance_of_better([b], [a]) == pytest.approx(1.0)
