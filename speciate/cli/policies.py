@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
+from speciate.domain.errors import InvalidInputError
 
 app = noun("Policies: who is asked for candidates, and how.")
 
@@ -20,14 +22,22 @@ Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version 
     epilog=examples(
         "speciate policies add program-mutator --kind program_mutator",
         "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
+        "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
+        "speciate policies add --bundled",
         "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
         " --api-key-env LLM_KEY",
     ),
 )
 def add(
     ctx: typer.Context,
-    slug: Annotated[str, typer.Argument(metavar="NAME", help="Lower-case words joined by hyphens.")],
-    kind: Annotated[str, typer.Option(help="Which client asks it: openai_compatible, program_mutator, scripted.")],
+    slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Lower-case words joined by hyphens.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Which client asks it: openai_compatible, embedded, program_mutator, scripted.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder that `speciate train` wrote: its manifest says the rest.")
+    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Register every policy that comes along.")] = False,
     base_url: Annotated[str | None, typer.Option(help="Endpoint that speaks the OpenAI protocol.")] = None,
     model: Annotated[str | None, typer.Option(help="Model or adapter name at that endpoint.")] = None,
     api_key_env: Annotated[
@@ -37,6 +47,7 @@ def add(
     training_method: Annotated[str | None, typer.Option(help="How it was trained: vpo, grpo, base, …")] = None,
     checkpoint_digest: Annotated[str | None, typer.Option(help="SHA-256 of the served weights.")] = None,
     prompt_format: Annotated[str | None, typer.Option(help="chat or completion.")] = None,
+    codec: Annotated[str | None, typer.Option(help="A tiny model's own language: maze, programs.")] = None,
     edit_format: Annotated[str | None, typer.Option(help="rewrite or diff.")] = None,
     answers_per_rollout: Annotated[int | None, typer.Option(help="Programs in one completion.")] = None,
     timeout_s: Annotated[float | None, typer.Option(help="Seconds one request may take.")] = None,
@@ -50,6 +61,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Register a policy. The same registration again is the same version; a changed one is the next version."""
+    start = _of_checkpoint(slug, kind, checkpoint, base_url)
     definition: dict[str, Any] = {
         "slug": slug,
         "kind": kind,
@@ -60,18 +72,41 @@ def add(
         "training_method": training_method,
         "checkpoint_digest": checkpoint_digest,
         "prompt_format": prompt_format,
+        "codec": codec,
         "edit_format": edit_format,
         "answers_per_rollout": answers_per_rollout,
         "timeout_s": timeout_s,
         "sampling": key_values(sampling, "--sampling") or None,
         "options": key_values(option, "--option") or None,
     }
+    given = {name: value for name, value in definition.items() if value is not None}
+    definitions = [start | given] if slug else []
+    if bundled:
+        from speciate.policies.bundled import bundled_policies
+
+        definitions += [policy.definition() for policy in bundled_policies()]
     with client(ctx) as service:
-        version = service.policies.add({name: value for name, value in definition.items() if value is not None})
-    if as_json:
-        output.json_line(version)
-    else:
-        output.say(f"{version.definition.slug}@{version.version}  {version.definition.kind}")
+        for wanted in definitions:
+            version = service.policies.add(wanted)
+            if as_json:
+                output.json_line(version)
+            else:
+                output.say(f"{version.definition.slug}@{version.version}  {version.definition.kind}")
+
+
+def _of_checkpoint(slug: str | None, kind: str | None, checkpoint: Path | None, base_url: str | None) -> dict[str, Any]:
+    """Return what a checkpoint's manifest says of its policy, before any option changes it."""
+    if slug is None:
+        return {}
+    if checkpoint is None:
+        if kind is None:
+            raise InvalidInputError(
+                f"it is not said who is to be asked as {slug!r}.", remedy="Name a --kind, or a --checkpoint DIR."
+            )
+        return {}
+    from speciate.policies.manifest import policy_of
+
+    return policy_of(checkpoint, slug, base_url=base_url).definition()
 
 
 @app.command("list", epilog=examples("speciate policies list", "speciate policies list qwen --json"))

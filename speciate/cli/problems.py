@@ -98,6 +98,39 @@ def add(
 
 
 @app.command(
+    "import",
+    epilog=examples(
+        "speciate problems import task:maze --split test --count 200",
+        "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
+    ),
+)
+def import_(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="task:NAME", help="A task that policies are trained on.")],
+    split: Annotated[str, typer.Option(help="train or test: no problem is in both.")] = "test",
+    count: Annotated[int, typer.Option(help="How many problems.", min=1, max=100_000)] = 100,
+    start: Annotated[int, typer.Option(help="Number of the first one.", min=0)] = 0,
+    data: Annotated[Path | None, typer.Option(help="Folder with the files of a task that reads a dataset.")] = None,
+    into: Annotated[
+        str | None, typer.Option(help="Name of the set to make of them.", show_default="TASK-SPLIT-START-END")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit the problems of a task and freeze them as a set. Again, it adds nothing and answers the same set."""
+    from speciate.cli.importing import import_task
+
+    kind, colon, name = source.partition(":")
+    if kind != "task" or not colon:
+        raise InvalidInputError(f"cannot import {source!r}.", remedy="Name a task: speciate problems import task:maze")
+    with client(ctx) as service:
+        made = import_task(service, name, split, count, start=start, data=data, into=into)
+    if as_json:
+        output.json_line(made)
+    else:
+        output.say(f"{made.slug}: {len(made.problems)} problems, {made.problems[0].slug} to {made.problems[-1].slug}")
+
+
+@app.command(
     "list",
     epilog=examples(
         "speciate problems list", "speciate problems list circle-packing-26 --json", "speciate problems list --bundled"

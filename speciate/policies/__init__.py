@@ -17,6 +17,12 @@ def _openai_compatible(policy: Policy) -> PolicyClient:
     return OpenAICompatible(policy)
 
 
+def _embedded(policy: Policy) -> PolicyClient:
+    from speciate.policies.embedded import Embedded
+
+    return Embedded(policy)
+
+
 def _program_mutator(policy: Policy) -> PolicyClient:
     from speciate.policies.program_mutator import ProgramMutator
 
@@ -30,6 +36,7 @@ def _scripted(policy: Policy) -> PolicyClient:
 
 
 CLIENTS: Final[dict[str, Callable[[Policy], PolicyClient]]] = {
+    "embedded": _embedded,
     "openai_compatible": _openai_compatible,
     "program_mutator": _program_mutator,
     "scripted": _scripted,

@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.policy import Policy, PromptFormat, Sampling
 from speciate.domain.values import Value
 from speciate.domain.wording import wording
 
@@ -74,6 +75,33 @@ def read_manifest(folder: Path) -> Manifest:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise InvalidInputError(f"{path} is no manifest: {place}: {wording(first)}.") from None
+
+
+def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:
+    """Return the registration of a checkpoint, to be asked for single answers as it was trained.
+
+    Args:
+        folder: The checkpoint.
+        slug: Name of the policy.
+        base_url: Where it is served; None stands for the server beside the service.
+
+    Raises:
+        NotFoundError: There is no manifest, or there are no weights.
+        InvalidInputError: The manifest is none.
+    """
+    manifest = read_manifest(folder)
+    return Policy(
+        slug=slug,
+        kind="embedded" if base_url is None else "openai_compatible",
+        description=f"Trained on task {manifest.task} by {manifest.method}, seed {manifest.seed}.",
+        base_url=base_url,
+        model=folder.resolve().name,
+        training_method=manifest.method,
+        checkpoint_digest=weights_digest(folder),
+        prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
+        codec=manifest.codec,
+        sampling=Sampling(temperature=1.0, max_tokens=manifest.max_tokens),
+    )
 
 
 def weights_digest(folder: Path) -> str:

@@ -1,0 +1,55 @@
+"""Asks the policy server that runs beside the service: whoever starts it tells the workers where it listens.
+
+The address is no part of the registration, so that a policy stays the same version wherever the service is started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
+from speciate.domain.policy import Policy
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.ports.policy import SampleRequest, SampleResult
+
+ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
+
+
+class Embedded:
+    """A checkpoint of the policy server beside us, by the name that it is served under."""
+
+    def __init__(self, policy: Policy) -> None:
+        if policy.base_url is not None or policy.model is None:
+            raise InvalidInputError(
+                f"policy {policy.slug!r} of kind 'embedded' needs a model and no base_url.",
+                remedy="Use kind 'openai_compatible' for an endpoint of your own.",
+            )
+        self._policy = policy
+        # The address is looked up when it is needed; what a request costs at most does not depend on it.
+        self._unasked = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
+        self._client: OpenAICompatible | None = None
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        """Return a number of tokens that the request can never exceed."""
+        return self._unasked.token_ceiling(request)
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Answer every request, in order."""
+        return self._asked().sample(requests)
+
+    def ping(self) -> str:
+        """Return one line that says the policy can be used."""
+        return self._asked().ping()
+
+    def _asked(self) -> OpenAICompatible:
+        address = os.environ.get(ADDRESS_VARIABLE)
+        if not address:
+            raise PolicyUnavailableError(
+                f"policy {self._policy.slug!r} is served beside the service, and no such server is known here.",
+                remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
+            )
+        if self._client is None:
+            self._client = OpenAICompatible(self._policy.model_copy(update={"base_url": address}))
+        return self._client

@@ -1,0 +1,118 @@
+"""The arms of the reproduction: which policies are compared, and what was declared before any of them was tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from speciate.training.config import TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way of training that is compared with others.
+
+    Attributes:
+        name: Its name in files and tables.
+        method: Estimator, or ``base``.
+        label: How it is written in the report.
+        steps: Updates, as a multiple of the usual.
+        group: Rollouts of a prompt; None for the method's own.
+    """
+
+    name: str
+    method: str
+    label: str
+    steps: int = 1
+    group: int | None = None
+
+    def config(self, seed: int) -> TrainConfig:
+        """Return the choices of its run."""
+        usual = TrainConfig.tiny(self.method, seed=seed)
+        return replace(usual, steps=self.steps * usual.steps, group=self.group or usual.group)
+
+
+ARMS: Final = (
+    Arm("base", "base", "base"),
+    Arm("grpo", "grpo", "GRPO"),
+    Arm("grpo3x", "grpo", "GRPO, 3× steps", steps=3),
+    Arm("multi_rlvr", "multi_rlvr", "Multi-RLVR"),
+    Arm("max_at_k_small", "max_at_k", "Max-at-K, κ = 4, n = 8", group=8),
+    Arm("max_at_k", "max_at_k", "Max-at-K, κ = 8, n = 24"),
+    Arm("vpo", "vpo", "VPO"),
+    Arm("vector_max_at_k_small", "vector_max_at_k", "Vector Max-at-K, κ = 4, n = 8", group=8),
+    Arm("vector_max_at_k", "vector_max_at_k", "Vector Max-at-K, κ = 8, n = 24"),
+)
+"""All arms. VPO's rollouts hold 3 answers and its groups 8 rollouts: n = 24 is as many answers, n = 8 a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured on one task.
+
+    Attributes:
+        task: Key of ``GROWN``.
+        problems: Held-out problems.
+        targets: Named targets of its problems; a problem counts for each of them by itself.
+        within: Answers within which a target has to be met for the primary comparison.
+        answers: Answers drawn for every problem.
+        arms: Names of the arms.
+    """
+
+    task: str
+    problems: int
+    targets: tuple[str, ...]
+    within: int
+    answers: int = 90
+    arms: tuple[str, ...] = tuple(arm.name for arm in ARMS)
+
+
+PLANS: Final = {
+    "programs": Plan("programs", 400, ("all_cases",), 90),
+    "maze": Plan("maze", 200, ("all_gold", "all_diamonds"), 30),
+    "programs-hard": Plan("programs-hard", 400, ("all_cases",), 90, arms=("base", "grpo", "vpo", "vector_max_at_k")),
+}
+"""The tasks in the order of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A statement about two arms that a run can refute.
+
+    Attributes:
+        text: The statement.
+        task: Where.
+        better: Arm that unlocks more.
+        worse: Arm that unlocks less.
+        margin: Least difference of their own unlocks, as a share of the problems.
+        p_value: Largest exact McNemar p, pooled over seeds.
+    """
+
+    text: str
+    task: str
+    better: str
+    worse: str
+    margin: float
+    p_value: float
+
+
+CLAIMS: Final = (
+    Claim("VPO unlocks mazes that GRPO does not", "maze", "vpo", "grpo", 0.20, 1e-6),
+    Claim("VPO unlocks programs that GRPO does not", "programs", "vpo", "grpo", 0.08, 1e-6),
+    Claim("VPO unlocks programs that longer GRPO does not", "programs", "vpo", "grpo3x", 0.0, 1e-3),
+    Claim("VPO unlocks more hard programs than the base", "programs-hard", "vpo", "base", 0.0, 1e-3),
+    Claim("Vector Max-at-K unlocks more mazes than VPO at equal answers", "maze", "vector_max_at_k", "vpo", 0.0, 1e-4),
+    Claim("… and than Max-at-K", "maze", "vector_max_at_k", "max_at_k", 0.0, 1e-4),
+    Claim(
+        "Vector Max-at-K unlocks more programs than VPO at equal answers",
+        "programs",
+        "vector_max_at_k",
+        "vpo",
+        0.0,
+        1e-4,
+    ),
+    Claim("… and than Max-at-K", "programs", "vector_max_at_k", "max_at_k", 0.0, 1e-4),
+    Claim("VPO and Max-at-K differ on mazes", "maze", "vpo", "max_at_k", 0.0, 0.05),
+    Claim("VPO and Max-at-K differ on programs", "programs", "vpo", "max_at_k", 0.0, 0.05),
+)
+"""What the report states about pairs of arms, whatever comes out."""

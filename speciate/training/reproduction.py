@@ -1,0 +1,137 @@
+"""``make reproduce``: train every arm, ask all of them about held-out problems, and write down what came out.
+
+``python -m speciate.training.reproduction --out DIR``. Every step keeps its result in the folder and is skipped when it
+is there: a run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from rich.console import Console
+
+from speciate.domain.errors import SpeciateError
+from speciate.policies.manifest import MANIFEST
+from speciate.training.arms import ARMS, PLANS, Arm, Plan
+from speciate.training.pools import Asked, Pool, evolved, independent
+from speciate.training.report import write_report
+from speciate.training.tasks import GROWN, Split
+
+MODES: Final = ("independent", "evolved", "base_mutates")
+"""How answers are gathered: each by itself; evolved by the policy itself; proposed by it and changed by the base."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the reproduction."""
+    parser = argparse.ArgumentParser(prog="python -m speciate.training.reproduction", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints and answers")
+    parser.add_argument("--report", type=Path, default=Path("docs/reproduction.md"), help="where the report goes")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="training seeds")
+    parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
+    parser.add_argument("--jobs", type=int, default=2, help="arms that are trained at once, one core each")
+    parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")
+    given = parser.parse_args(arguments)
+    console = Console()
+    try:
+        if not given.only_report:
+            train_all(given.out, given.tasks, given.seeds, given.jobs, console)
+            for task in given.tasks:
+                for seed in given.seeds:
+                    ask_all(given.out, PLANS[task], seed, console)
+        write_report(given.out, given.report, [PLANS[task] for task in given.tasks], given.seeds)
+    except SpeciateError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return 1
+    console.print(f"The report is in {given.report}.")
+    return 0
+
+
+def train_all(folder: Path, tasks: Sequence[str], seeds: Sequence[int], jobs: int, console: Console) -> None:
+    """Train what is not there yet: bases first, since all other arms begin with them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [(PLANS[task], arm, seed) for seed in seeds for task in tasks for arm in arms_of(PLANS[task])]
+    for bases in (True, False):
+        commands = [
+            (checkpoint(folder, plan, arm, seed), _command(folder, plan, arm, seed))
+            for plan, arm, seed in wanted
+            if (arm.method == "base") is bases
+        ]
+        missing = [(made, command) for made, command in commands if not (made / MANIFEST).is_file()]
+        with ThreadPoolExecutor(jobs) as pool:
+            for made in pool.map(lambda work: _run(*work), missing):
+                console.print(f"trained {made.name}", markup=False)
+
+
+def ask_all(folder: Path, plan: Plan, seed: int, console: Console) -> None:
+    """Ask every arm of a seed about the held-out problems, in every mode; keep the answers' rewards."""
+    task = GROWN[plan.task]
+    arms = [arm for arm in arms_of(plan) if (checkpoint(folder, plan, arm, seed) / MANIFEST).is_file()]
+    missing = [(a, m) for a in arms for m in MODES if not answers(folder, plan, a, seed, m).is_file()]
+    if not missing:
+        return
+    problems = list(task.problems(Split.TEST, plan.problems))
+    base = Asked(checkpoint(folder, plan, ARMS[0], seed))
+    for arm in arms:
+        modes = [mode for a, mode in missing if a is arm]
+        policy = base if arm.method == "base" else Asked(checkpoint(folder, plan, arm, seed)) if modes else base
+        for mode in modes:
+            if mode == "independent":
+                pool = independent(policy, task, problems, plan.answers, seed)
+            else:
+                mutator = policy if mode == "evolved" else base
+                pool = evolved(policy, mutator, task, problems, plan.answers, seed)
+            answers(folder, plan, arm, seed, mode).parent.mkdir(exist_ok=True)
+            np.savez_compressed(answers(folder, plan, arm, seed, mode), **asdict(pool))
+            console.print(f"asked {plan.task} {arm.name} {seed} {mode}", markup=False)
+
+
+def arms_of(plan: Plan) -> Iterator[Arm]:
+    """Yield the arms of a plan."""
+    yield from (arm for arm in ARMS if arm.name in plan.arms)
+
+
+def checkpoint(folder: Path, plan: Plan, arm: Arm, seed: int) -> Path:
+    """Return where an arm's policy lies."""
+    return folder / f"{plan.task}-{arm.name}-{seed}"
+
+
+def answers(folder: Path, plan: Plan, arm: Arm, seed: int, mode: str) -> Path:
+    """Return where its answers lie."""
+    return folder / "answers" / f"{plan.task}-{arm.name}-{seed}-{mode}.npz"
+
+
+def read_answers(path: Path) -> Pool:
+    """Return answers that were kept."""
+    with np.load(path) as found:
+        return Pool(**{name: found[name] for name in found.files})
+
+
+def _command(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
+    made = checkpoint(folder, plan, arm, seed)
+    command = ["train", "--task", plan.task, "--method", arm.method, "--seed", str(seed)]
+    if arm.method != "base":
+        config = arm.config(seed)
+        command += ["--base", str(checkpoint(folder, plan, ARMS[0], seed))]
+        command += ["--steps", str(config.steps), "--set", f"group={config.group}"]
+    resume = ["--resume"] if made.is_dir() and arm.method != "base" else []
+    return [str(Path(sys.executable).with_name("speciate")), *command, "--out", str(made), *resume]
+
+
+def _run(made: Path, command: list[str]) -> Path:
+    with made.with_suffix(".log").open("w", encoding="utf-8") as log:
+        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        raise SpeciateError(f"training {made.name} failed with code {done.returncode}; see {made.with_suffix('.log')}.")
+    return made
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
