@@ -207,8 +207,8 @@ def _evolution(result: Results) -> str:
         if len(pairs) == 2:
             own, common = pairs["evolved"], pairs["base_mutates"]
             rows.append(
-                f"| {arm.label} | {own.only_a} | {own.only_b} | {p_text(own.p_value)} | {common.only_a} : {common.only_b}"
-                f" | {p_text(common.p_value)} |"
+                f"| {arm.label} | {own.only_a} | {own.only_b} | {p_text(own.p_value)} |"
+                f" {common.only_a} : {common.only_b} | {p_text(common.p_value)} |"
             )
     return "\n".join(rows)
 
@@ -274,22 +274,22 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 
 def _best_curve(pool: Pool) -> NDArray[np.float64]:
-    return best_at_k(pool.rewards.mean(axis=2), _KS).mean(axis=0)
+    return np.asarray(best_at_k(pool.rewards.mean(axis=2), _KS).mean(axis=0))
 
 
 def _weighted_curve(pool: Pool) -> NDArray[np.float64]:
     weights = _weights(pool.rewards.shape[2])
-    return np.mean([expected_best_at_k(rewards, _KS, weights) for rewards in pool.rewards], axis=0)
+    return np.asarray(np.mean([expected_best_at_k(rewards, _KS, weights) for rewards in pool.rewards], axis=0))
 
 
 def _unlock_curve(plan: Plan, pool: Pool) -> NDArray[np.float64]:
     hits = [hits_of(plan, pool, target).astype(np.float64) for target in plan.targets]
-    return np.sum([best_at_k(one, _KS).sum(axis=0) for one in hits], axis=0)
+    return np.asarray(np.sum([best_at_k(one, _KS).sum(axis=0) for one in hits], axis=0))
 
 
 def _weights(dimensions: int) -> NDArray[np.float64]:
     rng = np.random.default_rng(0)
-    return draw_weightings(1, _WEIGHTINGS, dimensions, alpha=1.0, sampler=Sampler.IID, rng=rng)[0]
+    return np.asarray(draw_weightings(1, _WEIGHTINGS, dimensions, alpha=1.0, sampler=Sampler.IID, rng=rng)[0])
 
 
 def _diversity(pool: Pool, *, valid: bool) -> float:
