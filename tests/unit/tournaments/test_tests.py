@@ -12,8 +12,7 @@ from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.tests import McNemar, holm, mcnemar, mcnemar_pooled, sign_flip
-
-PROBLEMS, SEEDS = 40, 8
+from tests.unit.tournaments.simulated import tournament
 
 
 def rng() -> np.random.Generator:
@@ -23,8 +22,8 @@ def rng() -> np.random.Generator:
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=7))
 def test_sign_flip_tries_every_pattern_of_few_problems(eighths: list[int]) -> None:
     differences = np.array(eighths) / 8
-    sums = [abs(sum(s * abs(x) for s, x in zip(signs, eighths, strict=True))) for signs in
-            itertools.product((-1, 1), repeat=len(eighths))]  # fmt: skip
+    patterns = itertools.product((-1, 1), repeat=len(eighths))
+    sums = [abs(sum(sign * abs(x) for sign, x in zip(signs, eighths, strict=True))) for signs in patterns]
     seen = sign_flip(differences, rng())
     assert seen.exact
     assert seen.p_value == pytest.approx(np.mean([total >= abs(sum(eighths)) for total in sums]), abs=1e-12)
@@ -48,6 +47,13 @@ def test_sign_flip_counts_sums_that_differ_by_rounding_as_equal() -> None:
 def test_sign_flip_draws_from_its_rng_alone() -> None:
     differences = np.random.default_rng(0).normal(size=30)
     assert sign_flip(differences, rng()) == sign_flip(differences, rng())
+
+
+def test_sign_flip_needs_draws_and_finite_differences() -> None:
+    with pytest.raises(InvalidInputError, match="draws is 0"):
+        sign_flip([0.1], rng(), draws=0)
+    with pytest.raises(InvalidInputError, match="infinite"):
+        sign_flip([np.inf], rng())
 
 
 def test_mcnemar_shows_its_table() -> None:
@@ -90,15 +96,6 @@ def test_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(p_values: list
     assert (adjusted >= raw).all()
     assert (adjusted <= np.minimum(1, raw * len(raw)) + 1e-15).all()
     assert (np.diff(adjusted[np.argsort(raw, kind="stable")]) >= 0).all()
-
-
-def tournament(source: np.random.Generator, shift: float, spread: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return successes of two policies, each (PROBLEMS, SEEDS); ``shift`` and ``spread`` are in logits."""
-    logits = source.normal(0.0, 1.5, (PROBLEMS, 1))
-    change = shift + spread * source.choice([-1.0, 1.0], (PROBLEMS, 1))
-    a = source.random((PROBLEMS, SEEDS)) < 1 / (1 + np.exp(-logits - change))
-    b = source.random((PROBLEMS, SEEDS)) < 1 / (1 + np.exp(-logits))
-    return a, b
 
 
 def rejections(shift: float, spread: float, times: int) -> tuple[float, float, float]:

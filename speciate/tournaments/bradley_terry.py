@@ -1,0 +1,182 @@
+"""One scale of strength for many policies: the Bradley–Terry model with Davidson's ties.
+
+Only of use with four or more policies, or where not everyone met everyone (``applies``): two policies have a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+from scipy.sparse import csgraph
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.arrays import FloatArray, finite, open_unit, same_shape, shaped
+
+_MIN_POLICIES = 4
+_STEPS = 100
+_ROUNDING = 1e-11  # of a log posterior, which is negative
+_CONVERGED = 1e-12  # squared length of a step in standard errors
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Strengths:
+    """Fitted strengths of m policies, log scale, mean 0; higher is better.
+
+    Attributes:
+        strength: θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j when they do not tie.
+        low: Lower ends of the intervals.
+        high: Upper ends.
+        level: Nominal coverage of each.
+        log_tie: η: two equals tie with odds e^η against one of them winning; −∞ where nobody ever tied.
+        chances: P(i beats j) + ½ P(tie), shape (m, m).
+    """
+
+    strength: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float
+    log_tie: float
+    chances: FloatArray
+
+
+def compare_all(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return who beat whom on each problem, seeds paired.
+
+    Args:
+        scores: Shape (n_problems, n_seeds, m), higher is better, NaN where a policy did not run.
+
+    Returns:
+        ``wins`` and ``ties``, shape (n_problems, m, m): on how many seeds i beat j, and on how many they were equal.
+
+    Raises:
+        InvalidInputError: The shape is another.
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    shaped(table, "scores", 3)
+    wins = (table[..., :, None] > table[..., None, :]).sum(axis=1).astype(np.float64)
+    ties = (table[..., :, None] == table[..., None, :]).sum(axis=1).astype(np.float64)
+    m = table.shape[-1]
+    ties[:, np.arange(m), np.arange(m)] = 0.0
+    return wins, ties
+
+
+def applies(wins: FloatArray, ties: FloatArray) -> bool:
+    """Return whether strengths say more than the table of pairs: four policies or more, or pairs that never met."""
+    met = (wins + np.swapaxes(wins, 1, 2) + ties).sum(axis=0) > 0
+    m = len(met)
+    return m >= _MIN_POLICIES or bool((met.sum() < m * (m - 1)) and m > 2)
+
+
+def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level: float = 0.95) -> Strengths:
+    """Fit P(i beats j) : P(j beats i) : P(tie) = e^θ_i : e^θ_j : e^(η + (θ_i + θ_j)/2).
+
+    Newton's method on the concave log posterior with θ, η ~ N(0, prior_sd²): without a prior nobody who lost or won
+    everything would have a strength. Intervals are θ ± z·se with the larger of two standard errors: the model's own,
+    and the sandwich clustered by problem, because comparisons on one problem are alike. Sources: Bradley and Terry
+    1952; Davidson 1970; sandwich: Liang and Zeger 1986.
+
+    Args:
+        wins: Shape (n_problems, m, m), how often i beat j on each problem.
+        ties: Shape (n_problems, m, m), symmetric, how often they were equal.
+        prior_sd: Width of the prior in logits; large is maximum likelihood.
+        level: Coverage of each interval.
+
+    Raises:
+        InvalidInputError: A count is negative, ties are not symmetric, somebody was never compared with the others, the
+            prior's width is not positive, or the level is not between 0 and 1.
+    """
+    open_unit(level, "level")
+    beaten, tied = _checked(wins, ties, prior_sd)
+    m, has_ties = beaten.shape[1], bool(tied.any())
+    features, counts = _outcomes(beaten, tied)
+    if not has_ties:
+        features, counts = features[:, :2, :m], counts[:, :, :2]
+    precision = prior_sd**-2 * np.eye(features.shape[2])
+    theta = _newton(features, counts, precision)
+    scores, information = _derivatives(theta, features, counts)
+    model = np.linalg.inv(information + precision)
+    n = len(scores)
+    correction = n / (n - 1) if n > 1 else 1.0
+    sandwich = correction * model @ (scores.T @ scores) @ model
+    centre = np.eye(m) - 1.0 / m  # the prior holds the mean of strengths near 0; its spread is not of interest
+    spread = [np.diag(centre @ covariance[:m, :m] @ centre) for covariance in (model, sandwich)]
+    reach = stats.norm.ppf((1 + level) / 2) * np.sqrt(np.maximum(*spread))
+    strength, log_tie = theta[:m] - theta[:m].mean(), float(theta[m]) if has_ties else -np.inf
+    return Strengths(strength, strength - reach, strength + reach, level, log_tie, _chances(strength, log_tie))
+
+
+def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatArray, FloatArray]:
+    beaten, tied = finite(wins, "wins", 3), finite(ties, "ties", 3)
+    same_shape(beaten, tied, "wins and ties")
+    same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
+    if (beaten < 0).any() or (tied < 0).any() or not np.array_equal(tied, np.swapaxes(tied, 1, 2)):
+        raise InvalidInputError(
+            "A count is negative, or i tied with j another number of times than j with i.",
+            remedy="Make both arrays with compare_all.",
+        )
+    if not prior_sd > 0:
+        raise InvalidInputError(f"prior_sd is {prior_sd}.", remedy="Give a positive number of logits, such as 3.")
+    groups, label = csgraph.connected_components((beaten + tied).sum(axis=0), directed=False)
+    if groups > 1:
+        apart = [np.flatnonzero(label == group).tolist() for group in range(groups)]
+        raise InvalidInputError(
+            f"Policies {apart} were never compared across these groups.",
+            remedy="Run a policy of each group on the same problems, or rate the groups apart.",
+        )
+    return beaten, tied
+
+
+def _outcomes(wins: FloatArray, ties: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return features (n_pairs, 3, m + 1) and counts (n_problems, n_pairs, 3) of i wins, j wins, tie for i < j."""
+    m = wins.shape[1]
+    first, second = np.triu_indices(m, 1)
+    pairs = np.arange(len(first))
+    features = np.zeros((len(pairs), 3, m + 1))
+    features[pairs, 0, first] = features[pairs, 1, second] = 1.0
+    features[pairs, 2, first] = features[pairs, 2, second] = 0.5
+    features[:, 2, m] = 1.0
+    return features, np.stack([wins[:, first, second], wins[:, second, first], ties[:, first, second]], axis=2)
+
+
+def _newton(features: FloatArray, counts: FloatArray, precision: FloatArray) -> FloatArray:
+    theta = np.zeros(features.shape[2])
+    value = _log_posterior(theta, features, counts, precision)
+    for _ in range(_STEPS):
+        scores, information = _derivatives(theta, features, counts)
+        slope = scores.sum(axis=0) - precision @ theta
+        step = np.linalg.solve(information + precision, slope)
+        if slope @ step < _CONVERGED:
+            return theta + step
+        # Halving guards the first steps, which overshoot where nearly all outcomes are of one kind.
+        while (ahead := _log_posterior(theta + step, features, counts, precision)) < value - _ROUNDING * (1 - value):
+            step = step / 2
+        theta, value = theta + step, ahead
+    return theta
+
+
+def _log_posterior(theta: FloatArray, features: FloatArray, counts: FloatArray, precision: FloatArray) -> float:
+    logits = features @ theta
+    log_chances = logits - special.logsumexp(logits, axis=1, keepdims=True)
+    return float((counts.sum(axis=0) * log_chances).sum() - 0.5 * theta @ precision @ theta)
+
+
+def _derivatives(theta: FloatArray, features: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return each problem's score (n_problems, m + 1) and the information of all, (m + 1, m + 1)."""
+    chances = special.softmax(features @ theta, axis=1)
+    met = counts.sum(axis=2)
+    surprise = counts - met[:, :, None] * chances
+    scores = np.einsum("npo,pof->nf", surprise, features)
+    centred = features - np.einsum("po,pof->pf", chances, features)[:, None]
+    information = np.einsum("po,pof,pog->fg", met.sum(axis=0)[:, None] * chances, centred, centred)
+    return scores, information
+
+
+def _chances(strength: FloatArray, log_tie: float) -> FloatArray:
+    gap = strength[:, None] - strength[None]
+    logits = np.stack([gap / 2, -gap / 2, np.full_like(gap, log_tie)])
+    win, _, tie = special.softmax(logits, axis=0)
+    chances: FloatArray = win + tie / 2
+    return chances

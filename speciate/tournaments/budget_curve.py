@@ -1,0 +1,112 @@
+"""What more budget would bring: a law of diminishing returns fitted to best@k, and how far it can be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.arrays import FloatArray, finite
+from speciate.tournaments.bootstrap import percentiles, resampled
+
+DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
+"""β of the law. Given β the law is linear, so trying these is the whole fit: no start values, no failed fits."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BudgetCurve:
+    """The fitted law b(k) = start + gain · (1 − (k/k₀)^−β) / β, where k₀ is the smallest budget.
+
+    Attributes:
+        start: Value at the smallest budget.
+        gain: Gain per factor e of budget, there; never negative.
+        decay: β: 0 is a gain that never slows down, log(k/k₀).
+        ceiling: What the law tends to, start + gain/β; infinite for β = 0.
+        worst_residual: Largest |mean − law| at the measured budgets: large where the law does not hold.
+        at: Budgets asked for, shape (n_at,).
+        predicted: The law there.
+        low: Lower end of the interval there.
+        high: Upper end.
+        level: Nominal coverage.
+    """
+
+    start: float
+    gain: float
+    decay: float
+    ceiling: float
+    worst_residual: float
+    at: FloatArray
+    predicted: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float
+
+
+def fit_budget_curve(
+    curves: ArrayLike,
+    budgets: ArrayLike,
+    at: ArrayLike,
+    rng: np.random.Generator,
+    largest: float = np.inf,
+    level: float = 0.95,
+    draws: int = 1000,
+) -> BudgetCurve:
+    """Fit the law to the mean over problems by least squares, with an interval from resampled problems.
+
+    A power law with a ceiling, as of scaling laws, in the form of Box and Cox (1964), so that growth without ceiling is
+    its limit β = 0. The interval says how much other problems could change the prediction *if the law holds*; that it
+    holds beyond the measured budgets is an assumption which no interval covers.
+
+    Args:
+        curves: Shape (n_problems, n_budgets), best@k of each problem, higher is better.
+        budgets: Shape (n_budgets,), k > 0, ascending, at least 4; evenly spaced in log k is best.
+        at: Shape (n_at,), budgets to predict at, at least the smallest measured one.
+        rng: Draws the problems.
+        largest: Largest possible score: predictions end there.
+        level: Coverage of the interval, two-sided.
+        draws: Resamples.
+
+    Raises:
+        InvalidInputError: There are too few problems or budgets, the budgets are not ascending, shapes do not fit, a
+            value is not finite, or the level is not between 0 and 1.
+    """
+    means_of, ks, asked = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
+    if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (asked < ks[0]).any():
+        raise InvalidInputError(
+            f"Cannot fit a curve of shape {means_of.shape} to budgets {ks.tolist()} and predict at {asked.tolist()}.",
+            remedy="Give at least 4 ascending budgets, one column for each, and ask for none below the first.",
+        )
+    problems = len(means_of)
+    rows = resampled(problems, draws, rng)
+    counts = np.zeros((draws, problems))
+    np.add.at(counts, (np.arange(draws)[:, None], rows), 1.0)
+    samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])
+    starts, gains, decays = _fits(samples, ks / ks[0])
+    predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, asked / ks[0]), largest)
+    low, high = percentiles(predicted[1:], level)
+    start, gain, decay = float(starts[0]), float(gains[0]), float(decays[0])
+    fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]
+    ceiling = start if gain == 0.0 else min(start + gain / decay if decay else np.inf, largest)
+    worst = float(np.abs(samples[0] - fitted).max())
+    return BudgetCurve(start, gain, decay, float(ceiling), worst, asked, predicted[0], low, high, level)
+
+
+def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:
+    """Return (1 − x^−β) / β, shape (n_decays, n_ratios); log x at β = 0."""
+    logs, betas = np.log(ratios)[None], decays[:, None]
+    growth: FloatArray = np.where(betas > 0, -np.expm1(-betas * logs) / np.where(betas > 0, betas, 1.0), logs)
+    return growth
+
+
+def _fits(means: FloatArray, ratios: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return start, gain and decay of least squares for every row of means, shape (n_samples, n_budgets)."""
+    growth = _growth(DECAYS, ratios)
+    centred = growth - growth.mean(axis=1, keepdims=True)
+    power = (centred**2).sum(axis=1)
+    gains = np.maximum(means @ centred.T / power, 0.0)
+    chosen = (gains**2 * power).argmax(axis=1)  # what the squares of the residuals are less by
+    gain = gains[np.arange(len(means)), chosen]
+    starts = means.mean(axis=1) - gain * growth.mean(axis=1)[chosen]
+    return starts, gain, DECAYS[chosen]

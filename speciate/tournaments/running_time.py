@@ -1,0 +1,103 @@
+"""How long it takes to reach a target, when some runs end before they do. Lower is better."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.arrays import BoolArray, FloatArray, finite, flags, same_shape
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTime:
+    """Expected running time of restarting until the target is reached.
+
+    Attributes:
+        expected: Spent per success, in the unit of ``spent``; infinite without success.
+        spent: By all runs together, those that failed as well.
+        successes: Runs that reached the target.
+        runs: All runs.
+    """
+
+    expected: float
+    spent: float
+    successes: int
+    runs: int
+
+
+def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
+    """Return ERT = what all runs spent ÷ successes.
+
+    Source: Auger and Hansen 2005 (success performance); Hansen et al. 2021, arXiv 1603.08785, section 4.
+
+    Args:
+        spent: Any shape: evaluations (or tokens, or seconds) until the target was reached, or until the run ended.
+        reached: The same shape: which runs reached it.
+
+    Raises:
+        InvalidInputError: The shapes differ, or something spent is negative or not finite.
+    """
+    costs, success = _costs(spent, reached)
+    total, successes = math.fsum(costs.ravel()), int(success.sum())
+    return RunningTime(total / successes if successes else math.inf, total, successes, success.size)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ecdf:
+    """Share of (problem, target) pairs reached, against what was spent.
+
+    Attributes:
+        spent: Where the curve steps, ascending and distinct.
+        share: Share of all pairs reached at or before it, same shape.
+        censored: Where runs ended that never reached their target, ascending; marked in the plot.
+        sound_until: The first of these, infinite with none. Beyond it the curve is a lower bound, for nobody knows
+            what the run that ended would have reached.
+        pairs: Number of pairs.
+    """
+
+    spent: FloatArray
+    share: FloatArray
+    censored: FloatArray
+    sound_until: float
+    pairs: int
+
+    def at(self, spent: float) -> float:
+        """Return the share reached for at most this much."""
+        steps = int(np.searchsorted(self.spent, spent, side="right"))
+        return float(self.share[steps - 1]) if steps else 0.0
+
+
+def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
+    """Return the empirical distribution of what it takes to reach targets, over all pairs: those never reached too.
+
+    Source: Hansen et al. 2021, arXiv 1603.08785, section 4.3 (runtime distributions).
+
+    Args:
+        spent: Any shape: evaluations (or tokens) until the pair's target was reached, or until its run ended.
+        reached: The same shape: which were reached.
+
+    Raises:
+        InvalidInputError: The shapes differ, or something spent is negative or not finite.
+    """
+    costs, success = _costs(spent, reached)
+    steps, times = np.unique(costs[success], return_counts=True)
+    censored = np.sort(costs[~success])
+    return Ecdf(
+        steps,
+        np.cumsum(times) / success.size,
+        censored,
+        float(censored[0]) if len(censored) else math.inf,
+        success.size,
+    )
+
+
+def _costs(spent: ArrayLike, reached: ArrayLike) -> tuple[FloatArray, BoolArray]:
+    costs, success = finite(spent, "spent"), flags(reached, "reached")
+    same_shape(costs, success, "spent and reached")
+    if (costs < 0).any():
+        raise InvalidInputError("Something spent is negative.", remedy="Give what each run spent until its end.")
+    return costs, success

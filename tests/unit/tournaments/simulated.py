@@ -1,0 +1,25 @@
+"""Tournaments that never happened: two policies on the same problems, with known solve rates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+PROBLEMS, SEEDS = 40, 8
+
+
+def tournament(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return successes of two policies, each of shape (PROBLEMS, SEEDS).
+
+    In logits: ``shift`` is how much better A is everywhere, ``spread`` how much better or worse it is at random.
+    """
+    logits = rng.normal(0.0, 1.5, (PROBLEMS, 1))
+    change = shift + spread * rng.choice([-1.0, 1.0], (PROBLEMS, 1))
+    a = rng.random((PROBLEMS, SEEDS)) < 1 / (1 + np.exp(-logits - change))
+    b = rng.random((PROBLEMS, SEEDS)) < 1 / (1 + np.exp(-logits))
+    return a, b
+
+
+def differences(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.0) -> np.ndarray:
+    """Return what one of them has as differences of solve rates, shape (PROBLEMS,)."""
+    a, b = tournament(rng, shift, spread)
+    return np.asarray(a.mean(axis=1) - b.mean(axis=1))

@@ -1,0 +1,64 @@
+"""Coverage of the bootstrap over problems, and why it wants thirty of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments import bootstrap
+from speciate.tournaments.bootstrap import clustered_interval
+from speciate.tournaments.running_time import expected_running_time
+
+
+def coverage(problems: int, times: int = 600) -> float:
+    """Return how often the interval holds the true mean 0 of problems that have an effect of their own."""
+    rng = np.random.default_rng(problems)
+    held = 0
+    for _ in range(times):
+        values = rng.normal(size=(problems, 1)) + 0.3 * rng.normal(size=(problems, 4))
+        seen = clustered_interval(values, rng, draws=400)
+        held += seen.low <= 0.0 <= seen.high
+    return held / times
+
+
+def test_forty_problems_cover_what_they_promise() -> None:
+    assert 0.92 <= coverage(40) <= 0.97
+
+
+def test_twelve_problems_do_not_and_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match="at least 30 problems"):
+        coverage(12, 1)
+    monkeypatch.setattr(bootstrap, "MIN_CLUSTERS", 12)
+    assert coverage(12) <= 0.925
+
+
+def test_samples_of_a_problem_stay_together() -> None:
+    # Twenty copies of each problem's value carry no news: the interval must be that of the problems alone.
+    values = np.random.default_rng(0).normal(size=40)
+    alone = clustered_interval(values, np.random.default_rng(1))
+    copied = clustered_interval(np.repeat(values[:, None], 20, axis=1), np.random.default_rng(1))
+    assert (copied.low, copied.high) == pytest.approx((alone.low, alone.high))
+    assert alone.clusters == 40
+    assert alone.estimate == pytest.approx(values.mean())
+    assert alone.low < alone.estimate < alone.high
+
+
+def test_any_statistic_may_be_given_even_an_infinite_one() -> None:
+    rng = np.random.default_rng(2)
+    runs = np.stack([rng.integers(1, 100, 40), np.arange(40) == 0], axis=1)  # one success in forty
+    seen = clustered_interval(runs, rng, lambda rows: expected_running_time(rows[:, 0], rows[:, 1]).expected)
+    assert seen.estimate == runs[:, 0].sum()
+    assert seen.high == math.inf
+    mean = clustered_interval(runs[:, 0], np.random.default_rng(3))
+    own = clustered_interval(runs[:, 0], np.random.default_rng(3), lambda rows: float(rows.mean()))
+    assert (own.low, own.high) == pytest.approx((mean.low, mean.high))
+
+
+def test_a_statistic_must_be_a_number() -> None:
+    with pytest.raises(InvalidInputError, match="NaN"):
+        clustered_interval(np.ones(30), np.random.default_rng(0), lambda rows: math.nan, draws=5)
+    with pytest.raises(InvalidInputError, match="level"):
+        clustered_interval(np.ones(30), np.random.default_rng(0), level=95)

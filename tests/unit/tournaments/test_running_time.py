@@ -1,0 +1,59 @@
+"""Expected running time and its distribution, with runs that end before the target."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.running_time import RunningTime, ecdf, expected_running_time
+
+RUNS = st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=30)
+
+
+def test_failed_runs_pay_as_well() -> None:
+    assert expected_running_time([10, 30, 100], [True, True, False]) == RunningTime(70.0, 140.0, 2, 3)
+    assert expected_running_time([100, 100], [False, False]).expected == math.inf
+
+
+def test_it_is_the_expectation_of_restarting() -> None:
+    # Each evaluation succeeds with p = 0.01, runs end after 50: restarting needs 1/p = 100 whatever the end.
+    rng = np.random.default_rng(0)
+    needed = rng.geometric(0.01, 40_000)
+    assert expected_running_time(np.minimum(needed, 50), needed <= 50).expected == pytest.approx(100, rel=0.02)
+
+
+def test_the_curve_steps_where_targets_were_reached() -> None:
+    curve = ecdf([[5, 5], [9, 20], [7, 20]], [[1, 1], [1, 0], [0, 0]])
+    assert curve.spent.tolist() == [5.0, 9.0]
+    assert curve.share.tolist() == [2 / 6, 3 / 6]
+    assert curve.censored.tolist() == [7.0, 20.0, 20.0]
+    assert (curve.sound_until, curve.pairs) == (7.0, 6)
+    assert [curve.at(x) for x in (4.9, 5, 8, 9, 1000)] == [0.0, 2 / 6, 2 / 6, 0.5, 0.5]
+
+
+def test_a_curve_of_nothing_reached_is_flat() -> None:
+    curve = ecdf([3, 4], [False, False])
+    assert curve.at(100) == 0.0
+    assert len(curve.spent) == 0
+    assert ecdf([3, 4], [True, True]).sound_until == math.inf
+
+
+@given(RUNS, st.integers(0, 60))
+def test_the_curve_counts(runs: list[tuple[int, bool]], limit: int) -> None:
+    spent, reached = zip(*runs, strict=True)
+    assert ecdf(spent, reached).at(limit) == pytest.approx(sum(r and s <= limit for s, r in runs) / len(runs))
+
+
+@pytest.mark.parametrize(
+    ("spent", "reached"), [([-1.0], [True]), ([math.inf], [False]), ([1.0, 2.0], [True]), ([], [])]
+)
+def test_costs_must_be_costs(spent: list[float], reached: list[bool]) -> None:
+    with pytest.raises(InvalidInputError):
+        expected_running_time(spent, reached)
+    with pytest.raises(InvalidInputError):
+        ecdf(spent, reached)
