@@ -103,6 +103,10 @@ class Policy(Value):
         """SHA-256 of the registration: two registrations with one digest are the same version."""
         return digest_of(self.model_dump(mode="json"))
 
+    def answers_for(self, role: PolicyRole) -> int:
+        """Return how many answers one completion holds: a tiny model changes one candidate at a time."""
+        return 1 if self.codec is not None and role is PolicyRole.MUTATE else self.answers_per_rollout
+
     def definition(self) -> dict[str, Any]:
         """Return the registration as JSON values."""
         return self.model_dump(mode="json")

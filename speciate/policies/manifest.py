@@ -25,7 +25,7 @@ class Manifest(Value):
         method: Estimator, or ``base`` for supervised training alone.
         codec: Language in which it is asked, a key of ``speciate.prompts.codecs.CODECS``; None means English.
         max_tokens: Longest answer in tokens.
-        answers_per_rollout: m of its training rollouts. It can be asked for single answers, too.
+        answers_per_rollout: Answers that it writes in one completion, m. It can be asked for single ones, too.
         seed: Seed of everything random.
         steps: Updates made.
         config: All choices of the training, as JSON values.
@@ -78,7 +78,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:
-    """Return the registration of a checkpoint, to be asked for single answers as it was trained.
+    """Return the registration of a checkpoint, to be asked as it was trained.
 
     Args:
         folder: The checkpoint.
@@ -100,7 +100,8 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
         checkpoint_digest=weights_digest(folder),
         prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
         codec=manifest.codec,
-        sampling=Sampling(temperature=1.0, max_tokens=manifest.max_tokens),
+        answers_per_rollout=manifest.answers_per_rollout,
+        sampling=Sampling(temperature=1.0, max_tokens=manifest.max_tokens * manifest.answers_per_rollout),
     )
 
 

@@ -63,7 +63,7 @@ def build_prompt(
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
-        text = codec_of(policy.codec).prompt(problem, answers=policy.answers_per_rollout, parent=parent, goal=goal)
+        text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
     template = problem.seed_program if role is PolicyRole.PROPOSE and not parents else ""
     tail = _parent_parts(problem, parents) if parents else _template_parts(problem, template)

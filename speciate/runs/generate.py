@@ -92,7 +92,7 @@ def _plan(
         request = SampleRequest(
             prompt=prompt,
             role=selection.role,
-            n=-(-share // policy.answers_per_rollout),
+            n=-(-share // policy.answers_for(selection.role)),
             seed=int(rng.integers(2**31)),
             parents=parents,
             seed_program=context.problem.seed_program,

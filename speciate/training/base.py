@@ -25,7 +25,7 @@ from speciate.training.tasks import GrownTask, Split
 from speciate.training.versions import versions
 
 _SINGLES: Final = 4
-_CHILDREN: Final = 2
+_CHILDREN: Final = 4
 _IGNORED: Final = -100
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Self
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
 from speciate.training.losses import LossConfig
-
-_SET_OF_SINGLES: Final = frozenset({"max_at_k", "vector_max_at_k"})
-
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -84,13 +81,13 @@ class TrainConfig:
             raise InvalidInputError(f"updates = {self.updates}: expected a divisor of the {self.batch} rollouts.")
 
     @classmethod
-    def tiny(cls, method: str, *, seed: int = 0) -> Self:
-        """Return the recipe for tiny policies.
+    def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:
+        """Return the recipe for tiny policies: what a laptop trains in a quarter of an hour.
 
-        Max-at-K and Vector Max-at-K give credit within a group of single answers: theirs holds as many answers of a
-        prompt as a group of VPO's rollouts, 8 × 3.
+        Routes are longer than step functions, so the maze has smaller batches.
         """
-        return cls(method, seed=seed, group=24 if method in _SET_OF_SINGLES else 8)
+        prompts, share = (32, 1 / 4) if task.startswith("maze") else (48, 1 / 3)
+        return cls(method, seed=seed, prompts=prompts, mutation_share=share)
 
     @classmethod
     def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:

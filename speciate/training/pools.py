@@ -45,65 +45,74 @@ class Pool:
     surprise: NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One answer: its candidate, empty where it cannot be read, its tokens, and its mean −log-probability, in nats."""
+
+    candidate: str
+    tokens: int
+    surprise: float
+
+
 class Asked:
     """A checkpoint that is asked in this process.
 
     Args:
         folder: The checkpoint.
         temperature: Of its answers.
+        answers_per_rollout: How many answers a completion from scratch holds; None for as many as in its training.
     """
 
-    def __init__(self, folder: Path, *, temperature: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, temperature: float = 1.0, answers_per_rollout: int | None = None) -> None:
         from tokenizers import Tokenizer
 
-        self.policy: Policy = policy_of(folder, "asked")
+        policy = policy_of(folder, "asked")
+        m = answers_per_rollout or policy.answers_per_rollout
+        self.policy: Policy = policy.model_copy(update={"answers_per_rollout": m})
         self._engine = Engine.load(folder, max_live=512)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._temperature = temperature
 
     def answers(
         self, asked: Sequence[tuple[Problem, Member | None]], count: int, seeds: Sequence[int]
-    ) -> list[list[tuple[str, Sampled]]]:
-        """Return ``count`` answers to each prompt: a candidate, empty where unreadable, and the tokens behind it.
+    ) -> list[list[Given]]:
+        """Return ``count`` answers to each prompt.
 
         Args:
-            asked: Problems, each with the parent to change or None.
-            count: Answers to each.
+            asked: Problems, each with the parent to change or None; all alike in that.
+            count: Answers to each. Missing ones of a rollout are there as empty answers: they were paid for.
             seeds: One for each prompt.
         """
         rng = np.random.default_rng(0)  # codecs draw nothing
+        role = PolicyRole.PROPOSE if asked[0][1] is None else PolicyRole.MUTATE
+        m = self.policy.answers_for(role)
         prompts = []
         for problem, parent in asked:
-            role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
             text = build_prompt(problem, role, [parent] if parent else [], [], self.policy, rng).text()
             prompts.append(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        longest = self.policy.sampling.max_tokens
         found = self._engine.generate(
-            prompts,
-            n=count,
-            max_tokens=self.policy.sampling.max_tokens,
-            temperature=self._temperature,
-            seeds=list(seeds),
+            prompts, n=-(-count // m), max_tokens=longest, temperature=self._temperature, seeds=list(seeds)
         )
         return [
-            [(self._read(one, problem), one) for one in completions]
+            [given for one in completions for given in self._read(one, problem, m)][:count]
             for (problem, _), completions in zip(asked, found, strict=True)
         ]
 
-    def _read(self, sampled: Sampled, problem: Problem) -> str:
+    def _read(self, sampled: Sampled, problem: Problem, m: int) -> list[Given]:
         text = self._tokenizer.decode(list(sampled.token_ids), skip_special_tokens=True)
-        answer = parse_completion(text, problem=problem, policy=self.policy, parent=None)[0]
-        return "" if answer.failure else answer.program
+        read = parse_completion(text, problem=problem, policy=self.policy, parent=None)
+        texts = [answer.program if answer.failure is None else "" for answer in read]
+        # The tokens of a rollout are shared out evenly: it is paid for as a whole.
+        size, surprise = len(sampled.token_ids), -float(np.mean(sampled.logprobs))
+        shares = [size * (i + 1) // m - size * i // m for i in range(m)]
+        return [Given(text, share, surprise) for text, share in zip([*texts, *[""] * m][:m], shares, strict=True)]
 
 
 def independent(policy: Asked, task: Task, problems: Sequence[Problem], count: int, seed: int) -> Pool:
     """Return a pool of independent answers."""
     pools = [_Growing(task, problem) for problem in problems]
-    step = max(1, _AT_ONCE // count)
-    for start in range(0, len(pools), step):
-        some = pools[start : start + step]
-        seeds = [_seed(seed, start + i, 0, 0) for i in range(len(some))]
-        for pool, answers in zip(some, policy.answers([(p.problem, None) for p in some], count, seeds), strict=True):
-            pool.add(answers, keep=False)
+    _ask(policy, [(pool, None) for pool in pools], count, [seed])
     return _pool(pools)
 
 
@@ -116,21 +125,21 @@ def evolved(proposer: Asked, mutator: Asked, task: Task, problems: Sequence[Prob
     pools = [_Growing(task, problem) for problem in problems]
     rng = np.random.default_rng([seed, 11])
     for begun in range(0, count, CHILDREN):
-        asked = [
-            (pool, pool.parent(rng) if begun >= SCRATCH else None, _seed(seed, i, begun, j))
-            for i, pool in enumerate(pools)
-            for j in range(min(CHILDREN, count - begun))
-        ]
-        for policy, some in (
-            (proposer, [a for a in asked if a[1] is None]),
-            (mutator, [a for a in asked if a[1] is not None]),
-        ):
-            for start in range(0, len(some), _AT_ONCE):
-                part = some[start : start + _AT_ONCE]
-                answers = policy.answers([(p.problem, parent) for p, parent, _ in part], 1, [s for _, _, s in part])
-                for (pool, _, _), found in zip(part, answers, strict=True):
-                    pool.add(found, keep=True)
+        size = min(CHILDREN, count - begun)
+        changing = [pool for pool in pools if begun >= SCRATCH and pool.members]
+        scratch = [pool for pool in pools if not (begun >= SCRATCH and pool.members)]
+        _ask(proposer, [(pool, None) for pool in scratch], size, [seed, 0, begun])
+        _ask(mutator, [(pool, pool.parent(rng)) for pool in changing for _ in range(size)], 1, [seed, 1, begun])
     return _pool(pools)
+
+
+def _ask(policy: Asked, asked: Sequence[tuple[_Growing, Member | None]], count: int, seed: Sequence[int]) -> None:
+    for start in range(0, len(asked), _AT_ONCE // count):
+        part = asked[start : start + _AT_ONCE // count]
+        seeds = [_seed(*seed, start + i) for i in range(len(part))]
+        answers = policy.answers([(pool.problem, parent) for pool, parent in part], count, seeds)
+        for (pool, _), found in zip(part, answers, strict=True):
+            pool.add(found)
 
 
 class _Growing:
@@ -141,25 +150,26 @@ class _Growing:
         self._task = task
         self._seen: dict[str, tuple[float, ...]] = {}
         self.rows: list[tuple[tuple[float, ...], int, bool, float]] = []
-        self._members: list[Member] = []
+        self.members: list[Member] = []
 
-    def add(self, answers: Sequence[tuple[str, Sampled]], *, keep: bool) -> None:
-        fresh = [text for text in dict.fromkeys(text for text, _ in answers) if text and text not in self._seen]
+    def add(self, answers: Sequence[Given]) -> None:
+        fresh = [
+            text for text in dict.fromkeys(given.candidate for given in answers) if text and text not in self._seen
+        ]
         scores = dict(zip(fresh, self._task.score([(self.problem, fresh)])[0], strict=True))
-        for text, sampled in answers:
+        for given in answers:
+            text = given.candidate
             repeated = text in self._seen
             if text and not repeated:
                 self._seen[text] = scores[text]
-                if keep and max(scores[text]) > 0:
-                    self._members.append(Member(len(self._members) + 1, text, scores[text]))
+                if max(scores[text]) > 0:
+                    self.members.append(Member(len(self.members) + 1, text, scores[text]))
             rewards = self._seen[text] if text else (0.0,) * len(self._task.rewards)
-            self.rows.append((rewards, len(sampled.token_ids), repeated, -float(np.mean(sampled.logprobs))))
+            self.rows.append((rewards, given.tokens, repeated, given.surprise))
 
-    def parent(self, rng: np.random.Generator) -> Member | None:
-        if not self._members:
-            return None
-        points = np.array([member.rewards for member in self._members])
-        return self._members[int(np.argmax(points @ rng.dirichlet(np.ones(points.shape[1]))))]
+    def parent(self, rng: np.random.Generator) -> Member:
+        points = np.array([member.rewards for member in self.members])
+        return self.members[int(np.argmax(points @ rng.dirichlet(np.ones(points.shape[1]))))]
 
 
 def _pool(pools: Sequence[_Growing]) -> Pool:

@@ -115,8 +115,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return rows
 
     def _prompt(self, problem: Problem, parent: Member | None, goal: list[float] | None) -> dict[str, Any]:
-        policy = self._asking if parent is None else self._single
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
+        policy = self._asking if self._asking.answers_for(role) > 1 else self._single
         prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)
         if policy.prompt_format is PromptFormat.COMPLETION:
             return {"prompt": prompt.text(), "policy": policy}

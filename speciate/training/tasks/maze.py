@@ -21,7 +21,9 @@ from speciate.training.tasks.task import Split
 
 _TRIES: Final = 6
 _DIRECT: Final = 0.4
+_ALL: Final = 0.15
 _THROUGH_LAVA: Final = 0.15
+_FEW: Final = 3
 
 _DESCRIPTION: Final = """Find a route through a maze, as cells in order, each written as row and column: 00 01 11.
 
@@ -69,11 +71,12 @@ class MazeTask:
         return codec.vocabulary(self.size.side, self.size.longest)
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return the shortest route through some of one treasure: mostly few pieces, sometimes all of them."""
+        """Return the shortest route through some of one treasure, seldom through all of it."""
         maze = _maze(problem)
         avoid = bool(rng.random() >= _THROUGH_LAVA)
         treasure = sorted(maze.gold if rng.random() < 0.5 else maze.diamonds)
-        pieces = 0 if rng.random() < _DIRECT else int(rng.integers(1, len(treasure) + 1, size=3).min())
+        some = len(treasure) if rng.random() < _ALL else int(rng.integers(1, max(2, len(treasure))))
+        pieces = 0 if rng.random() < _DIRECT else some
         chosen = frozenset(treasure[i] for i in rng.choice(len(treasure), size=pieces, replace=False))
         route = maze.shortest_route(chosen, avoid_lava=avoid, rng=rng)
         if route is None or len(route) - 1 > maze.budget:
@@ -83,10 +86,13 @@ class MazeTask:
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
         """Return a route and one with a detour that collects one more piece, or that leaves lava out."""
         maze = _maze(problem)
-        parent = maze_score.read_route(self.demonstrate(problem, rng))
+        # Parents as search has them: the best of a few that have solved nothing yet.
+        shown = [maze_score.read_route(self.demonstrate(problem, rng)) for _ in range(_FEW)]
+        unsolved = [route for route in shown if max(maze.score(route)[1:3]) < 1]
+        if not unsolved:
+            return None
+        parent = max(unsolved, key=lambda route: sum(maze.score(route)))
         before = maze.score(parent)
-        if max(before[1:3]) >= 1:
-            return None  # already solved: nothing to show
         for _ in range(_TRIES):
             child = _detour(maze, parent, rng)
             if child is not None and any(b > a for a, b in zip(before, maze.score(child), strict=True)):

@@ -1,0 +1,172 @@
+"""The trainer: what it overrides in TRL, that policies learn, and that a killed run goes on as if it had not been."""
+
+import contextlib
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from speciate.cli.app import app
+
+pytest.importorskip("trl", reason="needs the extra 'train'")
+pytestmark = [
+    pytest.mark.xdist_group("training"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+SPECIATE = str(Path(sys.executable).with_name("speciate"))
+SMALL = ["--set", "prompts=8", "--set", "problems=40", "--set", "save_every=2"]
+
+
+def train(*arguments, cwd, check=True):
+    """Run the command in this process: importing torch takes longer than most of these runs."""
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(app, ["train", *arguments])
+    assert not check or done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A base of the programs task that has hardly been trained."""
+    import torch
+
+    from speciate.training.base import BaseConfig
+    from speciate.training.recipe import grow_base
+    from speciate.training.tasks import GROWN
+
+    threads = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("base") / "programs-base"
+    losses = []
+    config = BaseConfig(problems=600, steps=120, batch=64, learning_rate=3e-3)
+    grow_base(GROWN["programs"], config, folder, lambda step, steps, seen: losses.append(seen["loss"]))
+    torch.set_num_threads(threads)
+    assert np.mean(losses[-10:]) < 0.6 * losses[0]
+    return folder
+
+
+def held_out(folder, m):
+    """Return the mean reward of 15 answers, m to a rollout, to each of 60 problems that were not trained on."""
+    from speciate.training.pools import Asked, independent
+    from speciate.training.tasks import GROWN, Split
+
+    problems = list(GROWN["programs"].problems(Split.TEST, 60))
+    return independent(Asked(folder, answers_per_rollout=m), GROWN["programs"], problems, 15, seed=0).rewards.mean()
+
+
+def metrics(folder):
+    return json.loads((folder / "manifest.json").read_text())["metrics"]
+
+
+def test_the_private_methods_of_trl_are_those_that_we_override():
+    from trl import GRPOTrainer
+
+    from speciate.training.trainer import HOOKS, VectorTrainer
+
+    for name, parameters in HOOKS.items():
+        theirs = inspect.signature(getattr(GRPOTrainer, name)).parameters
+        ours = inspect.signature(getattr(VectorTrainer, name)).parameters
+        assert tuple(theirs)[1:] == parameters, f"TRL changed {name}: read what it does now"
+        assert tuple(ours)[1:] == parameters
+    overridden = {name for name in vars(VectorTrainer) if hasattr(GRPOTrainer, name) and not name.startswith("__")}
+    assert overridden - {"create_model_card"} == set(HOOKS)
+
+
+@pytest.mark.parametrize("method", ["grpo", "vpo"])
+def test_a_policy_learns(base, tmp_path, method):
+    settings = ["--set", "prompts=16", "--set", "problems=200", "--set", "learning_rate=0.001", "--steps", "20"]
+    train("--task", "programs", "--method", method, "--base", str(base), "--out", "policy", *settings,
+          "--set", "group=8", cwd=tmp_path)  # fmt: skip
+    before, after = (held_out(folder, 3 if method == "vpo" else 1) for folder in (base, tmp_path / "policy"))
+    assert after > before + 0.04
+    assert (tmp_path / "policy" / "course.svg").stat().st_size > 1000
+    assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"model.safetensors", "tokenizer.json"}
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
+    arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--steps", "5", *SMALL]
+    train(*arguments, "--out", "whole", cwd=tmp_path)
+    process = subprocess.Popen([SPECIATE, "train", *arguments, "--out", "cut"], cwd=tmp_path, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("cut/checkpoints/checkpoint-*/speciate_state.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "cut" / "manifest.json").exists()
+    refused = train(*arguments, "--out", "cut", cwd=tmp_path, check=False)
+    assert refused.exit_code
+    assert "--resume" in refused.stderr
+    train(*arguments, "--out", "cut", "--resume", cwd=tmp_path)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+    again = train(*arguments, "--out", "cut", cwd=tmp_path)  # complete: nothing is done again
+    assert "5/5" not in again.stdout
+
+
+def test_every_option_of_the_loss_trains(base, tmp_path):
+    options = ["loss.gppo=true", "loss.clip_cov=0.01", "loss.kl_cov=0.01", "loss.entropy_bonus=0.01", "updates=2"]
+    settings = [text for option in options for text in ("--set", option)]
+    train("--task", "programs", "--method", "goal_conditioned", "--base", str(base), "--steps", "2",
+          "--out", "policy", *SMALL, *settings, cwd=tmp_path)  # fmt: skip
+    assert all(np.isfinite(list(entry.values())).all() for entry in metrics(tmp_path / "policy"))
+
+
+def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
+    for name, micro in (("whole", 0), ("parts", 16)):
+        train("--task", "programs", "--method", "grpo", "--base", str(base), "--steps", "1", "--out", name, *SMALL,
+              "--set", f"micro_batch={micro}", cwd=tmp_path)  # fmt: skip
+    from safetensors.numpy import load_file
+
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    start = load_file(base / "model.safetensors")
+    moved = max(np.abs(whole[k] - start[k]).max() for k in start)
+    assert max(np.abs(whole[k] - parts[k]).max() for k in start) < 0.35 * moved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "chess", "--method", "vpo"], "no task is called 'chess'"),
+        (["--task", "programs", "--method", "ppo"], "no method is called 'ppo'"),
+        (["--task", "programs", "--method", "vpo", "--set", "grupe=8"], "there is no such choice"),
+        (["--task", "programs", "--method", "vpo", "--set", "group=1"], "group = 1"),
+        (["--task", "programs", "--method", "vpo", "--set", "estimator.alpha=-1"], "alpha = -1"),
+        (["--task", "programs", "--method", "vpo", "--set", "micro_batch=7"], "micro_batch = 7"),
+        (["--task", "programs", "--method", "vpo", "--base", "nowhere"], "nowhere"),
+    ],
+    ids=["task", "method", "choice", "group", "alpha", "micro_batch", "base"],
+)
+def test_a_mistake_is_named(arguments, said, tmp_path):
+    done = train(*arguments, cwd=tmp_path, check=False)
+    assert done.exit_code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("harm", ["weights", "config", "tokenizer"])
+def test_a_broken_base_is_named(base, tmp_path, harm):
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(base, broken)
+    if harm == "weights":
+        (broken / "model.safetensors").write_bytes(b"\0" * 100)
+    elif harm == "config":
+        (broken / "config.json").write_text('{"architectures": ["Nonsense"], "model_type": "nonsense"}')
+    else:
+        text = json.loads((broken / "tokenizer.json").read_text())
+        text["model"]["vocab"] |= {f"more{i}": 500 + i for i in range(99)}
+        (broken / "tokenizer.json").write_text(json.dumps(text))
+    done = train("--task", "programs", "--method", "vpo", "--base", "broken", cwd=tmp_path, check=False)
+    assert done.exit_code
+    assert "broken" in done.stderr
+    assert "Traceback" not in done.stderr
