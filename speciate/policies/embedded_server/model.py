@@ -137,7 +137,7 @@ class Model:
     def _project(self, x: Array, layer: Layer, rotations: npt.NDArray[np.complex64]) -> tuple[Array, Array]:
         """Return rotated queries (R, H, d), and rotated keys with values (R, 2 K, d)."""
         c = self.config
-        qkv: Array = (x * self._scale(x)) @ layer.qkv
+        qkv: Array = self._normed(x) @ layer.qkv
         if layer.bias is not None:
             qkv += layer.bias
         heads = qkv.reshape(len(x), -1, c.head_dim)
@@ -147,7 +147,7 @@ class Model:
 
     def _feed_forward(self, x: Array, layer: Layer) -> None:
         """Add SwiGLU (arXiv:2002.05202) of the normed residual to it, in place."""
-        normed = x * self._scale(x)
+        normed = self._normed(x)
         gate: Array = normed @ layer.gate  # (R, F)
         up: Array = normed @ layer.up  # (R, F)
         up *= gate
@@ -157,16 +157,14 @@ class Model:
         up /= gate
         x += up @ layer.down
 
-    def _scale(self, x: Array) -> Array:
-        """RMSNorm (arXiv:1910.07467) without its gain: 1 / √(mean x² + ε), (R, 1)."""
-        scale = np.asarray(np.vecdot(x, x), np.float32)[:, None]
-        scale /= x.shape[1]
-        scale += np.float32(self.config.rms_norm_eps)
-        return np.asarray(1 / np.sqrt(scale), np.float32)
+    def _normed(self, x: Array) -> Array:
+        """RMSNorm (arXiv:1910.07467) without its gain: x / √(mean x² + ε)."""
+        mean_square = np.vecdot(x, x)[:, None] / np.float32(x.shape[1])
+        return np.asarray(x / np.sqrt(mean_square + np.float32(self.config.rms_norm_eps)), np.float32)
 
     def _logits(self, x: Array) -> Array:
         wide = np.zeros((padded(len(x)), x.shape[1]), np.float32)
-        wide[: len(x)] = x * self._scale(x)
+        wide[: len(x)] = self._normed(x)
         return (wide @ self._head)[: len(x), : self.config.vocab_size]
 
 

@@ -102,7 +102,7 @@ class Scheduler:
             complete = engine.step()
         except UnavailableError as error:
             self._fail(name, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # A defect that one request meets must not end the server for all others.
             _log.exception("model %s failed", name)
             engine.drop_all()

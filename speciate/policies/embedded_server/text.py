@@ -31,7 +31,7 @@ class Text:
         read_json(path)
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more special
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
             raise ConfigurationError(
                 f"{path} is no tokenizer: {error}.", remedy="Export or download the checkpoint again."
             ) from None
@@ -58,7 +58,7 @@ class Text:
         """
         try:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
-        except Exception as error:  # the library raises nothing more special
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
             raise InvalidInputError(f"the prompt cannot be written in the tokens of {self._name}: {error}.") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -88,7 +88,7 @@ class Text:
             text = environment.from_string(self._template).render(
                 messages=list(messages), add_generation_prompt=True, **specials
             )
-        except Exception as error:  # whatever a template does wrong
+        except Exception as error:  # noqa: BLE001 - whatever a template does wrong
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text, special=False)
 
