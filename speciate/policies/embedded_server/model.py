@@ -176,7 +176,7 @@ def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
     np.exp(weights, out=weights)
     # Not weights.sum(-1), whose order of summing depends on T.
     total: Array = np.einsum("...t->...", weights)
-    seen: Array = weights @ v
+    seen: Array = np.matmul(weights, v, dtype=np.float32)
     seen /= total[..., None]
     return seen
 
