@@ -17,7 +17,7 @@ import pytest
 
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
-from speciate.policies import build_client
+from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
 from tests.unit.policies.embedded_server.checkpoints import write
 
@@ -42,14 +42,13 @@ def _address(process: subprocess.Popen[str]) -> str:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = write(tmp_path_factory.mktemp("served") / "toy")
-    process = _start(f"vpo={folder}", str(folder), "--port", "0")
-    try:
-        yield _address(process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == "Stopping …\n"
+    with _start(f"vpo={folder}", str(folder), "--port", "0") as process:
+        try:
+            yield _address(process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=20)
+    assert (process.returncode, told) == (0, "Stopping …\n")
 
 
 def _policy(base_url: str, **sampling: object) -> Policy:
@@ -65,16 +64,16 @@ def _policy(base_url: str, **sampling: object) -> Policy:
 
 
 def test_our_client_is_answered(served: str) -> None:
-    client = build_client(_policy(served))
-    assert "serves vpo" in client.ping()
     request = SampleRequest(Prompt(system="", user="w1 w2 w3"), PolicyRole.PROPOSE, n=30, seed=11)
-    (result,) = client.sample([request])
+    with OpenAICompatible(_policy(served)) as client:
+        assert "serves vpo" in client.ping()
+        (result,) = client.sample([request])
+        (again,) = client.sample([request])
     assert len(result.completions) == 30
     assert result.prompt_tokens == 3
     words = sum(len(each.text.split()) + (each.finish_reason == "stop") for each in result.completions)
     assert sum(each.tokens for each in result.completions) == words
     assert all(each.mean_logprob is not None and each.mean_logprob < 0 for each in result.completions)
-    (again,) = client.sample([request])
     assert [each.text for each in again.completions] == [each.text for each in result.completions]
 
 

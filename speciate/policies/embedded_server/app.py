@@ -196,16 +196,17 @@ async def _while_connected(futures: Sequence[asyncio.Future[Request]], http: Htt
         UnavailableError: The client has hung up; nobody will read the answer.
     """
     gone = asyncio.ensure_future(_gone(http))
-    everything = asyncio.ensure_future(asyncio.gather(*futures))
+    everything = asyncio.ensure_future(asyncio.gather(*futures, return_exceptions=True))
     waiting: set[asyncio.Future[Any]] = {everything, gone}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not everything.done():
-            raise errors.UnavailableError("the client has gone.")
-        await everything
     finally:
         gone.cancel()
-        everything.cancel()
+    if not everything.done():
+        raise errors.UnavailableError("the client has gone.")
+    for outcome in everything.result():
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 async def _gone(http: HttpRequest) -> None:
