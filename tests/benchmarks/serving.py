@@ -1,4 +1,4 @@
-"""Tokens a CPU-second of the embedded policy server: the engine alone, and through HTTP with its own client's share."""
+"""Tokens a CPU-second of the embedded policy server: the engine alone, and through HTTP."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def _in_this_process(folder: Path) -> None:
 
 
 def _http(folder: Path) -> Iterator[float]:
-    with _serving(folder) as (process, url), httpx.Client(trust_env=False, timeout=120) as client:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    with _serving(folder) as (process, url), httpx.Client(limits=limits, trust_env=False, timeout=120) as client:
         for batch in BATCHES:
             figures = []
             for repeat in range(REPEATS + 1):
