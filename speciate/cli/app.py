@@ -10,6 +10,7 @@ from speciate.cli import cache, candidates, policies, problem_sets, problems, ru
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
+from speciate.cli.serve import SERVE_EXAMPLES, serve_command
 from speciate.cli.session import URL_FLAG, Group, examples
 from speciate.cli.strategies import strategies_command
 from speciate.cli.train import TRAIN_EXAMPLES, train_command
@@ -38,6 +39,7 @@ UP_EXAMPLES = examples(
 # One line a command. Its module may import at its top only what is quick to load: every start pays for it.
 app.command("demo", epilog=examples("speciate demo", "speciate demo --scale 0.2 --data-dir ./data"))(demo_command)
 app.command("up", epilog=UP_EXAMPLES)(up_command)
+app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
 app.command("migrate", epilog=examples("SPECIATE_DATABASE_URL=postgresql://… speciate migrate"))(migrate_command)
 app.command("run", epilog=RUN_EXAMPLES)(run_command)
 app.command("unlocks", epilog=UNLOCKS_EXAMPLES)(unlocks_command)

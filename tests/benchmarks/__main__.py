@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, sandbox, scaling, throughput
+from tests.benchmarks import batches, sandbox, scaling, serving, throughput
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -23,6 +23,7 @@ BENCHMARKS = {
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
     "sandbox": sandbox.run,
+    "serving": serving.run,
 }
 
 

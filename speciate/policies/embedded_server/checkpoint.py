@@ -1,4 +1,4 @@
-"""Reads a Hugging Face folder: what is in it is checked before it is used, and an error names the file and the remedy."""
+"""Reads a Hugging Face folder: everything is checked before it is used, and an error names file and remedy."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigurationError(f"{path} is over {_MAX_BYTES >> 30} GiB.", remedy="Models of this size need vLLM.")
-        found = deserialize(path.read_bytes())
+        found = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
         return {name: _as_float32(path, name, tensor) for name, tensor in found}
     except OSError as error:
         sharded = path.with_name("model.safetensors.index.json").exists()

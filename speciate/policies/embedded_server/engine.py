@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 from speciate.policies.embedded_server.checkpoint import Array, Checkpoint, load_checkpoint
@@ -17,7 +18,7 @@ from speciate.policies.embedded_server.model import Model, padded
 from speciate.policies.embedded_server.rows import Rows
 from speciate.policies.embedded_server.sampling import Tokens, sample, top_logprobs, uniforms
 
-MAX_LIVE: Final = 256
+MAX_LIVE: Final = 128
 """Sequences that are continued at once, by default: more of them gain nothing."""
 
 MEMORY_BYTES: Final = 1 << 30
@@ -121,6 +122,11 @@ class Engine:
         self._max_live, self._memory_bytes = max_live, memory_bytes
         self._ends = np.zeros(checkpoint.config.vocab_size, np.bool_)
         self._ends[list(checkpoint.eos_ids)] = True
+        if not np.isfinite(self._model.prefill(np.zeros((1, 1), np.intp))[0]).all():
+            raise ConfigurationError(
+                f"the model in {checkpoint.folder} computes NaN or infinity.",
+                remedy="The training that wrote it has diverged.",
+            )
 
     @classmethod
     def load(cls, folder: Path, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> Self:
@@ -156,7 +162,7 @@ class Engine:
         top_p: float = 1.0,
         seeds: Sequence[int] | None = None,
     ) -> list[list[Sampled]]:
-        """Complete prompts in the calling thread; equal prompts and seeds give equal completions, however many there are.
+        """Complete prompts in the calling thread; a prompt's completions depend on its seed, not on the other prompts.
 
         Args:
             prompts: Token ids.
@@ -170,7 +176,7 @@ class Engine:
             For each prompt its n completions.
 
         Raises:
-            InvalidInputError: A prompt is empty, holds an unknown token or is too long; or ``seeds`` has another length.
+            InvalidInputError: A prompt is empty, too long or holds an unknown token; ``seeds`` has another length.
             UnavailableError: Memory is out.
         """
         chosen = range(len(prompts)) if seeds is None else seeds
@@ -281,7 +287,7 @@ class Engine:
         for row, tokens, values in zip(asking.tolist(), ids.tolist(), logprobs.tolist(), strict=True):
             self._owners[row].tops.append(tuple(zip(tokens, values, strict=True))[: tops[row]])
 
-    def _finish(self, stopped: Tokens) -> list[Request]:
+    def _finish(self, stopped: npt.NDArray[np.bool_]) -> list[Request]:
         """Take finished sequences out, the last row first: what moves into a gap is live."""
         rows, complete = self._rows, []
         state = rows.state[: rows.live]

@@ -1,16 +1,16 @@
 """The decoder of LLaMA and Qwen2 (arXiv:2302.13971, 2407.10671) with a cache of keys and values, float32, in numpy.
 
-Letters of shapes: R rows (sequences), T positions, D width, H heads in G groups for each of K key-value heads, d width of
-a head, F width of the feed-forward part, V vocabulary, L layers.
+Letters of shapes: R rows (sequences), T positions, D width, H heads, K key-value heads with G = H / K queries each, d
+width of a head, F width of the feed-forward part, V vocabulary, L layers.
 
 What does not depend on the token is done once when a model is loaded, and changes nothing but the last bits:
 
 - the gain of a norm and the 1/√d of attention are multiplied into the matrices that follow;
-- q, k and v are one matrix, gate and up another;
+- q, k and v are one matrix;
 - the two halves of a head that RoPE (arXiv:2104.09864) rotates are interleaved, so that it is one complex product.
 
-No result depends on the rows beside it: rows, positions and columns are padded to ``TILE``, since BLAS rounds differently
-at the edge of a matrix, and sums over positions go from left to right, so that masked positions add exact zeros.
+No row's result depends on the rows beside it, to the last bit with the OpenBLAS of numpy's wheels: rows, positions and
+columns are padded to ``TILE``, since BLAS rounds differently at the edge of a matrix, and what is masked adds zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from speciate.policies.embedded_server.checkpoint import Array, Checkpoint, Mode
 Ints = npt.NDArray[np.intp]
 
 TILE: Final = 16
-"""No BLAS kernel of today works on blocks that are longer along rows."""
+"""No BLAS kernel that we know works on longer blocks of rows."""
+
+
+LEAST_POSITIONS: Final = 4 * TILE
+"""Shorter sums over positions are rounded differently."""
 
 
 def padded(count: int) -> int:
@@ -41,7 +45,8 @@ class Layer:
     qkv: Array  # (D, (H + 2K) d)
     bias: Array | None  # ((H + 2K) d,)
     o: Array  # (H d, D)
-    gate_up: Array  # (D, 2 F)
+    gate: Array  # (D, F)
+    up: Array  # (D, F)
     down: Array  # (F, D)
 
 
@@ -115,7 +120,7 @@ class Model:
         rotations = np.ones((len(x), c.head_dim // 2), np.complex64)
         rotations[:rows] = self._rotations[positions]
         seen = np.zeros((len(x), c.num_attention_heads * c.head_dim), np.float32)
-        wide = padded(int(positions.max()) + 1)
+        wide = max(LEAST_POSITIONS, padded(int(positions.max()) + 1))
         # (R, K, G, one query, T)
         hidden = np.where(np.arange(wide) > positions[:, None], np.float32(-np.inf), np.float32(0))
         hidden = hidden[:, None, None, None]
@@ -132,7 +137,7 @@ class Model:
     def _project(self, x: Array, layer: Layer, rotations: npt.NDArray[np.complex64]) -> tuple[Array, Array]:
         """Return rotated queries (R, H, d), and rotated keys with values (R, 2 K, d)."""
         c = self.config
-        qkv = (x * self._scale(x)) @ layer.qkv
+        qkv: Array = self._normed(x) @ layer.qkv
         if layer.bias is not None:
             qkv += layer.bias
         heads = qkv.reshape(len(x), -1, c.head_dim)
@@ -142,7 +147,9 @@ class Model:
 
     def _feed_forward(self, x: Array, layer: Layer) -> None:
         """Add SwiGLU (arXiv:2002.05202) of the normed residual to it, in place."""
-        gate, up = np.split((x * self._scale(x)) @ layer.gate_up, 2, axis=1)  # (R, F) each
+        normed = self._normed(x)
+        gate: Array = normed @ layer.gate  # (R, F)
+        up: Array = normed @ layer.up  # (R, F)
         up *= gate
         np.negative(gate, out=gate)
         np.exp(gate, out=gate)  # infinite for a closed gate, which is right
@@ -150,16 +157,14 @@ class Model:
         up /= gate
         x += up @ layer.down
 
-    def _scale(self, x: Array) -> Array:
-        """RMSNorm (arXiv:1910.07467) without its gain: 1 / √(mean x² + ε), (R, 1)."""
-        scale: Array = np.vecdot(x, x)[:, None]
-        scale /= x.shape[1]
-        scale += np.float32(self.config.rms_norm_eps)
-        return 1 / np.sqrt(scale)
+    def _normed(self, x: Array) -> Array:
+        """RMSNorm (arXiv:1910.07467) without its gain: x / √(mean x² + ε)."""
+        mean_square = np.vecdot(x, x)[:, None] / np.float32(x.shape[1])
+        return np.asarray(x / np.sqrt(mean_square + np.float32(self.config.rms_norm_eps)), np.float32)
 
     def _logits(self, x: Array) -> Array:
         wide = np.zeros((padded(len(x)), x.shape[1]), np.float32)
-        wide[: len(x)] = x * self._scale(x)
+        wide[: len(x)] = self._normed(x)
         return (wide @ self._head)[: len(x), : self.config.vocab_size]
 
 
@@ -169,10 +174,10 @@ def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
     weights += mask
     weights -= weights.max(-1, keepdims=True)
     np.exp(weights, out=weights)
-    # First over blocks, from left to right, then within one: numpy's own order would depend on T.
-    total = weights.reshape(*weights.shape[:-1], -1, TILE).sum(-2).sum(-1, keepdims=True)
-    seen: Array = weights @ v
-    seen /= total
+    # Not weights.sum(-1), whose order of summing depends on T.
+    total: Array = np.einsum("...t->...", weights)
+    seen: Array = np.matmul(weights, v, dtype=np.float32)
+    seen /= total[..., None]
     return seen
 
 
@@ -189,9 +194,8 @@ def _layer(c: ModelConfig, weights: dict[str, Array], name: str) -> Layer:
         qkv=_right(qkv("weight") * before),
         bias=qkv("bias") if c.qkv_bias else None,
         o=_right(weights[f"{attention}.o_proj.weight"]),
-        gate_up=_right(
-            np.concatenate([weights[f"{ffn}.gate_proj.weight"], weights[f"{ffn}.up_proj.weight"]]) * between
-        ),
+        gate=_right(weights[f"{ffn}.gate_proj.weight"] * between),
+        up=_right(weights[f"{ffn}.up_proj.weight"] * between),
         down=_right(weights[f"{ffn}.down_proj.weight"]),
     )
 

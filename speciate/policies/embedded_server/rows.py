@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from speciate.policies.embedded_server.checkpoint import Array, ModelConfig
-from speciate.policies.embedded_server.model import padded
+from speciate.policies.embedded_server.model import LEAST_POSITIONS, padded
 
 
 class Rows:
@@ -62,7 +62,7 @@ class Rows:
     def _sizes(self, rows: int, length: int, limit: int) -> tuple[int, int, int]:
         return (
             max(1 << (rows - 1).bit_length(), len(self.state)),
-            max(padded(length), self.cache.shape[4]),
+            max(LEAST_POSITIONS, padded(length), self.cache.shape[4]),
             max(padded(limit), self._limit),
         )
 

@@ -74,6 +74,5 @@ def top_logprobs(logits: Array, count: int) -> tuple[Tokens, Array]:
     ids = np.argpartition(logits, -count, axis=1)[:, -count:]
     order = np.argsort(-np.take_along_axis(logits, ids, 1), axis=1, kind="stable")
     ids = np.take_along_axis(ids, order, 1)
-    highest = logits.max(1, keepdims=True)
-    normaliser = highest + np.log(np.exp(logits - highest).sum(1, keepdims=True))
-    return ids, np.take_along_axis(logits, ids, 1) - normaliser
+    shifted = logits - logits.max(1, keepdims=True)
+    return ids, np.take_along_axis(shifted, ids, 1) - np.log(np.exp(shifted).sum(1))[:, None]

@@ -34,7 +34,7 @@ def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-SILENT = {("runs", "export"), ("up",), ("demo",), ("migrate",)}
+SILENT = {("runs", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
 """Commands whose output is JSON Lines anyway, or a service."""
 
 

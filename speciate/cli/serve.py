@@ -1,0 +1,119 @@
+"""``speciate serve``: small policies behind vLLM's routes on this machine, without torch, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from speciate.cli.output import clean, console
+from speciate.cli.session import examples
+from speciate.cli.up import Stopped, stopping_on_signals
+
+TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+
+SERVE_EXAMPLES: Final = examples(
+    "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
+)
+
+
+def serve_command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=DIR | DIR]…", help="Checkpoints; the bundled ones when none is named."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8008,
+) -> None:
+    """Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the processor until Ctrl-C.
+
+    The routes are those of vLLM; a policy of kind openai_compatible reads the printed address. With
+    SPECIATE_SERVE_TOKEN set, requests have to bring that token.
+    """
+    token = _token(host)
+    folders = named_folders(models or [])
+    # One thread: more gain nothing with matrices this small and take time from evaluators. Read when numpy is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with stopping_on_signals():
+        try:
+            _serve(folders, host, port, token)
+        except Stopped:
+            console(stderr=True).print("Stopping …")
+
+
+def named_folders(models: list[str]) -> dict[str, Path]:
+    """Return the folders to serve by name.
+
+    Raises:
+        InvalidInputError: Two have one name, or there is nothing to serve.
+    """
+    from speciate.domain.errors import InvalidInputError
+
+    if not models:
+        from speciate.policies.bundled import checkpoints
+
+        if bundled := checkpoints():
+            return bundled
+        raise InvalidInputError("no checkpoint is bundled with this installation.", remedy="Name folders to serve.")
+    folders: dict[str, Path] = {}
+    for model in models:
+        before, sign, after = model.partition("=")
+        folder = Path(after if sign else model).expanduser().absolute()
+        name = before if sign else folder.name
+        if not name or name in folders:
+            raise InvalidInputError(f"{model!r} gives the model {name!r} twice or no name.", remedy="Use NAME=DIR.")
+        folders[name] = folder
+    return folders
+
+
+def _token(host: str) -> str | None:
+    from speciate.domain.errors import ConfigurationError
+    from speciate.settings import is_loopback
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token is not None and not token.strip():
+        raise ConfigurationError(f"{TOKEN_VARIABLE} is empty.", remedy="Give it a long random text, or unset it.")
+    if token is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"the server would listen on {host} without asking for a token.",
+            remedy=f"Set {TOKEN_VARIABLE} to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
+        )
+    return token
+
+
+def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) -> None:
+    import uvicorn
+
+    from speciate.policies.embedded_server.app import create_app
+
+    out = console(stderr=True)
+    with out.status("Reading checkpoints …"):
+        app = create_app(folders, token=token)
+    with _listening(host, port) as listener:
+        shown = f"[{host}]" if ":" in host else host
+        base_url = f"http://{shown}:{listener.getsockname()[1]}/v1"
+        out.print(f"Serving {clean(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=3)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens: whoever reads the address may connect at once."""
+    from speciate.domain.errors import ConflictError
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConflictError(
+            f"the server cannot listen on {host}:{port}: {error.strerror}.",
+            remedy="Choose another port with --port, or stop what listens there.",
+        ) from None
+    return listener

@@ -1,0 +1,131 @@
+"""``speciate serve`` as a process, asked by our own client."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
+from speciate.domain.rollout import Prompt
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.ports.policy import SampleRequest
+from tests.unit.policies.embedded_server.checkpoints import write
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-c", "from speciate.cli import main; main()", "serve"]
+
+
+def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
+    env = kept | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=env)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"at (http://\S+/v1) ", line):
+            return found[1]
+    raise AssertionError(f"it ended with {process.wait()}")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = write(tmp_path_factory.mktemp("served") / "toy")
+    with _start(f"vpo={folder}", str(folder), "--port", "0") as process:
+        try:
+            yield _address(process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=20)
+    assert (process.returncode, told) == (0, "Stopping …\n")
+
+
+def _policy(base_url: str, **sampling: object) -> Policy:
+    given = {"max_tokens": 40, "top_p": 0.95, "logprobs": True, **sampling}
+    return Policy(
+        slug="tiny",
+        kind="openai_compatible",
+        base_url=base_url,
+        model="vpo",
+        prompt_format=PromptFormat.COMPLETION,
+        sampling=Sampling.model_validate(given),
+    )
+
+
+def test_our_client_is_answered(served: str) -> None:
+    request = SampleRequest(Prompt(system="", user="w1 w2 w3"), PolicyRole.PROPOSE, n=30, seed=11)
+    with OpenAICompatible(_policy(served)) as client:
+        assert "serves vpo" in client.ping()
+        (result,) = client.sample([request])
+        (again,) = client.sample([request])
+    assert len(result.completions) == 30
+    assert result.prompt_tokens == 3
+    words = sum(len(each.text.split()) + (each.finish_reason == "stop") for each in result.completions)
+    assert sum(each.tokens for each in result.completions) == words
+    assert all(each.mean_logprob is not None and each.mean_logprob < 0 for each in result.completions)
+    assert [each.text for each in again.completions] == [each.text for each in result.completions]
+
+
+def test_an_answer_does_not_depend_on_who_else_asks(served: str) -> None:
+    def ask(seed: int) -> list[str]:
+        body = {"model": "toy", "prompt": f"w{seed % 9 + 1} w2", "n": 5, "seed": seed, "max_tokens": 60}
+        answer = httpx.post(f"{served}/completions", json=body, timeout=60, trust_env=False)
+        return [choice["text"] for choice in answer.raise_for_status().json()["choices"]]
+
+    alone = ask(3)
+    with ThreadPoolExecutor(31) as pool:
+        amid = list(pool.map(ask, range(31)))
+    assert amid[3] == alone
+    assert amid == [ask(seed) for seed in range(31)]
+
+
+def test_a_client_that_hangs_up_is_forgotten(served: str) -> None:
+    body = {"model": "toy", "prompt": "w1", "n": 256, "max_tokens": 120, "temperature": 0.5}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{served}/completions", json=body, timeout=0.05, trust_env=False)
+    deadline = time.monotonic() + 20
+    while 'running{model_name="toy"} 0' not in httpx.get(served.replace("/v1", "/metrics"), trust_env=False).text:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    text = httpx.get(served.replace("/v1", "/metrics"), trust_env=False).text
+    assert 'request_failure_total{model_name="toy"} 1' in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words", "code"),
+    [
+        (["{folder}", "--host", "0.0.0.0"], {}, "SPECIATE_SERVE_TOKEN", 8),
+        (["{folder}"], {"SPECIATE_SERVE_TOKEN": " "}, "SPECIATE_SERVE_TOKEN is empty", 8),
+        (["{folder}", "toy={folder}"], {}, "twice or no name", 4),
+        (["/nowhere"], {}, "/nowhere/config.json cannot be read", 8),
+    ],
+)
+def test_what_cannot_be_served(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], words: str, code: int
+) -> None:
+    folder = write(tmp_path / "toy")
+    process = _start(*(each.format(folder=folder) for each in arguments), "--port", "0", **environment)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told.splitlines()[-1].startswith("error: ")
+    assert words in told
+    assert "Traceback" not in told
+
+
+def test_a_taken_port(served: str, tmp_path: Path) -> None:
+    port = served.rpartition(":")[2].removesuffix("/v1")
+    process = _start(str(write(tmp_path / "toy")), "--port", port)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert f"cannot listen on 127.0.0.1:{port}" in told

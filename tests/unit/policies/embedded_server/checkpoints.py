@@ -1,0 +1,61 @@
+"""Tiny checkpoints with random weights, written without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from speciate.policies.embedded_server.checkpoint import ModelConfig, expected_shapes
+
+LLAMA, QWEN2 = "LlamaForCausalLM", "Qwen2ForCausalLM"
+EOS = 0
+
+
+def config_of(architecture: str = LLAMA, **changes: Any) -> dict[str, Any]:
+    """The values of ``config.json``."""
+    given = {
+        "architectures": [architecture],
+        "model_type": "llama" if architecture == LLAMA else "qwen2",
+        "vocab_size": 50,
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": EOS,
+    }
+    return given | changes
+
+
+def write(folder: Path, architecture: str = LLAMA, *, dtype: str = "float32", seed: int = 0, **changes: Any) -> Path:
+    """Write a checkpoint with a tokenizer of the words w1, w2, …"""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = config_of(architecture, **changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in expected_shapes(ModelConfig.model_validate(config)).items():
+        # Large enough that attention and gates matter; a trained model has gains around 1.
+        drawn = rng.normal(1.0 if "norm" in name else 0.0, 0.2, shape)
+        weights[name] = drawn.astype(dtype)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    words(config["vocab_size"]).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def words(count: int) -> Tokenizer:
+    """A tokenizer of whole words, of which the first ends a text."""
+    tokenizer = Tokenizer(models.WordLevel({"<eos>": EOS, **{f"w{i}": i for i in range(1, count)}}, unk_token="<eos>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<eos>"])
+    return tokenizer
