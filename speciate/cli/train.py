@@ -97,7 +97,11 @@ def _config(
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GROWN
 
-    start = TrainConfig.paper(method, seed=seed) if paper or task not in GROWN else TrainConfig.tiny(method, task, seed=seed)
+    start = (
+        TrainConfig.paper(method, seed=seed)
+        if paper or task not in GROWN
+        else TrainConfig.tiny(method, task, seed=seed)
+    )
     values: dict[str, Any] = as_json(start)
     if steps is not None:
         values["steps"] = steps

@@ -9,6 +9,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
 from speciate.training.losses import LossConfig
 
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Choices of a reinforcement run; ``tiny`` and ``paper`` give whole recipes.

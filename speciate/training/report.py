@@ -331,4 +331,4 @@ def _made_with(results: Sequence[Results]) -> str:
 
 @cache
 def _problems(plan: Plan, count: int) -> tuple[Problem, ...]:
-    return tuple(GROWN[plan.task].problems(Split.TEST, count))
+    return tuple(GROWN[plan.task].problems(Split.TEST, count, start=plan.start))

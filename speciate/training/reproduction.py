@@ -77,7 +77,7 @@ def ask_all(folder: Path, plan: Plan, seed: int, console: Console) -> None:
     missing = [(a, m) for a in arms for m in MODES if not answers(folder, plan, a, seed, m).is_file()]
     if not missing:
         return
-    problems = list(task.problems(Split.TEST, plan.problems))
+    problems = list(task.problems(Split.TEST, plan.problems, start=plan.start))
     base = Asked(checkpoint(folder, plan, ARMS[0], seed))
     for arm in arms:
         modes = [mode for a, mode in missing if a is arm]
@@ -118,7 +118,7 @@ def _command(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
     made = checkpoint(folder, plan, arm, seed)
     command = ["train", "--task", plan.task, "--method", arm.method, "--seed", str(seed)]
     if arm.method != "base":
-        config = arm.config(seed)
+        config = arm.config(plan.task, seed)
         command += ["--base", str(checkpoint(folder, plan, ARMS[0], seed))]
         command += ["--steps", str(config.steps), "--set", f"group={config.group}"]
     resume = ["--resume"] if made.is_dir() and arm.method != "base" else []
