@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.values import WEB_ADDRESS
 from speciate.domain.wording import wording
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
@@ -61,6 +62,7 @@ class Settings(BaseSettings):
         host: Address that the API listens on.
         port: Port that the API listens on.
         url: Where clients find the API; by default host and port above.
+        policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
         token: Bearer token that the API demands; without one it listens on loopback only.
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
         evaluate_slots: Evaluations that run at once; 0 means one per core.
@@ -81,6 +83,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8420, ge=0, le=65535)
     url: str | None = None
+    policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
     token: SecretStr | None = None
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)

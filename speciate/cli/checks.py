@@ -84,7 +84,7 @@ def python() -> Finding:
 
 def environment() -> Finding:
     """Look for variables that begin like ours and that nobody reads: a typing mistake leaves a setting as it was."""
-    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [CONFIG_VARIABLE, *_SERVER_VARIABLES]
+    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [CONFIG_VARIABLE, SERVE_TOKEN_VARIABLE, *_SERVER_VARIABLES]
     unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
     if not unknown:
         return Finding("environment", Status.GOOD, "every SPECIATE_* variable is known")

@@ -51,6 +51,7 @@ class Stack:
         self.processes: GuardedProcesses | None = None
         self._commands: dict[str, ChildCommand] = {}
         self._announced = False
+        self._policy_port = 0
         self.tiers: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -80,6 +81,7 @@ class Stack:
         self._start_servers()
         patience_s = PREDECESSOR_LIMIT_S if ended_without_notice(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _free_port(self.settings, patience_s)})
+        self._policy_port = _any_port()
         yield Step("servers", time.monotonic() - begun)
         self._start_processes()
         self._migrate()
@@ -87,6 +89,8 @@ class Stack:
         self._wait_for_api()
         yield Step("api", time.monotonic() - begun)
         self._wait_for_workers()
+        if self.settings.policy_url is None:
+            self._wait_for_policies()
         announce_servers(self.settings)
         self._announced = True
         yield Step("workers", time.monotonic() - begun)
@@ -164,6 +168,8 @@ class Stack:
         api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
         quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
         yield self._command("api", [python, *api, *quiet])
+        if s.policy_url is None:
+            yield self._command("policies", [python, "-m", "speciate.cli", "serve", "--port", str(self._policy_port)])
         workers = {
             "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
             "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),
@@ -184,6 +190,7 @@ class Stack:
             "SPECIATE_DATABASE_URL": _secret(s.database_url),
             "SPECIATE_REDIS_URL": _secret(s.redis_url),
             "SPECIATE_DATA_DIR": str(s.data_dir),
+            "SPECIATE_POLICY_URL": s.policy_url or f"http://127.0.0.1:{self._policy_port}/v1",
             "SPECIATE_HOST": s.host,
             "SPECIATE_PORT": str(s.port),
             "SPECIATE_SANDBOX": s.sandbox,
@@ -203,11 +210,8 @@ class Stack:
         with httpx.Client(base_url=self.settings.base_url, headers=headers, timeout=5, trust_env=False) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
-                try:
-                    if client.get("/readyz").status_code == httpx.codes.OK:
-                        return
-                except httpx.TransportError:
-                    pass
+                if _answers(client, "/readyz"):
+                    return
                 time.sleep(0.02)
         raise UnavailableError(f"the API is not ready after {READY_LIMIT_S:.0f} s; its log is {self.log_of('api')}.")
 
@@ -217,7 +221,7 @@ class Stack:
         from speciate.storage.presence import present
 
         deadline = time.monotonic() + READY_LIMIT_S
-        wanted = {name for name in self._commands if name != "api"}
+        wanted = {name for name in self._commands if name not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
@@ -228,6 +232,25 @@ class Stack:
                 time.sleep(0.02)
         raise UnavailableError(f"the workers are not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('control')}.")
 
+    def _wait_for_policies(self) -> None:
+        """Wait until the bundled policies are served, and register them: the same ones are the same versions."""
+        from speciate.client import Client
+        from speciate.policies.bundled import bundled_policies
+
+        deadline = time.monotonic() + READY_LIMIT_S
+        with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
+            while not _answers(client, "/health"):
+                self._fail_if_ended()
+                if time.monotonic() > deadline:
+                    raise UnavailableError(
+                        f"the policy server is not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('policies')}."
+                    )
+                time.sleep(0.02)
+        token = self.settings.token
+        with Client(self.settings.base_url, None if token is None else _secret(token)) as service:
+            for policy in bundled_policies():
+                service.policies.add(policy)
+
     def _fail_if_ended(self) -> None:
         for name, status in self.poll().items():
             if not status.running:
@@ -235,6 +258,19 @@ class Stack:
                     f"{name} ended at once with code {status.returncode}: {_last_words(self.log_of(name))}\n"
                     f"Its log is {self.log_of(name)}."
                 )
+
+
+def _answers(client: httpx.Client, path: str) -> bool:
+    try:
+        return client.get(path).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _any_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _last_words(log: Path) -> str:

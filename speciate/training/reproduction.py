@@ -122,7 +122,7 @@ def _command(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
         command += ["--base", str(checkpoint(folder, plan, ARMS[0], seed))]
         command += ["--steps", str(config.steps), "--set", f"group={config.group}"]
     resume = ["--resume"] if made.is_dir() and arm.method != "base" else []
-    return [str(Path(sys.executable).with_name("speciate")), *command, "--out", str(made), *resume]
+    return [sys.executable, "-m", "speciate.cli", *command, "--out", str(made), *resume]
 
 
 def _run(made: Path, command: list[str]) -> Path:

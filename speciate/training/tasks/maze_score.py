@@ -33,8 +33,8 @@ def score_route(rows: Sequence[str], budget: int, route: Sequence[tuple[int, int
         return dict.fromkeys(names, 0.0)
     seen = [marks[cell] for cell in set(route)]
     everything = list(marks.values())
-    shares = [seen.count(mark) / everything.count(mark) for mark in "GD"]
-    return dict(zip(names, (1.0, *shares, 0.0 if "L" in seen else 1.0), strict=True))
+    gold, diamond, lava = (seen.count(mark) / everything.count(mark) for mark in "GDL")
+    return dict(zip(names, (1.0, gold, diamond, 1.0 - lava), strict=True))
 
 
 def _is_cell(cell: str) -> bool:

@@ -1,0 +1,5 @@
+"""``python -m speciate.cli``: the command line of this very interpreter."""
+
+from speciate.cli import main
+
+main()
