@@ -8,22 +8,22 @@ from typing import Final
 
 from speciate.domain.errors import InvalidInputError
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.training.tasks.eureqa import eureqa
-from speciate.training.tasks.livecodebench import livecodebench
+from speciate.training.tasks.eureqa import open_eureqa
+from speciate.training.tasks.livecodebench import open_livecodebench
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
-from speciate.training.tasks.musique import musique
+from speciate.training.tasks.musique import open_musique
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
 from speciate.training.tasks.task import GrownTask, Split, Task
-from speciate.training.tasks.toolrl import toolrl
+from speciate.training.tasks.toolrl import open_toolrl
 
 GROWN: Final[dict[str, GrownTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
 """Tasks that make their own problems and grow policies from nothing, by name."""
 
 DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
-    "musique": musique,
-    "eureqa": eureqa,
-    "toolrl": toolrl,
-    "livecodebench": livecodebench,
+    "musique": open_musique,
+    "eureqa": open_eureqa,
+    "toolrl": open_toolrl,
+    "livecodebench": open_livecodebench,
 }
 """Tasks that read a public dataset from a folder of the user's, by name."""
 

@@ -37,7 +37,7 @@ Write five lines, each with the name of an entity as the title of its Wikipedia 
 Each right name is a reward of its own."""
 
 
-def eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:

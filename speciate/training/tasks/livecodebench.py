@@ -58,7 +58,7 @@ nothing."""
 Test = dict[str, Any]
 
 
-def livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+def open_livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:

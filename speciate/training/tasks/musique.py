@@ -38,7 +38,7 @@ hop_1 to hop_4 reward the right paragraph for each step (steps that the question
 answer_f1 the words that the answer shares with the right one. Without an answer nothing counts."""
 
 
-def musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+def open_musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:

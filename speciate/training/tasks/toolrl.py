@@ -51,7 +51,7 @@ format rewards such a document with nothing around it, which calls tools if and 
 tools, arg_key the right parameters, arg_value their right values."""
 
 
-def toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+def open_toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:
