@@ -14,7 +14,6 @@ import typer
 from speciate.cli import output
 from speciate.cli.session import examples, key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
-from speciate.settings import load_settings
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
@@ -95,6 +94,7 @@ def train_command(
 def _opened(task: str, data: Path | None) -> Iterator[Task]:
     """Open a task; answers to a dataset's problems are scored in the service's own sandbox."""
     from evaluators.choose import open_broker
+    from speciate.settings import load_settings
     from speciate.training.tasks import DATASETS, open_task
 
     if task not in DATASETS or data is None:
