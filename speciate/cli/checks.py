@@ -19,6 +19,7 @@ from evaluators.canary import examine
 from evaluators.choose import UNSAFE_WARNING, open_broker
 from evaluators.features import kernel_features
 from evaluators.tiers import TIERS, UNSAFE
+from speciate.cli.serve import TOKEN_VARIABLE as SERVE_TOKEN_VARIABLE
 from speciate.domain.errors import SpeciateError
 from speciate.settings import CONFIG_VARIABLE, Settings, source_of
 
@@ -84,7 +85,11 @@ def python() -> Finding:
 
 def environment() -> Finding:
     """Look for variables that begin like ours and that nobody reads: a typing mistake leaves a setting as it was."""
-    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [CONFIG_VARIABLE, SERVE_TOKEN_VARIABLE, *_SERVER_VARIABLES]
+    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [
+        CONFIG_VARIABLE,
+        SERVE_TOKEN_VARIABLE,
+        *_SERVER_VARIABLES,
+    ]
     unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
     if not unknown:
         return Finding("environment", Status.GOOD, "every SPECIATE_* variable is known")

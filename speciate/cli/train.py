@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,6 +17,7 @@ from speciate.domain.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
+    from speciate.training.tasks import Task
 
 TRAIN_EXAMPLES: Final = examples(
     "speciate train --task maze --method vpo",
@@ -65,26 +68,40 @@ def train_command(
             remedy="pip install 'speciate[train]' (for a machine without a GPU, first torch from its CPU index).",
         ) from None
     from speciate.training.recipe import BASES, grow_base, train_policy
-    from speciate.training.tasks import GROWN, open_task
+    from speciate.training.tasks import DATASETS, GROWN
 
-    opened = open_task(task, data)
+    if task in DATASETS and base is None:
+        raise InvalidInputError(
+            f"task {task!r} is in English: there is no base to grow.", remedy="Name a local model with --base DIR."
+        )
     config = None if method == "base" else _config(method, task, seed, steps, settings, paper=paper)
     folder = out or Path(f"{task}-{method}-{seed}")
-    if base is None:
-        if task not in GROWN:
-            raise InvalidInputError(
-                f"task {task!r} is in English: there is no base to grow.", remedy="Name a local model with --base DIR."
-            )
-        base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
-        with _Shown(f"{task}, base") as shown:
-            from dataclasses import replace
+    with _opened(task, data) as opened:
+        if base is None:
+            base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
+            with _Shown(f"{task}, base") as shown:
+                from dataclasses import replace
 
-            grow_base(GROWN[task], replace(BASES[task], seed=seed), base, shown.step)
-    if config is not None:
-        with _Shown(f"{task}, {method}") as shown:
-            train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=shown.step)
+                grow_base(GROWN[task], replace(BASES[task], seed=seed), base, shown.step)
+        if config is not None:
+            with _Shown(f"{task}, {method}") as shown:
+                train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=shown.step)
     output.say(f"The policy is in {folder}.")
     output.say(f"Next: speciate serve {folder}")
+
+
+@contextmanager
+def _opened(task: str, data: Path | None) -> Iterator[Task]:
+    """Open a task; answers to a dataset's problems are scored in the service's own sandbox."""
+    from evaluators.choose import open_broker
+    from speciate.settings import load_settings
+    from speciate.training.tasks import DATASETS, open_task
+
+    if task not in DATASETS or data is None:
+        yield open_task(task, data)
+        return
+    with closing(open_broker(load_settings().sandbox)) as broker:
+        yield open_task(task, data, broker)
 
 
 def _config(

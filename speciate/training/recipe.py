@@ -95,8 +95,16 @@ def train_policy(
         ConflictError: The folder holds a run, and ``resume`` is not set; or a run with other choices, and it is.
         InvalidInputError: The model cannot be loaded, or memory does not suffice.
     """
-    if _is_complete(task, config, base, folder, resume=resume):
+    from accelerate import PartialState
+
+    identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
+    if _is_complete(identity, folder, resume=resume):
         return
+    processes = PartialState()
+    processes.wait_for_everyone()  # all have looked before one of them writes
+    if processes.is_main_process:
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        (folder / CHECKPOINTS / RUN).write_text(json.dumps(identity), "utf-8")
     with _quiet():
         model, tokenizer = load_model(base)
         problems = list(task.problems(Split.TRAIN, config.problems))
@@ -107,7 +115,7 @@ def train_policy(
             task=task,
             problems=problems,
             config=config,
-            args=trl_arguments(config, task, folder / CHECKPOINTS, processes=_processes(), cpu=cpu),
+            args=trl_arguments(config, task, folder / CHECKPOINTS, processes=int(processes.num_processes), cpu=cpu),
             callbacks=[watch],
             peft_config=_lora(config),
         )
@@ -172,9 +180,8 @@ def as_json(config: TrainConfig) -> dict[str, Any]:
     return value
 
 
-def _is_complete(task: Task, config: TrainConfig, base: Path, folder: Path, *, resume: bool) -> bool:
-    """Tell whether the very same run is complete in the folder; if not, write down what the run is."""
-    identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
+def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool:
+    """Tell whether the very same run is complete in the folder; False means that it may begin there, or go on."""
     written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
     if complete or written.is_file():
         found = read_manifest(folder).model_dump() if complete else json.loads(written.read_text("utf-8"))
@@ -186,22 +193,13 @@ def _is_complete(task: Task, config: TrainConfig, base: Path, folder: Path, *, r
             raise ConflictError(
                 f"{folder} holds an unfinished run.", remedy="Go on with --resume, or remove the folder."
             )
-        return complete
-    if folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(json.dumps(identity), "utf-8")
-    return False
+    return complete
 
 
 def _is_ours(name: str, value: object) -> bool:
     return isinstance(value, int | float) and (name.startswith("speciate/") or name in {"entropy", "kl", "step_time"})
-
-
-def _processes() -> int:
-    from accelerate import PartialState
-
-    return int(PartialState().num_processes)
 
 
 def _lora(config: TrainConfig) -> Any:

@@ -109,7 +109,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
                 index, parent = self.populations.draw(self.rng)
             goal = None
             if self.config.method == "goal_conditioned":
-                goal = self.rng.dirichlet(np.full(len(self.task.rewards), self.config.estimator.alpha)).tolist()
+                k = len(self.problems[index].space.selected)
+                goal = self.rng.dirichlet(np.full(k, self.config.estimator.alpha)).tolist()
             row = {"problem": index, "parent": parent, "goal": goal, **self._prompt(self.problems[index], parent, goal)}
             rows += [row] * self.num_generations
         return rows
@@ -179,13 +180,22 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
         m = self._asking.answers_per_rollout
-        batch = stack_rollouts(scores, answers=m, dimensions=len(self.task.rewards))
+        padded = [[self._padded(vector) for vector in vectors] for vectors in scores]
+        batch = stack_rollouts(padded, answers=m, dimensions=len(self.task.rewards))
         for row, programs, vectors in zip(inputs, usable, scores, strict=True):
             for program, vector in zip(programs, vectors, strict=True):
                 self.populations.add(row["problem"], program, vector)
         self._estimate(batch, inputs)
         means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
+
+    def _padded(self, vector: Sequence[float]) -> tuple[float, ...]:
+        """Return a vector of shape (k,) for a problem with fewer rewards than its task has.
+
+        The zeros scale all scores of a group alike, which its normalisation takes back: the direction of a symmetric
+        Dirichlet draw's first components does not depend on what share of the whole they are.
+        """
+        return (*vector, *[0.0] * (len(self.task.rewards) - len(vector)))
 
     # 4. Advantages
 
@@ -195,7 +205,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         scratch = np.array([row["parent"] is None for row in rows])
         config = self.config.estimator
         if self.config.method == "goal_conditioned":
-            config = replace(config, goals=[row["goal"] for row in rows[:: self.num_generations]])
+            config = replace(config, goals=[self._padded(row["goal"]) for row in rows[:: self.num_generations]])
         self._advantages = ESTIMATORS[self.config.method](batch.rewards, groups, config=config, rng=self.rng)
         mode = "train" if self.model.training else "eval"
         measured = measure(batch, groups, scratch, self.rng) | dict(self._advantages.diagnostics)

@@ -28,7 +28,7 @@ class Task(Protocol):
 
     @property
     def rewards(self) -> tuple[str, ...]:
-        """Names of the k rewards, each in [0, 1], higher is better."""
+        """Names of the k rewards, each in [0, 1], higher is better. A problem has all of them, or the first few."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Task(Protocol):
         ...
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
-        """Return the rewards of every candidate, shape (k,) each; all zero for one that fails.
+        """Return the rewards of every candidate, one for each of its problem's rewards; all zero for one that fails.
 
         Raises:
             EvaluatorUnavailableError: Candidates have to be run and nothing here contains them.

@@ -1,0 +1,161 @@
+"""What the tasks on public datasets share: problems of kind ``data``, splits without overlap, and honest scoring."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar, Final
+
+import numpy as np
+
+from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
+from speciate.domain.problem import Problem
+from speciate.domain.values import text_digest
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks.rows import Row
+from speciate.training.tasks.task import Split
+
+_WORKERS: Final = min(16, os.cpu_count() or 1)
+
+Vector = tuple[float, ...]
+
+
+def split_by_digest(text: str) -> Split:
+    """Return the split of something whose file does not say: half of all is in each, the same half every time."""
+    return Split.TRAIN if int(text_digest(text)[-1], 16) % 2 else Split.TEST
+
+
+def slug_of(task: str, *words: str) -> str:
+    """Return a slug from the names that a dataset gives."""
+    slug = re.sub("[^a-z0-9]+", "-", " ".join((task, *words)).lower()).strip("-")
+    return slug if len(slug) <= 80 else f"{slug[:63].rstrip('-')}-{text_digest(slug)[:16]}"
+
+
+def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
+    """Return the one target of a dataset's problem: everything right."""
+    return [{"name": "everything", "rule": " and ".join(f"{name} >= 1" for name in rewards), "unlock": True}]
+
+
+def text_problem(
+    row: Row, script: ModuleType, weights: Mapping[str, float], files: Mapping[str, object], **rest: str
+) -> Problem:
+    """Return a problem of kind ``data``.
+
+    Args:
+        row: Where it comes from.
+        script: Module whose source is the author's script.
+        weights: Names of the rewards with their weights.
+        files: What the script reads, as JSON values by file name.
+        rest: Slug, title, description and source.
+    """
+    return row.problem(
+        {
+            **rest,
+            "title": rest["title"][:200],
+            "kind": "data",
+            "objectives": [{"name": name} for name in weights],
+            "weights": weights,
+            "targets": unlock_all(weights),
+            "evaluator": inspect.getsource(script),
+            "files": {name: json.dumps(value) for name, value in files.items()},
+            "preload": [],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class DatasetTask:
+    """A task on a dataset.
+
+    Attributes:
+        name: Key in ``DATASETS``.
+        rewards: Names of the k rewards. A problem may have fewer: the first ones.
+        max_tokens: Longest answer in tokens that is sensible.
+        pools: The problems of each split.
+        evaluator: What scores answers; None where nothing is scored.
+    """
+
+    name: str
+    rewards: tuple[str, ...]
+    max_tokens: int
+    pools: Mapping[Split, Sequence[Problem]]
+    evaluator: EvaluatorClient | None
+
+    answers: ClassVar[int] = 3
+    codec: ClassVar[str | None] = None
+
+    @classmethod
+    def gathered(
+        cls,
+        name: str,
+        rewards: tuple[str, ...],
+        max_tokens: int,
+        found: Iterable[tuple[Split, Problem]],
+        evaluator: EvaluatorClient | None,
+    ) -> DatasetTask:
+        """Return the task with its problems in an order that does not depend on the files'.
+
+        A problem that is there twice is kept once, in the test split if it is in both: nothing is trained on that is
+        tested.
+
+        Raises:
+            InvalidInputError: Two different problems have one name.
+        """
+        pools: dict[Split, list[Problem]] = {split: [] for split in Split}
+        slugs: set[str] = set()
+        seen: set[str] = set()
+        for split, problem in sorted(found, key=lambda item: (item[0] is Split.TRAIN, text_digest(item[1].slug))):
+            content = text_digest(problem.description)
+            if content in seen:
+                continue
+            if problem.slug in slugs:
+                raise InvalidInputError(f"two different rows of {name!r} are both called {problem.slug!r}.")
+            seen.add(content)
+            slugs.add(problem.slug)
+            pools[split].append(problem)
+        return cls(name, rewards, max_tokens, pools, evaluator)
+
+    def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
+        """Yield problems of a split.
+
+        Raises:
+            InvalidInputError: The split has fewer.
+        """
+        pool = self.pools[split]
+        if start + count > len(pool):
+            raise InvalidInputError(
+                f"{self.name!r} has {len(pool)} problems in its {split} split: {start + count} were asked for.",
+                remedy=f"Ask for fewer (training: --set problems={len(pool)}), or add files." if pool else "Add files.",
+            )
+        yield from pool[start : start + count]
+
+    def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
+        """Return the normalised rewards of answers, as many as each problem has, from the service's own evaluator."""
+        texts: dict[str, dict[str, None]] = {}
+        for problem, answers in batch:
+            texts.setdefault(problem.digest, {}).update(dict.fromkeys(answers))
+        problems = {problem.digest: problem for problem, _ in batch}
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            scored = pool.map(lambda digest: self._scored(problems[digest], list(texts[digest])), texts)
+            vectors = dict(zip(texts, scored, strict=True))
+        return [[vectors[problem.digest][text] for text in answers] for problem, answers in batch]
+
+    def _scored(self, problem: Problem, texts: list[str]) -> dict[str, Vector]:
+        if self.evaluator is None:
+            raise EvaluatorUnavailableError(
+                f"task {self.name!r} was opened without an evaluator.", remedy="Pass one to open_task."
+            )
+        nothing = (0.0,) * len(problem.space.selected)
+        results = self.evaluator.evaluate(problem, texts, seeds=[0] * len(texts))
+        return {
+            text: nothing
+            if result.rewards is None
+            else tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
+            for text, result in zip(texts, results, strict=True)
+        }

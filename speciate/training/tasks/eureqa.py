@@ -1,0 +1,80 @@
+"""EUREQA: five masked entities along a chain of relations, a reward for each that is named exactly.
+
+Files: the Parquet files of the splits ``questions_normal_5`` and ``questions_hard_5`` of Li et al., NAACL 2024
+(CC BY-NC 4.0), or the same rows as ``.json`` or ``.jsonl``, recognised by the split's name in their path. Columns, as
+far as public code uses them: ``idx``, ``question`` (sentences), ``entity_masks`` and ``entities`` (six each, from the
+one that is asked for to the one that is given away). Not confirmed: the type of ``idx`` (a number and a text are both
+taken), and that names never hold line ends (a row with such a name is refused).
+
+Normal questions are trained on. Of the hard ones, half are trained on and half are tested on, as in arXiv 2605.22817,
+whose halves are drawn at random; here the digest of a question decides. Names match without case, articles,
+punctuation and underscores, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.problem import Problem
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks import eureqa_score
+from speciate.training.tasks.datasets import DatasetTask, slug_of, split_by_digest, text_problem
+from speciate.training.tasks.rows import Row, files_of, read_rows
+from speciate.training.tasks.task import Split
+
+_LETTERS: Final = "ABCDE"
+_WEIGHTS: Final = {f"entity_{letter}": 1.0 for letter in _LETTERS}
+_DESCRIPTION: Final = """Find out who or what is meant. The entities in this text are masked and hang together in a
+chain; only the last one is given. Work backwards from it.
+
+{text}
+
+Write five lines, each with the name of an entity as the title of its Wikipedia article would have it:
+{lines}
+
+Each right name is a reward of its own."""
+
+
+def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
+    """Open the task on the files in a folder.
+
+    Raises:
+        InvalidInputError: They are missing, or a row is not what it should be.
+    """
+    return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _found(folder), evaluator)
+
+
+def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
+    wanted = "questions_normal_5-*.parquet and questions_hard_5-*.parquet"
+    for path in files_of("eureqa", folder, wanted, r"questions_(normal|hard)_5\b.*\.(parquet|jsonl?)$"):
+        hard = "questions_hard_5" in path.relative_to(folder).as_posix()
+        for row in read_rows(path):
+            problem = _problem(row, "hard" if hard else "normal")
+            yield split_by_digest(problem.description) if hard else Split.TRAIN, problem
+
+
+def _problem(row: Row, level: str) -> Problem:
+    number = row.value("idx")
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise row.refusal("idx", "expected a number or a text")
+    masks, entities = row.texts("entity_masks", 6, 6), row.texts("entities", 6, 6)
+    for i, name in enumerate(entities[: len(_LETTERS)]):
+        if len(name.splitlines()) > 1:
+            raise row.refusal(f"entities.{i}", f"expected a name in one line, got {name!r}")
+    return text_problem(
+        row,
+        eureqa_score,
+        _WEIGHTS,
+        {"entities.json": dict(zip(_LETTERS, entities, strict=False))},
+        slug=slug_of("eureqa", level, str(number)),
+        title=f"Five masked entities, {level} question {number}",
+        description=_DESCRIPTION.format(
+            text="\n".join(row.texts("question", 1, 100)),
+            lines="\n".join(
+                f"{letter}: (who or what is {mask})" for letter, mask in zip(_LETTERS, masks, strict=False)
+            ),
+        ),
+        source="EUREQA (Li et al., NAACL 2024), rewards after arXiv 2605.22817.",
+    )

@@ -1,0 +1,179 @@
+"""Rows of a dataset's files, read strictly: whatever does not fit is refused with file, line and field."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from speciate.domain.errors import ConfigurationError, Flaw, InvalidInputError
+from speciate.domain.problem import Problem
+from speciate.domain.values import storable
+from speciate.domain.wording import wording
+
+_BATCH_ROWS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a dataset's file; whatever does not fit is refused with its place.
+
+    Attributes:
+        file: Name of the file.
+        number: Line in a ``.jsonl`` file, else the row, counted from 1.
+        values: The row itself. Paths such as ``paragraphs.0.title`` lead into it.
+    """
+
+    file: str
+    number: int
+    values: Mapping[str, object]
+
+    def value(self, path: str) -> object:
+        """Return whatever stands at a path."""
+        found: object = self.values
+        for step in path.split("."):
+            if isinstance(found, Mapping) and step in found:
+                found = found[step]
+            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                raise self.refusal(path, "it is missing")
+        return found
+
+    def text(self, path: str, most: int = 20_000, *, empty: bool = False) -> str:
+        """Return a text of at most ``most`` characters."""
+        found = self.value(path)
+        if not isinstance(found, str) or not (found.strip() or empty):
+            raise self.refusal(path, f"expected a text, got {_kind(found)}")
+        if len(found) > most:
+            raise self.refusal(path, f"{len(found)} characters: expected at most {most}")
+        return storable(found)
+
+    def texts(self, path: str, least: int, most: int) -> list[str]:
+        """Return a list of texts."""
+        return [self.text(f"{path}.{i}") for i in range(self.length(path, least, most))]
+
+    def whole(self, path: str) -> int:
+        """Return a whole number of at least 0."""
+        found = self.value(path)
+        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+            raise self.refusal(path, f"expected a whole number, got {_kind(found)}")
+        return found
+
+    def length(self, path: str, least: int, most: int) -> int:
+        """Return how long a list is."""
+        found = self.value(path)
+        if not isinstance(found, list):
+            raise self.refusal(path, f"expected a list, got {_kind(found)}")
+        if not least <= len(found) <= most:
+            raise self.refusal(path, f"{len(found)} entries: expected {least} to {most}")
+        return len(found)
+
+    def problem(self, definition: Mapping[str, object]) -> Problem:
+        """Return the problem that was made from the row."""
+        try:
+            return Problem.model_validate(definition)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise self.refusal(place or "problem", f"makes no problem: {wording(first)}") from None
+
+    def refusal(self, path: str, message: str) -> InvalidInputError:
+        """Return the error that says what is wrong with a value."""
+        flaw = Flaw(message, where=path, file=self.file, line=self.number)
+        return InvalidInputError(f"{flaw}.", flaws=(flaw,))
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Read JSON without NaN and infinities.
+
+    Raises:
+        ValueError: It is something else, or nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file.
+
+    Raises:
+        InvalidInputError: The file is something else.
+        ConfigurationError: It is a Parquet file and pyarrow is not installed.
+    """
+    readers = {".parquet": _parquet, ".json": _list}
+    number = 0
+    try:
+        for number, values in readers.get(path.suffix, _lines)(path):
+            row = Row(path.name, number, values if isinstance(values, dict) else {})
+            if row.values is not values:
+                raise row.refusal("", f"expected an object, got {_kind(values)}")
+            yield row
+    except (ValueError, OSError) as error:
+        flaw = Flaw(f"after row {number}: {error}" if number else str(error), file=path.name)
+        raise InvalidInputError(f"{flaw}.", flaws=(flaw,)) from None
+
+
+def files_of(task: str, folder: Path, wanted: str, pattern: str) -> list[Path]:
+    """Return the files in a folder, at any depth, whose paths match a regular expression, in order.
+
+    Raises:
+        InvalidInputError: There is none; ``wanted`` says which were expected.
+    """
+    found = [path for path in sorted(folder.rglob("*")) if re.search(pattern, path.relative_to(folder).as_posix())]
+    if not found:
+        raise InvalidInputError(
+            f"task {task!r} finds none of its files in {folder}.",
+            remedy=f"Expected: {wanted} (docs/howto/train-on-your-data.md says where they come from).",
+        )
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, object]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    yield number, strict_json(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number} is not JSON: {error}") from None
+
+
+def _list(path: Path) -> Iterator[tuple[int, object]]:
+    values = strict_json(path.read_bytes())
+    if not isinstance(values, list):
+        raise ValueError(f"expected a list of rows, got {_kind(values)}")  # noqa: TRY004 - of the file, not of a caller
+    yield from enumerate(values, 1)
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, object]]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigurationError(
+            f"{path.name} is a Parquet file, which pyarrow reads.", remedy="pip install 'speciate[train]'."
+        ) from None
+    number = 0
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            for values in batch.to_pylist():
+                number += 1
+                yield number, values
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a number of JSON")
+    return value
+
+
+def _kind(value: object) -> str:
+    return "an empty text" if isinstance(value, str) else f"{type(value).__name__} {value!r}"[:60]
