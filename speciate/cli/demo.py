@@ -1,4 +1,4 @@
-"""``speciate demo``: real problems evolve through the whole service, and what was unlocked is shown."""
+"""``speciate demo``: real problems evolve through the whole service, then trained policies meet head to head."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Exhibit:
 
 
 EXHIBITS: Final = (
-    Exhibit("sorting-network-8", 2400, "comparators", " and ".join(f"sorted_{ones} >= 1" for ones in range(1, 8))),
-    Exhibit("circle-packing-26", 2600, "sum_of_radii", "overlap <= 0"),
+    Exhibit("sorting-network-8", 1200, "comparators", " and ".join(f"sorted_{ones} >= 1" for ones in range(1, 8))),
+    Exhibit("circle-packing-26", 1200, "sum_of_radii", "overlap <= 0"),
     # No worse than the seed, best fit, on the other two families.
-    Exhibit("online-bin-packing", 500, "excess_or1", "excess_triplet <= 11.6 and excess_weibull <= 7.42"),
+    Exhibit("online-bin-packing", 250, "excess_or1", "excess_triplet <= 11.6 and excess_weibull <= 7.42"),
 )
 
 
@@ -84,14 +84,17 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of every run.", min=0)] = 0,
     scale: Annotated[float, typer.Option(help="Share of the usual budgets.", min=0.01, max=100)] = 1.0,
 ) -> None:
-    """Evolve bundled problems through API, queue, workers, database and evaluator, in about two minutes.
+    """See the whole service at work, in about three minutes: API, queue, workers, database, policy server, sandbox.
 
-    No model is needed: programs are changed by `program_mutator`, the floor that every trained policy has to beat.
+    First bundled problems evolve without any model: programs are changed by `program_mutator`, the floor that every
+    policy has to beat. Then small policies, trained by GRPO, by VPO and by Vector Max-at-K, and the base of all three
+    are asked about the same mazes and programs that none of them was trained on.
     """
     from speciate.cli.up import Stopped, begin, stopping_on_signals
 
     out = console()
     with stopping_on_signals():
+        from speciate.cli import head_to_head
         from speciate.cli.stack import Stack
         from speciate.client import Client
         from speciate.settings import load_settings
@@ -105,6 +108,10 @@ def demo_command(
                     shown = _start_runs(client, seed, scale)
                     _follow(shown, out)
                     completed = _report(shown, out)
+                    out.print()
+                    rounds = head_to_head.start(client, seed, scale, out)
+                    completed &= head_to_head.follow(client, rounds, out)
+                    head_to_head.report(client, rounds, out)
             except Stopped:
                 out.print("Stopping …")
                 raise

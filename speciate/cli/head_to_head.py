@@ -80,7 +80,7 @@ class Round:
         return found
 
 
-def start(client: Client, seed: int, scale: float) -> list[Round]:
+def start(client: Client, seed: int, scale: float, out: Console) -> list[Round]:
     """Submit problems and policies, and start all runs, problem by problem so that what is done stays paired."""
     from speciate.cli.importing import import_task
     from speciate.policies.bundled import bundled_policies
@@ -92,6 +92,8 @@ def start(client: Client, seed: int, scale: float) -> list[Round]:
         problems = import_task(client, contest.task, "test", count)
         policies = {method: client.policies.add(bundled[f"{contest.task}-{method}"]) for method in METHODS}
         rounds.append(Round(contest, problems, policies, {}))
+    runs = sum(len(each.problems.problems) * len(each.policies) for each in rounds)
+    out.print(f"Head to head: {runs} runs, the same problems and the same number of answers for each policy.")
     for each in rounds:
         for problem in each.problems.problems:
             for method, policy in each.policies.items():

@@ -29,7 +29,7 @@ from speciate.training.trainer import STATE, VectorTrainer, trl_arguments
 from speciate.training.versions import versions
 
 BASES: Final = {
-    "maze": BaseConfig(problems=3000, steps=400, learning_rate=3e-3),
+    "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),
     "maze-9": BaseConfig(problems=3000, steps=600, learning_rate=3e-3),
     "programs": BaseConfig(problems=8000, steps=700, learning_rate=2e-3),
     "programs-hard": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),

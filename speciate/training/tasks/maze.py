@@ -21,7 +21,7 @@ from speciate.training.tasks.task import Split
 
 _TRIES: Final = 6
 _DIRECT: Final = 0.4
-_ALL: Final = 0.15
+_ALL: Final = 0.05
 _THROUGH_LAVA: Final = 0.15
 _FEW: Final = 3
 
