@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TRAIN := $(VENV)/.installed-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench docs openapi clean
+.PHONY: help install demo up test check bench reproduce docs openapi clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,15 +18,21 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+# torch and what trains with it: large, and needed by nothing that serves or searches. A torch that is there is kept.
+$(TRAIN): $(STAMP)
+	@echo "Installing what training needs into $(VENV) (once, some minutes) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,train]'
+	@touch $@
+
 install: $(STAMP) ## Make the virtual environment and install everything into it
 
-demo: $(STAMP) ## Watch real problems evolve through the whole service, about two minutes
+demo: $(STAMP) ## Watch problems evolve and policies meet head to head through the whole service, about three minutes
 	@$(BIN)/speciate demo
 
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-test: $(STAMP) check ## Everything that must hold: style, types, layers, then all tests
+test: $(TRAIN) check ## Everything that must hold: style, types, layers, then all tests
 	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadgroup
 	@$(BIN)/python -m pytest -q -m fault
 
@@ -37,6 +44,9 @@ check: $(STAMP) ## Style, types and layers
 
 bench: $(STAMP) ## Measure; prints tables
 	@$(BIN)/python -m tests.benchmarks
+
+reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/reproduction.md; hours
+	@$(BIN)/python -m speciate.training.reproduction
 
 docs: $(STAMP) ## Write the file listing of docs/architecture.md from the code
 	@$(BIN)/python -m tests.architecture.listing

@@ -85,6 +85,8 @@ def add(
         from speciate.policies.bundled import bundled_policies
 
         definitions += [policy.definition() for policy in bundled_policies()]
+    if not definitions:
+        raise InvalidInputError("there is nothing to register.", remedy="Name a policy, or --bundled.")
     with client(ctx) as service:
         for wanted in definitions:
             version = service.policies.add(wanted)

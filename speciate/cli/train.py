@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import examples, key_values
+from speciate.cli.session import AsJson, examples, key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def train_command(
     paper: Annotated[
         bool, typer.Option("--paper", help="The published recipe instead of that for tiny models.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a policy. A tiny task begins from nothing: first its base, by demonstrations, then the reinforcement run.
 
@@ -86,6 +87,11 @@ def train_command(
         if config is not None:
             with _Shown(f"{task}, {method}") as shown:
                 train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=shown.step)
+    if as_json:
+        from speciate.policies.manifest import read_manifest
+
+        output.json_line(read_manifest(folder))
+        return
     output.say(f"The policy is in {folder}.")
     output.say(f"Next: speciate serve {folder}")
 
@@ -155,7 +161,7 @@ class _Shown:
             TimeRemainingColumn,
         )
 
-        self._console = output.console()
+        self._console = output.console(stderr=True)
         self._what, self._started = what, time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),

@@ -8,6 +8,7 @@ from typing import Final
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy
 from speciate.ports.policy import PolicyClient
+from speciate.prompts.codecs import codec_of
 
 
 # Imported when first used: a worker that mutates programs needs no HTTP client.
@@ -48,13 +49,15 @@ def build_client(policy: Policy) -> PolicyClient:
     """Return the client that asks a policy. Nothing is contacted yet.
 
     Raises:
-        InvalidInputError: The kind is unknown, or its options or endpoint do not fit; the message lists what does.
+        InvalidInputError: Kind or codec are unknown, or options or endpoint do not fit; the message lists what does.
     """
     build = CLIENTS.get(policy.kind)
     if build is None:
         raise InvalidInputError(
             f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.", remedy=f"Kinds: {', '.join(CLIENTS)}."
         )
+    if policy.codec is not None:
+        codec_of(policy.codec)
     return build(policy)
 
 

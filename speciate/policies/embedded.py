@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
@@ -30,6 +30,13 @@ class Embedded:
         # The address is looked up when it is needed; what a request costs at most does not depend on it.
         self._unasked = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
         self._client: OpenAICompatible | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return a number of tokens that the request can never exceed."""

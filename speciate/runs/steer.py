@@ -9,6 +9,7 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.ports.records import PolicyVersion, ProblemVersion
 from speciate.ports.runs import RunStore
 from speciate.ports.work import Signals
+from speciate.prompts.codecs import codec_of
 from speciate.search.strategies import build_strategy
 
 
@@ -28,10 +29,13 @@ def start_run(
         The run's id, and whether it is new.
 
     Raises:
-        InvalidInputError: The strategy or one of its options is not valid.
+        InvalidInputError: The strategy or one of its options is not valid, or a codec cannot write the problem.
         ConflictError: The key was used for another request.
     """
     build_strategy(spec.strategy, spec.strategy_options)
+    for asked in (policy, mutator):
+        if asked is not None and asked.definition.codec is not None:
+            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
     run_id, new = store.create(problem, policy, mutator, spec, idempotency_key=idempotency_key)
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:

@@ -225,3 +225,49 @@ def test_the_asynchronous_client(ready: Cli, url: str) -> None:
             return [record.spent.evaluations for record in records]
 
     assert asyncio.run(evolve()) == [20, 20]
+
+
+def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
+    made = cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes")
+    assert made.out == "mazes: 3 problems, maze-test-0 to maze-test-2\n"
+    assert cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes").out == made.out
+    assert cli("problems", "import", "task:maze", "--count", 2, "--into", "mazes").code == Exit.CONFLICT
+    assert "maze-vpo@1" in cli("policies", "list").out  # registered when the service started
+    assert cli("policies", "ping", "maze-vpo").code == Exit.OK
+
+    reached = set()
+    for policy in ("maze-vpo", "maze-vector-max-at-k"):
+        for number in range(3):
+            options = ["--strategy", "best_of_n", "--budget", 60, "--lanes", 1]
+            watched = cli("run", f"maze-test-{number}", "-p", policy, *options, "--watch")
+            assert watched.out.splitlines()[-1].startswith("completed"), watched.out + watched.err
+        unlocks = cli("unlocks", "--policy", policy, "--every-target", "--json").out.splitlines()
+        reached |= {json.loads(line)["target"] for line in unlocks}
+    assert reached == {"all_gold", "all_diamonds"}
+
+    evolved = cli("run", "maze-test-0", "-p", "maze-vpo", "--mutator", "maze-base", "--budget", 60, "--watch")
+    assert evolved.out.splitlines()[-1].startswith("completed"), evolved.out + evolved.err
+    run_id = json.loads(cli("runs", "list", "--json", "-n", 1).out)["id"]
+    roles = {json.loads(line)["role"] for line in cli("runs", "export", run_id).out.splitlines()}
+    assert roles == {"propose", "mutate"}
+
+
+def test_a_codec_that_does_not_fit_is_refused_before_the_run(ready: Cli) -> None:
+    refused = ready("run", "sorting-network-8", "-p", "maze-vpo", "--budget", 10)
+    assert refused.code == Exit.INVALID
+    assert "is no maze" in refused.err
+    assert ready("policies", "add", "odd", "--kind", "embedded", "--model", "m", "--codec", "chess",
+                 "--prompt-format", "completion").code == Exit.INVALID  # fmt: skip
+
+
+def test_a_checkpoint_says_how_it_is_asked(cli: Cli) -> None:
+    from speciate.policies.bundled import checkpoints
+
+    added = cli(
+        "policies", "add", "mine", "--checkpoint", checkpoints()["maze-vpo"], "--description", "Mine.", "--json"
+    )
+    policy = json.loads(added.out)["definition"]
+    assert (policy["kind"], policy["codec"], policy["answers_per_rollout"]) == ("embedded", "maze", 3)
+    assert (policy["training_method"], policy["description"]) == ("vpo", "Mine.")
+    assert len(policy["checkpoint_digest"]) == 64
+    assert cli("policies", "ping", "mine").code == Exit.OK
