@@ -84,7 +84,7 @@ class MazeTask:
         return _text(route)
 
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
-        """Return a route and one with a detour that collects one more piece, or that leaves lava out."""
+        """Return a route and one that collects one more piece, or leaves lava out: by a detour, or planned anew."""
         maze = _maze(problem)
         # Parents as search has them: the best of a few that have solved nothing yet.
         shown = [maze_score.read_route(self.demonstrate(problem, rng)) for _ in range(_FEW)]
@@ -94,7 +94,7 @@ class MazeTask:
         parent = max(unsolved, key=lambda route: sum(maze.score(route)))
         before = maze.score(parent)
         for _ in range(_TRIES):
-            child = _detour(maze, parent, rng)
+            child = _detour(maze, parent, rng) if rng.random() < 0.5 else _replanned(maze, parent, rng)
             if child is not None and any(b > a for a, b in zip(before, maze.score(child), strict=True)):
                 return _text(parent), _text(child)
         return None
@@ -173,6 +173,15 @@ def _detour(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list
     near = [(i, j) for steps, i, j in fitting if steps <= shortest + 2]
     i, j = near[int(rng.integers(len(near)))]
     return [*route[:i], *reversed(ways[route[i]]), *ways[route[j]][1:], *route[j + 1 :]]
+
+
+def _replanned(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list[Cell] | None:
+    """Return the shortest route through what a route has of one treasure and one more piece of it."""
+    treasure = (maze.gold, maze.diamonds)[int(rng.integers(2))]
+    missing = sorted(treasure - set(route))
+    wanted = (treasure & set(route)) | {missing[int(rng.integers(len(missing)))]}
+    found = maze.shortest_route(wanted, rng=rng)
+    return found if found is not None and len(found) - 1 <= maze.budget else None
 
 
 def _ways(maze: Maze, begin: Cell) -> dict[Cell, list[Cell]]:
