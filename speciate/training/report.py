@@ -16,7 +16,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import read_manifest
 from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
-from speciate.tournaments.tests import mcnemar, mcnemar_pooled
+from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.arms import ARMS, CLAIMS, Arm, Claim, Plan
 from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split
@@ -125,8 +125,17 @@ def write_report(folder: Path, report: Path, plans: Sequence[Plan], seeds: Seque
 
 
 def _claims(results: Sequence[Results]) -> str:
-    rows = ["| claim | seeds | only the first | only the second | difference of all | exact McNemar p | per seed | |"]
-    rows.append("|---|---|---|---|---|---|---|---|")
+    heads = (
+        "claim",
+        "seeds",
+        "only the first",
+        "only the second",
+        "difference",
+        "McNemar p",
+        "sign-flip p",
+        "per seed",
+    )
+    rows = [f"| {' | '.join(heads)} | |", "|---" * (len(heads) + 1) + "|"]
     for claim in CLAIMS:
         result = next((r for r in results if r.plan.task == claim.task), None)
         if result is not None and (row := _claim_row(claim, result)):
@@ -140,6 +149,8 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
         return None
     pooled = mcnemar_pooled(np.array(better).T, np.array(worse).T)
     each = [mcnemar(a, b) for a, b in zip(better, worse, strict=True)]
+    differences = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0)
+    flipped = sign_flip(differences, np.random.default_rng(0))
     share = (pooled.only_a - pooled.only_b) / (len(seeds) * len(better[0]))
     holds = share >= claim.margin and share > 0 and pooled.p_value < claim.p_value
     same_sign = all(one.only_a > one.only_b for one in each)
@@ -147,7 +158,7 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
     signs = ", ".join(f"{one.only_a} : {one.only_b}" for one in each)
     return (
         f"| {claim.text} | {len(seeds)} | {pooled.only_a} | {pooled.only_b} | {100 * share:+.1f} % |"
-        f" {p_text(pooled.p_value)} | {signs} | {verdict} |"
+        f" {p_text(pooled.p_value)} | {p_text(flipped.p_value)} | {signs} | {verdict} |"
     )
 
 
