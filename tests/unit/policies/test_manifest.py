@@ -1,0 +1,80 @@
+"""Manifests: what stands beside a checkpoint becomes a registration, and a broken one is named."""
+
+import json
+
+import pytest
+
+from speciate.domain.errors import InvalidInputError, NotFoundError, PolicyUnavailableError
+from speciate.domain.policy import PolicyRole, PromptFormat
+from speciate.policies import build_client
+from speciate.policies.bundled import bundled_policies, checkpoints
+from speciate.policies.embedded import ADDRESS_VARIABLE
+from speciate.policies.manifest import Manifest, policy_of, read_manifest, weights_digest, write_manifest
+
+MANIFEST = Manifest(task="maze", method="vpo", codec="maze", max_tokens=24, answers_per_rollout=3, seed=1, steps=9)
+
+
+def checkpoint(folder):
+    write_manifest(folder, MANIFEST)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_a_manifest_becomes_a_registration(tmp_path):
+    assert read_manifest(checkpoint(tmp_path)) == MANIFEST
+    policy = policy_of(tmp_path, "mine", base_url="http://127.0.0.1:8008/v1")
+    assert (policy.kind, policy.model, policy.training_method) == ("openai_compatible", tmp_path.name, "vpo")
+    assert (policy.prompt_format, policy.codec, policy.sampling.max_tokens) == (PromptFormat.COMPLETION, "maze", 72)
+    assert policy.checkpoint_digest == weights_digest(tmp_path)
+    assert (policy.answers_for(PolicyRole.PROPOSE), policy.answers_for(PolicyRole.MUTATE)) == (3, 1)
+    before = policy.digest
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    assert policy_of(tmp_path, "mine", base_url="http://127.0.0.1:8008/v1").digest != before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no manifest"),
+        ("{}", "task: Field required"),
+        ('{"extra": 1}', "is no manifest"),
+        ("\udcff", "not text"),
+    ],
+)
+def test_a_broken_manifest_is_named(tmp_path, text, said):
+    (tmp_path / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        read_manifest(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(NotFoundError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
+    write_manifest(tmp_path, MANIFEST)
+    with pytest.raises(NotFoundError, match=r"model\.safetensors"):
+        policy_of(tmp_path, "mine")
+
+
+def test_every_bundled_checkpoint_is_complete_and_small():
+    found = checkpoints()
+    methods = ("base", "grpo", "max-at-k", "multi-rlvr", "vpo", "vector-max-at-k")
+    assert set(found) == {f"{task}-{method}" for task in ("maze", "programs") for method in methods}
+    for name, folder in found.items():
+        manifest = read_manifest(folder)
+        assert name == f"{manifest.task}-{manifest.method.replace('_', '-')}"
+        assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
+        assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+        assert not [path for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pkl"}]  # nothing to unpickle
+        base = weights_digest(found[f"{manifest.task}-base"])
+        assert manifest.base_digest == (None if manifest.method == "base" else base)
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert len({policy.checkpoint_digest for policy in bundled_policies()}) == len(found)
+
+
+def test_an_embedded_policy_without_its_server_says_what_to_start(monkeypatch):
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    client = build_client(policy_of(checkpoints()["maze-base"], "maze-base"))
+    with pytest.raises(PolicyUnavailableError, match="served beside the service") as caught:
+        client.ping()
+    assert "speciate up" in caught.value.remedy
