@@ -85,10 +85,11 @@ class TrainConfig:
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:
         """Return the recipe for tiny policies: what a laptop trains in a quarter of an hour.
 
-        Routes are longer than step functions, so the maze has smaller batches.
+        Routes are longer than step functions, so the maze has smaller batches. A checkpoint after every step costs 2 %
+        of the time, and a run that was stopped loses nothing.
         """
         prompts, share = (32, 1 / 4) if task.startswith("maze") else (48, 1 / 3)
-        return cls(method, seed=seed, prompts=prompts, mutation_share=share)
+        return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1)
 
     @classmethod
     def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:

@@ -125,7 +125,9 @@ def train_policy(
             trainer.restore(last)
         try:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
             raise InvalidInputError(
                 f"memory did not suffice for {config.micro_batch or config.batch} rollouts at once: {error}",
                 remedy=f"Set micro_batch to a smaller multiple of {config.group}, then --resume.",
@@ -196,6 +198,11 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # On a processor torch raises a plain RuntimeError.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _is_ours(name: str, value: object) -> bool:

@@ -27,6 +27,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
 from speciate.domain.candidate import Member
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
@@ -121,10 +122,15 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)
         if policy.prompt_format is PromptFormat.COMPLETION:
             return {"prompt": prompt.text(), "policy": policy}
-        return {
-            "prompt": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
-            "policy": policy,
-        }
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        encoded = self.processing_class.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        if (size := len(encoded["input_ids"])) > self.config.max_prompt_tokens:
+            raise InvalidInputError(
+                f"the prompt of problem {problem.slug!r} has {size} tokens, more than max_prompt_tokens ="
+                f" {self.config.max_prompt_tokens}.",
+                remedy="Raise it by --set, if model and memory allow that, or leave the problem out.",
+            )
+        return {"prompt": messages, "policy": policy}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = self._asked(inputs)

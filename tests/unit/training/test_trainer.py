@@ -152,6 +152,20 @@ def test_a_mistake_is_named(arguments, said, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch):
+    from speciate.training.trainer import VectorTrainer
+
+    def full(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")
+
+    monkeypatch.setattr(VectorTrainer, "_compute_loss", full)
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    done = train(*arguments, cwd=tmp_path, check=False)
+    assert done.exit_code
+    assert "memory did not suffice for 64 rollouts" in done.stderr
+    assert "micro_batch to a smaller multiple of 8, then --resume" in done.stderr
+
+
 @pytest.mark.parametrize("harm", ["weights", "config", "tokenizer"])
 def test_a_broken_base_is_named(base, tmp_path, harm):
     import shutil
