@@ -1,1 +1,1 @@
-"""Training of policies: advantages, entropy options, rollouts, tasks, trainer. Needs the ``train`` extra."""
+"""Training of policies. Estimators and tasks need numpy alone; losses, base, trainer and report the extra ``train``."""
