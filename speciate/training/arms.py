@@ -77,6 +77,10 @@ PLANS: Final = {
 """The tasks in the order of the report."""
 
 
+SEEDS: Final = (0, 1, 2)
+"""Training seeds, fixed in advance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A statement about two arms that a run can refute.

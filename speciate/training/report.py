@@ -17,7 +17,7 @@ from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import read_manifest
 from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
 from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
-from speciate.training.arms import ARMS, CLAIMS, Arm, Claim, Plan
+from speciate.training.arms import ARMS, CLAIMS, PLANS, SEEDS, Arm, Claim, Plan
 from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split
 from speciate.training.versions import versions
@@ -114,7 +114,7 @@ def write_report(folder: Path, report: Path, plans: Sequence[Plan], seeds: Seque
     results = [Results(plan, tuple(seeds), read, folder) for plan in plans]
     results = [result for result in results if result.arms()]
     kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
-    parts = [kept.rstrip(), DECLARED, "## What came out", _claims(results)]
+    parts = [kept.rstrip(), DECLARED, "## What came out", *_what_is_missing(results), _claims(results)]
     for result in results:
         picture = report.parent / "pictures" / f"reproduction-{result.plan.task}.svg"
         picture.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +122,16 @@ def write_report(folder: Path, report: Path, plans: Sequence[Plan], seeds: Seque
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
     parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results)]
     report.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _what_is_missing(results: Sequence[Results]) -> list[str]:
+    """Say what of the declared comparison is not there yet: a part of it is no result."""
+    missing = [f"task `{name}`" for name in PLANS if name not in {result.plan.task for result in results}]
+    for result in results:
+        lacking = [s for s in SEEDS if not all(result.pool(arm, s) for arm in ARMS if arm.name in result.plan.arms)]
+        if lacking:
+            missing.append(f"`{result.plan.task}`: some or all arms of seeds {', '.join(map(str, lacking))}")
+    return [f"**Not complete yet.** Missing: {'; '.join(missing)}."] if missing else []
 
 
 def _claims(results: Sequence[Results]) -> str:
@@ -155,6 +165,8 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
     holds = share >= claim.margin and share > 0 and pooled.p_value < claim.p_value
     same_sign = all(one.only_a > one.only_b for one in each)
     verdict = "holds" if holds and same_sign else "holds pooled, not in each seed" if holds else "**does not hold**"
+    if len(seeds) < len(SEEDS):
+        verdict += ", so far"
     signs = ", ".join(f"{one.only_a} : {one.only_b}" for one in each)
     return (
         f"| {claim.text} | {len(seeds)} | {pooled.only_a} | {pooled.only_b} | {100 * share:+.1f} % |"

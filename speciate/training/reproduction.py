@@ -20,7 +20,7 @@ from rich.console import Console
 
 from speciate.domain.errors import SpeciateError
 from speciate.policies.manifest import MANIFEST
-from speciate.training.arms import ARMS, PLANS, Arm, Plan
+from speciate.training.arms import ARMS, PLANS, SEEDS, Arm, Plan
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import write_report
 from speciate.training.tasks import GROWN, Split
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m speciate.training.reproduction", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints and answers")
     parser.add_argument("--report", type=Path, default=Path("docs/reproduction.md"), help="where the report goes")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="training seeds")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="training seeds")
     parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
     parser.add_argument("--jobs", type=int, default=2, help="arms that are trained at once, one core each")
     parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")

@@ -71,7 +71,7 @@ def test_the_report_counts_what_the_pools_hold_and_keeps_what_was_declared(tmp_p
     pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     plan = Plan("programs", 40, ("all_cases",), 90)
     (tmp_path / "answers").mkdir()
-    for seed in (0, 1):
+    for seed in (0, 1, 2):
         for arm in arms_of(plan):
             for mode in ("independent", "evolved", "base_mutates"):
                 hits = {"vpo": 30, "grpo": 5}.get(arm.name, 10)
@@ -81,14 +81,15 @@ def test_the_report_counts_what_the_pools_hold_and_keeps_what_was_declared(tmp_p
                 assert (read_answers(path).rewards == made.rewards).all()
     report = tmp_path / "report.md"
     report.write_text(f"# Declared\n\nword for word\n\n{DECLARED}\nold results\n")
-    write_report(tmp_path, report, [plan], (0, 1))
+    write_report(tmp_path, report, [plan], (0, 1, 2))
     text = report.read_text()
     assert text.startswith(f"# Declared\n\nword for word\n\n{DECLARED}\n")
     assert "old results" not in text
+    assert "Missing: task `maze`; task `programs-hard`." in text
     line = next(line for line in text.splitlines() if line.startswith("| VPO unlocks programs that GRPO does not"))
-    assert "| 2 | 50 | 0 | +62.5 % |" in line
-    assert "25 : 0, 25 : 0" in line
+    assert "| 3 | 75 | 0 | +62.5 % |" in line
+    assert "25 : 0, 25 : 0, 25 : 0" in line
     assert line.endswith("| holds |")
     unlocked = next(line for line in text.splitlines() if line.startswith("| VPO | 30"))
-    assert unlocked.startswith("| VPO | 30 (30, 30) | 30 (30, 30) |")
+    assert unlocked.startswith("| VPO | 30 (30, 30, 30) | 30 (30, 30, 30) |")
     assert (tmp_path / "pictures" / "reproduction-programs.svg").stat().st_size > 1000
