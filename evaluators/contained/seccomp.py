@@ -38,7 +38,7 @@ class Freedom(Enum):
 _WHOLE = 0xFFFFFFFF
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every namespace
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)  # no owner, no signal: both reach other processes
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, no signal, no lock: all of them reach other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and questions
 _OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last is what O_TMPFILE adds
