@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from speciate.domain.candidate import FailureKind
@@ -171,3 +173,28 @@ def test_large_inputs_and_answers_pass_while_both_sides_write(broker, make_probl
     evaluation = one(broker, make_problem("cases", cases=cases, limits={"wall_s": 20}), program)
     assert evaluation.rewards == (1.0,)
     assert len(evaluation.artifacts["stderr"]) == 64 << 10
+
+
+def test_answers_are_judged_and_not_kept(broker, make_problem):
+    cases = [{"input": [], "expected": 0, "hidden": hidden} for hidden in (False, True) for _ in range(8)]
+    problem = make_problem("cases", cases=cases, limits={"wall_s": 20})
+    tracemalloc.start()
+    try:
+        evaluation = one(broker, problem, "def solve():\n    return [{}] * 50_000\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert evaluation.rewards == (0.0,)
+    one_answer = 50_000 * len("{},") * 25  # an empty object of three bytes is one of some 70 in memory
+    assert peak < 4 * one_answer
+
+
+def test_the_failed_cases_that_are_shown_are_the_first_in_whatever_order_they_are_answered(broker, doubling):
+    program = (
+        "import json, os, time\nframes = b''\nfor i in reversed(range(10)):\n"
+        "    body = json.dumps({'index': i, 'value': 77}).encode()\n"
+        "    frames += len(body).to_bytes(4, 'big') + body\n"
+        "time.sleep(0.3)\nos.write(3, frames)\ntime.sleep(30)\n"
+    )
+    shown = one(broker, doubling, program).artifacts["cases"].splitlines()
+    assert [line.split()[1] for line in shown] == [f"[{i}]" for i in range(5)]
