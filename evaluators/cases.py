@@ -17,7 +17,7 @@ from evaluators.compare import equal
 from evaluators.session import SessionEndedError
 from evaluators.texts import short_json
 from evaluators.tiers.sandbox import Role, Usage
-from evaluators.verdict import BATCH_DEADLINE, failure_of
+from evaluators.verdict import BATCH_DEADLINE, failure_of, withheld
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.problem import Case
 from speciate.domain.stage import Step
@@ -89,9 +89,9 @@ class _Interview:
         """Texts for feedback; nothing that could quote a hidden input."""
         problem, artifacts = self._problem, dict[str, str]()
         if self._stop is not None:
-            artifacts[STOPPED] = (
-                f"{self._stop.kind}: {self._stop.detail} ({self._values} of {len(problem.cases)} cases answered)"
-            )
+            artifacts[STOPPED] = f"{self._stop.kind}: {self._stop.detail or self._stop.reason}"
+            if not self._hidden_asked:
+                artifacts[STOPPED] += f" ({self._values} of {len(problem.cases)} cases answered)"
         if self._shown:
             artifacts["cases"] = "\n".join(self._shown[i] for i in sorted(self._shown))
         if not any(case.hidden for case in problem.cases):
@@ -126,17 +126,17 @@ class _Interview:
                     return
         except SessionEndedError as ended:
             late = self._batch.expired
-            self._stop = BATCH_DEADLINE if late else failure_of(ended, self.end(), self._problem.limits)
+            failure = failure_of(ended, self.end(), self._problem.limits)
+            self._stop = BATCH_DEADLINE if late else self._told(failure)
 
     def _judge(self, answer: Answer) -> None:
         failure = answer.failure
         if failure is None:
             self._values += 1
         else:
-            told = Failure(failure.kind, failure.reason) if self._hidden_asked else failure
-            self._refusal = self._refusal or told
+            self._refusal = self._refusal or self._told(failure)
             if answer.index == LOADING:
-                self._unloadable = told
+                self._unloadable = self._told(failure)
                 return
         case = self._problem.cases[answer.index]
         if failure is None and equal(case.expected, answer.value, case.tolerance):
@@ -145,6 +145,9 @@ class _Interview:
             self._shown[answer.index] = _line(case, answer)
             if len(self._shown) > _SHOWN_CASES:
                 del self._shown[max(self._shown)]
+
+    def _told(self, failure: Failure) -> Failure:
+        return withheld(failure) if self._hidden_asked else failure
 
     def _counts_towards(self, index: int) -> str:
         return self._problem.cases[index].reward or self._problem.objectives[0].name
