@@ -20,13 +20,19 @@ class Walls:
 
     bounds_threads = False
 
-    def __init__(self, readable: tuple[str, ...]) -> None:
+    def __init__(self, readable: tuple[str, ...], hidden: tuple[str, ...], folders: str) -> None:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
         sees_writes = self._abi >= landlock.WRITES_SINCE
         self._filter = template(Freedom.THREADS, changes=False, open_flags=not sees_writes)
         self._readable = dict.fromkeys(readable, landlock.READ)
+        if hidden:
+            # Hundreds of paths, perhaps: forbidden to the zygote itself, once for all that it forks.
+            away = {os.path.realpath(path) for path in hidden}
+            paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
+            paths += ["/proc", *([folders] if folders else [])]
+            landlock.restrict(self._abi, dict.fromkeys(paths, landlock.READ_FILE), only=landlock.READ_FILE)
 
     def fork(self) -> int:
         """Fork a supervisor."""
