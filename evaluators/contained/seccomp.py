@@ -78,7 +78,8 @@ def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> d
         calls |= {"execve": ALWAYS}
     if freedom is Freedom.PROCESSES:
         # It installs the next filter on what it starts.
-        calls |= dict.fromkeys(_STARTING - {"clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+        calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+        calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a namespace of its own it would have every capability
     return calls
 
 

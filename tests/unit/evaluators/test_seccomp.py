@@ -145,8 +145,16 @@ def test_a_program_may_become_another_and_start_nothing(ask):
 
 
 def test_what_starts_programs_may_and_can_still_confine_them(ask):
-    for name in ("clone", "execve", "kill", "setsid", "seccomp", "prctl"):
+    for name in ("execve", "kill", "setsid", "seccomp", "prctl"):
         assert ask(name, freedom=Freedom.PROCESSES) == ALLOW
+
+
+def test_what_starts_programs_makes_no_namespaces(ask):
+    for flags in (17, 0x4111, 0x3D0F00, 0x1200011):  # fork, vfork, a thread, glibc's fork
+        assert ask("clone", flags, freedom=Freedom.PROCESSES) == ALLOW
+    for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert ask("clone", namespace | 17, freedom=Freedom.PROCESSES) == EPERM
+    assert ask("clone3", freedom=Freedom.PROCESSES) == ENOSYS
 
 
 def test_without_changes_no_file_can_be_changed(ask, machine):
