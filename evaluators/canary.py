@@ -18,6 +18,7 @@ from pathlib import Path
 from evaluators.batch import Batch
 from evaluators.cases import evaluate_cases
 from evaluators.tiers import ZygotePool
+from evaluators.tiers.own import own_files
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.objective import Objective
@@ -72,6 +73,11 @@ def attempt(name, *args):
 _HONEST = "import decimal, numpy\ndef attempt(*args):\n    return 'held'\n"
 _ENDLESS = "def attempt(*args):\n    while True: pass\n"
 
+_MOVE = (
+    "Candidates can read files of Speciate itself: move its checkout, or the virtual environment, so that neither the"
+    " checkout nor its package is the folder of a Python installation."
+)
+
 _COMMON = f"/var/tmp/speciate-canary-{os.getpid()}"  # noqa: S108  # where everybody may usually write
 _CLONE_NEWUSER = 0x10000000
 _LIMITS = Limits(wall_s=10, cpu_s=10)
@@ -103,7 +109,9 @@ def examine(tier: str) -> Verdict:
     """Attack a tier and return what happened; once for each process, its forked children included."""
     pool = ZygotePool(tier)
     try:
-        return Verdict(tier, tuple(_attack(pool)))
+        flaws = tuple(_attack(pool))
+        seen = any(path in flaw for path in own_files() for flaw in flaws)
+        return Verdict(tier, flaws, _MOVE if seen else "")
     except EvaluatorUnavailableError as error:
         return Verdict(tier, (str(error).removesuffix(error.remedy or "").strip(),), error.remedy or "")
     except OSError as error:
@@ -147,7 +155,9 @@ def _targets() -> Iterator[list[list[object]]]:
         (folder / "socket").chmod(0o777)
         named.listen()
         stack.callback(Path(_COMMON).unlink, missing_ok=True)
+        own: list[list[object]] = [["read", path] for path in own_files()]
         yield [
+            *own,
             ["read", str(secret)],
             ["read", "/etc/passwd"],
             ["read", f"/proc/{os.getpid()}/status"],

@@ -46,7 +46,9 @@ def climb(problem: Problem, measure: Callable[[Step], Measured | Failure]) -> Sc
         if isinstance(found, Failure):
             if not known or found.reason in NOT_THE_PROGRAMS_FAULT:
                 return Score(None, failure=found)
-            return _stopped(problem, known, step.name, f"stage {step.name!r}: {found.kind}: {found.detail}")
+            return _stopped(
+                problem, known, step.name, f"stage {step.name!r}: {found.kind}: {found.detail or found.reason}"
+            )
         known |= found
         following = problem.steps[problem.steps.index(step) + 1 :]
         if following and step.needs is not None and not step.needs.holds(_vector(problem, known)):

@@ -17,9 +17,9 @@ from evaluators.compare import equal
 from evaluators.session import SessionEndedError
 from evaluators.texts import short_json
 from evaluators.tiers.sandbox import Role, Usage
-from evaluators.verdict import BATCH_DEADLINE, failure_of
-from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.problem import Problem
+from evaluators.verdict import BATCH_DEADLINE, failure_of, withheld
+from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.problem import Case
 from speciate.domain.stage import Step
 
 _SHOWN_CASES = 5
@@ -60,9 +60,13 @@ class _Interview:
 
     def __init__(self, batch: Batch, callee: Callee) -> None:
         self._batch, self._problem, self._callee = batch, batch.problem, callee
-        self._answers: dict[int, Answer] = {}
-        self._open_answers: set[int] = set()  # given before the candidate had seen any hidden input
+        # What became of the answers. They themselves are not kept: together they may be larger than memory.
+        self._passed: set[int] = set()
+        self._values = 0
+        self._shown: dict[int, str] = {}  # the first failed cases, answered before any hidden input was seen
         self._hidden_asked = False
+        self._unloadable: Failure | None = None
+        self._refusal: Failure | None = None  # the first of the present stage
         self._stop: Failure | None = None
         self._deadline = batch.deadline
         self._logs: dict[str, str] = {}
@@ -85,13 +89,11 @@ class _Interview:
         """Texts for feedback; nothing that could quote a hidden input."""
         problem, artifacts = self._problem, dict[str, str]()
         if self._stop is not None:
-            given = sum(answer.failure is None for answer in self._answers.values())
-            artifacts[STOPPED] = (
-                f"{self._stop.kind}: {self._stop.detail} ({given} of {len(problem.cases)} cases answered)"
-            )
-        failed = [i for i in sorted(self._open_answers) if i != LOADING and not self._passes(i)]
-        if failed:
-            artifacts["cases"] = "\n".join(_line(problem, i, self._answers[i]) for i in failed[:_SHOWN_CASES])
+            artifacts[STOPPED] = f"{self._stop.kind}: {self._stop.detail or self._stop.reason}"
+            if not self._hidden_asked:
+                artifacts[STOPPED] += f" ({self._values} of {len(problem.cases)} cases answered)"
+        if self._shown:
+            artifacts["cases"] = "\n".join(self._shown[i] for i in sorted(self._shown))
         if not any(case.hidden for case in problem.cases):
             # What a program prints may quote any input it was given.
             artifacts |= {name: text for name, text in self._logs.items() if text}
@@ -100,57 +102,58 @@ class _Interview:
     def _measure(self, step: Step) -> Measured | Failure:
         names = {objective.name for objective in step.objectives}
         asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
+        values, self._refusal = self._values, self._unloadable
         for hidden in (False, True):
             self._ask([i for i in asked if self._problem.cases[i].hidden is hidden], hidden)
-        if (failure := self._failure(asked)) is not None:
+        if self._stop is BATCH_DEADLINE:
+            return self._stop
+        if self._values == values and (failure := self._stop or self._refusal) is not None:
             return failure
         total = Counter(map(self._counts_towards, asked))
-        won = Counter(self._counts_towards(i) for i in asked if self._passes(i))
+        won = Counter(self._counts_towards(i) for i in asked if i in self._passed)
         return {name: won[name] / total[name] if total[name] else 0.0 for name in names}
 
     def _ask(self, indices: list[int], hidden: bool) -> None:
-        if self._stop is not None or LOADING in self._answers or not indices:
+        if self._stop is not None or self._unloadable is not None or not indices:
             return
         self._hidden_asked |= hidden
         for index in indices:
             self._callee.ask(index, self._problem.entry_point, self._problem.cases[index].input)
         try:
             for _ in indices:
-                answer = self._callee.answer(self._deadline)
-                self._answers[answer.index] = answer
-                if not self._hidden_asked:
-                    self._open_answers.add(answer.index)
-                if answer.index == LOADING:
+                self._judge(self._callee.answer(self._deadline))
+                if self._unloadable is not None:
                     return
         except SessionEndedError as ended:
             late = self._batch.expired
-            self._stop = BATCH_DEADLINE if late else failure_of(ended, self.end(), self._problem.limits)
+            failure = failure_of(ended, self.end(), self._problem.limits)
+            self._stop = BATCH_DEADLINE if late else self._told(failure)
 
-    def _failure(self, asked: list[int]) -> Failure | None:
-        """Return the failure of a candidate that answered nothing of a stage, or that the batch had no time for."""
-        if self._stop is BATCH_DEADLINE:
-            return self._stop
-        given = [answer for i, answer in self._answers.items() if i == LOADING or i in asked]
-        if any(answer.failure is None for answer in given):
-            return None
-        if self._stop is not None:
-            return self._stop
-        if not given:
-            return None  # a stage without cases: objectives that are only recorded
-        first = given[0]
-        failure = first.failure or Failure(FailureKind.INVALID_OUTPUT, "no_answer")
-        return failure if first.index in self._open_answers else Failure(failure.kind, failure.reason)
+    def _judge(self, answer: Answer) -> None:
+        failure = answer.failure
+        if failure is None:
+            self._values += 1
+        else:
+            self._refusal = self._refusal or self._told(failure)
+            if answer.index == LOADING:
+                self._unloadable = self._told(failure)
+                return
+        case = self._problem.cases[answer.index]
+        if failure is None and equal(case.expected, answer.value, case.tolerance):
+            self._passed.add(answer.index)
+        elif not self._hidden_asked:
+            self._shown[answer.index] = _line(case, answer)
+            if len(self._shown) > _SHOWN_CASES:
+                del self._shown[max(self._shown)]
 
-    def _passes(self, index: int) -> bool:
-        answer, case = self._answers.get(index), self._problem.cases[index]
-        return answer is not None and answer.failure is None and equal(case.expected, answer.value, case.tolerance)
+    def _told(self, failure: Failure) -> Failure:
+        return withheld(failure) if self._hidden_asked else failure
 
     def _counts_towards(self, index: int) -> str:
         return self._problem.cases[index].reward or self._problem.objectives[0].name
 
 
-def _line(problem: Problem, index: int, answer: Answer) -> str:
-    case = problem.cases[index]
+def _line(case: Case, answer: Answer) -> str:
     got = short_json(answer.value)
     if answer.failure is not None:
         lines = answer.failure.detail.strip().splitlines() or [answer.failure.reason]

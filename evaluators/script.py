@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from evaluators.texts import clean
 from evaluators.tiers.sandbox import Role
 from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
 from evaluators.verdict import BATCH_DEADLINE, failure_of
-from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
@@ -45,7 +45,13 @@ class Script:
         self._unloadable: ScriptFailedError | None = None
 
     def measure(
-        self, step: Step, program: str, seed: int, listen: Callable[[], Message], findings: Findings
+        self,
+        step: Step,
+        program: str,
+        seed: int,
+        listen: Callable[[], Message],
+        findings: Findings,
+        excuses: Set[str] = frozenset(),
     ) -> Measured | Failure:
         """Return what a stage's function says of a program.
 
@@ -55,11 +61,12 @@ class Script:
             seed: Seed of the evaluation.
             listen: Returns the script's verdict, after whatever else it says; may raise ``ScriptFailedError``.
             findings: What notes and log are added to.
+            excuses: As in ``read_verdict``; looked at once the verdict is there.
         """
         try:
             self._begin(step, program, seed)
             message = listen()
-            outcome = read_verdict(step.objectives, message)
+            outcome = read_verdict(step.objectives, message, excuses)
             if outcome is None:
                 raise self._broken("the script sent something that is not a verdict")
             findings.notes |= read_notes(self._batch.problem, message)
@@ -170,12 +177,16 @@ class Findings:
         return self.notes | ({"evaluator_log": self.log} if failed and self.log else {})
 
 
-def read_verdict(objectives: tuple[Objective, ...], message: Message) -> Measured | Failure | None:
+def read_verdict(
+    objectives: tuple[Objective, ...], message: Message, excuses: Set[str] = frozenset()
+) -> Measured | Failure | None:
     """Return the rewards or the failure that a script's message holds, or None when it is no verdict.
 
     Args:
         objectives: What must have been measured, and nothing else.
         message: What the script sent.
+        excuses: Reasons of failures that there really were. Of those that are not the program's fault the script may
+            pass on these and no others: whoever fails for such a reason is evaluated again.
     """
     match message:
         case {"rewards": dict(rewards)}:
@@ -186,7 +197,9 @@ def read_verdict(objectives: tuple[Objective, ...], message: Message) -> Measure
             except InvalidRewardsError as error:
                 return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", clean(str(error)))
         case {"failed": {"kind": str(kind), "reason": str(reason), "detail": str(detail)}} if kind in _KINDS:
-            return Failure(FailureKind(kind), clean(reason, 80), clean(detail))
+            reason = clean(reason, 80)
+            false = reason in NOT_THE_PROGRAMS_FAULT and reason not in excuses
+            return Failure(FailureKind(kind), "evaluator_failed" if false else reason, clean(detail))
         case {"raised": str(detail), "out_of_memory": True}:
             return Failure(FailureKind.OUT_OF_MEMORY, "evaluator_raised", clean(detail))
         case {"raised": str(detail)}:

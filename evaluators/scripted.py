@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import time
 
-from pydantic import JsonValue
-
 from evaluators.batch import Batch, Starter
+from evaluators.callee import Answer
 from evaluators.cascade import climb
 from evaluators.channel import Message
 from evaluators.script import Findings, Script
@@ -35,11 +34,14 @@ def evaluate_scripted(batch: Batch) -> list[Evaluation]:
 
 def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed: int) -> Evaluation:
     findings = Findings()
+    reasons: set[str] = set()  # of failures that the candidate's calls really had
     with Subject(batch, starter, program, seed) as subject:
         started = time.monotonic()
         score = climb(
             batch.problem,
-            lambda step: script.measure(step, program, seed, lambda: _carry(batch, script, subject), findings),
+            lambda step: script.measure(
+                step, program, seed, lambda: _carry(batch, script, subject, reasons), findings, reasons
+            ),
         )
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in subject.logs.items() if text}
@@ -55,21 +57,23 @@ def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed
     )
 
 
-def _carry(batch: Batch, script: Script, subject: Subject) -> Message:
-    """Carry calls to the candidate until the script sends something else, and return that."""
+def _carry(batch: Batch, script: Script, subject: Subject, reasons: set[str]) -> Message:
+    """Carry calls to the candidate until the script sends something else, and return that; note why calls fail."""
     deadline = time.monotonic() + batch.author_s
     while True:
         match script.receive(deadline):
             case {"call": str(name), "args": list(args), "timeout_s": (int() | float() | None) as timeout_s}:
                 asked = time.monotonic()
-                script.reply(_reply(subject, name, args, timeout_s))
+                answer = subject.call(name, args, timeout_s)
+                script.reply(_reply(answer))
+                if answer.failure is not None:
+                    reasons.add(answer.failure.reason)
                 deadline += time.monotonic() - asked  # the candidate's time is not the script's
             case verdict:
                 return verdict
 
 
-def _reply(subject: Subject, name: str, args: list[JsonValue], timeout_s: float | None) -> Message:
-    answer = subject.call(name, args, timeout_s)
+def _reply(answer: Answer) -> Message:
     if (failure := answer.failure) is None:
         return {"value": answer.value}
     return {"failure": {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}}

@@ -26,6 +26,8 @@ REFUSALS = {
 BATCH_DEADLINE = Failure(FailureKind.TIMEOUT, "batch_deadline", "not scored before the batch had to end")
 
 _NEARLY = 0.9
+_SIGNAL = "sig"
+"""What the reason begins with where a signal has ended a process."""
 
 
 def failure_of(ended: SessionEndedError, usage: Usage, limits: Limits) -> Failure:
@@ -40,6 +42,15 @@ def failure_of(ended: SessionEndedError, usage: Usage, limits: Limits) -> Failur
     if ended.ending is Ending.LATE:
         return Failure(FailureKind.TIMEOUT, "wall_limit", f"no answer within the wall limit of {limits.wall_s:g} s")
     return _death(usage, limits)
+
+
+def withheld(failure: Failure) -> Failure:
+    """Return what may be told of a program that has seen something secret: no text, and no reason among dozens.
+
+    A length, an exit code or the number of a signal is the program's own choice, and could spell out what it has seen.
+    """
+    killed = failure.reason.startswith(_SIGNAL)
+    return Failure(failure.kind, "killed_by_signal" if killed else failure.reason)
 
 
 def _death(usage: Usage, limits: Limits) -> Failure:

@@ -8,13 +8,14 @@ import stat
 
 from .kernel import call
 
-READ = 1 << 2 | 1 << 3  # files, folders
+READ_FILE = 1 << 2
+READ = READ_FILE | 1 << 3  # and folders
 EXECUTE = 1 << 0
 WRITE_FILE = 1 << 1
 CHANGE = 1 << 1 | (1 << 13) - (1 << 4)  # write, and remove or make every kind of file
 TRUNCATE = 1 << 14
 _REFER, _IOCTL_DEV = 1 << 13, 1 << 15
-_FILE_RIGHTS = EXECUTE | WRITE_FILE | 1 << 2 | TRUNCATE | _IOCTL_DEV
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | _IOCTL_DEV
 _NET = 0b11  # bind and connect by TCP
 _SCOPED = 0b11  # abstract unix sockets, signals to processes outside
 
@@ -47,17 +48,18 @@ def handled(version: int) -> tuple[int, int, int]:
     return files, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0
 
 
-def restrict(version: int, allowed: dict[str, int]) -> None:
+def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> None:
     """Forbid this process and its children everything that Landlock knows, except rights beneath some paths.
 
     Args:
         version: What ``abi`` returned.
         allowed: Rights by path; a path that does not exist is left out.
+        only: Rights on files to forbid, and nothing else.
 
     Raises:
         OSError: The kernel refuses.
     """
-    files, net, scoped = handled(version)
+    files, net, scoped = handled(version) if only is None else (only, 0, 0)
     words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
     attributes = (ctypes.c_uint64 * len(words))(*words)
     ruleset = call("landlock_create_ruleset", ctypes.addressof(attributes), ctypes.sizeof(attributes), 0)
@@ -65,6 +67,21 @@ def restrict(version: int, allowed: dict[str, int]) -> None:
         _allow(ruleset, path, rights & files)
     call("landlock_restrict_self", ruleset, 0)
     os.close(ruleset)
+
+
+def beside(path: str, hidden: set[str]) -> list[str]:
+    """Return what lies beneath a path, but not in some folders: rights beneath a path cannot be taken away again.
+
+    Args:
+        path: What is to be reached, without links.
+        hidden: Folders, without links.
+    """
+    if not any(folder.startswith(f"{path}/") for folder in hidden):
+        return [path]
+    with os.scandir(path) as entries:
+        # What a link leads to is reached, or not, by its own path.
+        around = [entry.path for entry in entries if entry.path not in hidden and not entry.is_symlink()]
+    return [found for each in around for found in beside(each, hidden)]
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

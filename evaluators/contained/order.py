@@ -55,6 +55,8 @@ class Boot:
         preload: Modules to import before the first order, for every process to have.
         path: Where modules are found.
         readable: Paths that contained processes may read (tier B; in tier A bubblewrap shows nothing else).
+        hidden: Folders beneath those whose files they may not read.
+        folders: Where the folders of problems with files are, or "" (tier B).
     """
 
     tier: str
@@ -62,6 +64,8 @@ class Boot:
     preload: tuple[str, ...]
     path: tuple[str, ...]
     readable: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    folders: str = ""
 
     def encode(self) -> bytes:
         """Return the instructions as one message."""
@@ -71,5 +75,5 @@ class Boot:
     def decode(cls, data: bytes) -> Boot:
         """Return the instructions that a message holds."""
         fields = json.loads(data)
-        sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable")}
+        sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable", "hidden")}
         return cls(**fields | sequences)

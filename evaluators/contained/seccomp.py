@@ -38,7 +38,7 @@ class Freedom(Enum):
 _WHOLE = 0xFFFFFFFF
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every namespace
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)  # no owner, no signal: both reach other processes
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, no signal, no lock: all of them reach other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and questions
 _OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last is what O_TMPFILE adds
@@ -78,7 +78,8 @@ def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> d
         calls |= {"execve": ALWAYS}
     if freedom is Freedom.PROCESSES:
         # It installs the next filter on what it starts.
-        calls |= dict.fromkeys(_STARTING - {"clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+        calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+        calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a namespace of its own it would have every capability
     return calls
 
 

@@ -116,6 +116,8 @@ def _enter(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> Callab
     channel, out, err, ready = fds
     os.setsid()
     kernel.die_with_parent()
+    # Opened anew: flags and locks of what the zygote has open would be seen by every other candidate.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
     # The order matters: the two that stay are moved beyond the reach of each other's old numbers first.

@@ -7,6 +7,7 @@ writes nothing, starts nothing but threads, and sends signals to nobody but itse
 from __future__ import annotations
 
 import os
+import resource
 
 from . import kernel, landlock
 from .order import Order
@@ -14,19 +15,28 @@ from .seccomp import Freedom, install, template
 
 NAME = "B"
 
+_TASKS = 2048  # threads and processes of all evaluations of one worker, which share its user id
+
 
 class Walls:
     """How tier B forks and encloses."""
 
     bounds_threads = False
 
-    def __init__(self, readable: tuple[str, ...]) -> None:
+    def __init__(self, readable: tuple[str, ...], hidden: tuple[str, ...], folders: str, *, own_user: bool) -> None:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
         sees_writes = self._abi >= landlock.WRITES_SINCE
         self._filter = template(Freedom.THREADS, changes=False, open_flags=not sees_writes)
+        self._own_user = own_user
         self._readable = dict.fromkeys(readable, landlock.READ)
+        if hidden:
+            # Hundreds of paths, perhaps: forbidden to the zygote itself, once for all that it forks.
+            away = {os.path.realpath(path) for path in hidden}
+            paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
+            paths += ["/proc", *([folders] if folders else [])]
+            landlock.restrict(self._abi, dict.fromkeys(paths, landlock.READ_FILE), only=landlock.READ_FILE)
 
     def fork(self) -> int:
         """Fork a supervisor."""
@@ -45,6 +55,11 @@ class Walls:
 
     def enclose(self, order: Order) -> None:
         """Put up the walls around the candidate's own process; nothing of it has been read yet."""
+        if self._own_user:
+            # A backstop between two looks of the supervisor; elsewhere the user's other processes would count, too.
+            ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            most = _TASKS if ceiling == resource.RLIM_INFINITY else min(_TASKS, ceiling)
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
         paths = self._readable | {"/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE}

@@ -24,7 +24,7 @@ from .supervise import Tier, supervise
 
 TIERS: dict[str, Callable[[Boot], Tier]] = {
     tier_a.NAME: lambda _: tier_a.Namespaces(),
-    tier_b.NAME: lambda boot: tier_b.Walls(boot.readable),
+    tier_b.NAME: lambda boot: tier_b.Walls(boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None),
     unsafe.NAME: lambda _: unsafe.Nothing(),
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evaluators.contained import tier_a, tier_b, unsafe
 from evaluators.contained.order import Boot
+from evaluators.tiers.own import own_folders
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -80,6 +81,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
         argv += ["--dir", parent]
     for path in shown:
         argv += ["--ro-bind", path, path]
+    argv += _covers(shown)
     for device in _DEVICES:
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
@@ -88,11 +90,14 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     return Launch((*argv, *_python(fd)), Boot(tier_a.NAME, user, preload, _site(), ()))
 
 
-def _tier_b(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
+def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     readable = _readable()
     # Without namespaces another user's interpreter may be out of reach; the walls do not depend on the user.
     user = _own_user() if all(map(_open_to_all, readable)) else None
-    return Launch(_python(fd), Boot(tier_b.NAME, user, preload, _site(), (*readable, *_DEVICES)))
+    hidden = _hidden(readable)
+    paths = (*readable, *_kept(hidden), *_DEVICES)
+    boot = Boot(tier_b.NAME, user, preload, _site(), paths, tuple(hidden), str(folders or ""))
+    return Launch(_python(fd), boot)
 
 
 def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
@@ -132,9 +137,48 @@ def _site() -> tuple[str, ...]:
 
 def _readable() -> list[str]:
     """Return the paths that Python, its packages and system libraries need, without those inside another."""
-    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(), str(_CONTAINED)]
-    paths = sorted({path for path in wanted if Path(path).exists()})
+    paths = _wanted()
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
+
+
+def _wanted() -> list[str]:
+    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(), str(_CONTAINED)]
+    return sorted({path for path in wanted if Path(path).exists()})
+
+
+def _hidden(shown: list[str]) -> list[str]:
+    """Return our own folders where they lie beneath what is shown; one that is wanted as a whole is the canary's."""
+    wanted = {Path(path).resolve() for path in _wanted()}
+    return [found for folder in own_folders() if folder not in wanted for found in _beneath(shown, folder)]
+
+
+def _kept(hidden: list[str]) -> list[str]:
+    """Return what is wanted beneath what is hidden: the virtual environment in a checkout, for one."""
+    return [found for path in _wanted() for found in _beneath(hidden, Path(path).resolve())]
+
+
+def _beneath(shown: list[str], folder: Path) -> list[str]:
+    """Return every name that a folder has beneath some paths, which may be links."""
+    reals = {path: Path(path).resolve() for path in shown}
+    return [str(Path(path, folder.relative_to(real))) for path, real in reals.items() if real in folder.parents]
+
+
+def _covers(shown: list[str]) -> list[str]:
+    """Return what has bubblewrap mount empty folders over our own."""
+    hidden = _hidden(shown)
+    kept = _kept(hidden)
+    argv = []
+    for path in sorted({*hidden, *kept}):  # what lies in another comes after it
+        if path in hidden:
+            argv += ["--tmpfs", path]
+        else:
+            between = [parent for parent in Path(path).parents if {*hidden} & {*map(str, parent.parents)}]
+            for parent in reversed(between):
+                argv += ["--dir", str(parent)]
+            argv += ["--ro-bind", path, path]
+    for path in hidden:
+        argv += ["--remount-ro", path]
+    return argv
 
 
 def _open_to_all(path: str) -> bool:

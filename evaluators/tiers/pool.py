@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import weakref
 from collections import OrderedDict
+from functools import partial
 
 from evaluators.tiers.folders import Folders
 from evaluators.tiers.sandbox import Contained, Needs
@@ -14,6 +16,8 @@ from evaluators.tiers.zygote import Zygote
 from speciate.domain.errors import EvaluatorUnavailableError
 
 MAX_ZYGOTES = 4
+"""How many stay warm when nothing runs in them."""
+
 _ATTEMPTS = 3
 
 Key = tuple[tuple[str, ...], bool]
@@ -30,6 +34,7 @@ class ZygotePool:
         self.folders = Folders()
         self._lock = threading.Lock()
         self._zygotes: OrderedDict[Key, Zygote] = OrderedDict()
+        self._starting: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         _POOLS.add(self)
 
     def start(self, needs: Needs) -> Contained:
@@ -40,12 +45,9 @@ class ZygotePool:
             OSError: The machine has no process, descriptor or temporary space left.
         """
         for _ in range(_ATTEMPTS - 1):
-            zygote = self._zygote(needs)
-            try:
-                return zygote.start(needs)
-            except ConnectionError:
-                self._drop(zygote)  # its socket closes a moment before anybody can see that it has ended
-        return self._zygote(needs).start(needs)
+            with contextlib.suppress(ConnectionError):
+                return self._start(needs)
+        return self._start(needs)
 
     def close(self) -> None:
         """Stop every zygote and remove the folders."""
@@ -62,27 +64,57 @@ class ZygotePool:
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
 
-    def _zygote(self, needs: Needs) -> Zygote:
+    def _start(self, needs: Needs) -> Contained:
+        zygote = self._take(needs)
+        try:
+            return zygote.start(needs, partial(self._give_back, zygote))
+        except BaseException as error:
+            self._give_back(zygote)
+            if isinstance(error, ConnectionError):
+                self._drop(zygote)  # its socket closes a moment before anybody can see that it has ended
+            raise
+
+    def _take(self, needs: Needs) -> Zygote:
+        """Return a zygote that is not closed before it is given back."""
         key = needs.preload, needs.folder is not None
         with self._lock:
-            zygote = self._zygotes.get(key)
-            if zygote is not None and not zygote.alive:
+            starting = self._starting.setdefault(key, threading.Lock())
+        with starting:  # for as long as a start takes: only who wants the same zygote waits
+            if (zygote := self._find(key)) is not None:
+                return zygote
+            zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None)
+            if zygote.missing:
                 zygote.close()
-                zygote = None
-            if zygote is None:
-                zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None)
+                name, reason = next(iter(zygote.missing.items()))
+                raise EvaluatorUnavailableError(
+                    f"The problem preloads {name!r}, which cannot be imported: {reason}.",
+                    remedy=f"Install it for {sys.executable}, or correct `preload`.",
+                )
+            with self._lock:
+                zygote.users += 1
                 self._zygotes[key] = zygote
-            self._zygotes.move_to_end(key)
-            idle = [self._zygotes.popitem(last=False)[1] for _ in range(len(self._zygotes) - MAX_ZYGOTES)]
-        for old in idle:
+                # Closing one in which something runs would end that, too.
+                idle = [key for key, each in self._zygotes.items() if not each.users]
+                surplus = [self._zygotes.pop(key) for key in idle[: max(len(self._zygotes) - MAX_ZYGOTES, 0)]]
+        for old in surplus:
             old.close()
-        if zygote.missing:
-            name, reason = next(iter(zygote.missing.items()))
-            raise EvaluatorUnavailableError(
-                f"The problem preloads {name!r}, which cannot be imported: {reason}.",
-                remedy=f"Install it for {sys.executable}, or correct `preload`.",
-            )
         return zygote
+
+    def _find(self, key: Key) -> Zygote | None:
+        with self._lock:
+            zygote = self._zygotes.get(key)
+            if zygote is None:
+                return None
+            if not zygote.alive:
+                self._zygotes.pop(key).close()
+                return None
+            zygote.users += 1
+            self._zygotes.move_to_end(key)
+            return zygote
+
+    def _give_back(self, zygote: Zygote) -> None:
+        with self._lock:
+            zygote.users -= 1
 
     def _drop(self, zygote: Zygote) -> None:
         with self._lock:
@@ -91,7 +123,7 @@ class ZygotePool:
 
     def _forget(self) -> None:
         zygotes, self._zygotes = self._zygotes, OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._starting = threading.Lock(), weakref.WeakValueDictionary()
         self.folders = Folders()
         for zygote in zygotes.values():
             zygote.forget()

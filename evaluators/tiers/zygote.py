@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -38,6 +38,7 @@ class Zygote:
     Attributes:
         missing: Modules that could not be imported, with the reason.
         pid: Its process id, as seen from here.
+        users: How many processes run in it or are about to start; counted by the pool.
     """
 
     def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None) -> None:
@@ -47,7 +48,7 @@ class Zygote:
             EvaluatorUnavailableError: It does not start.
             OSError: The machine has no process, descriptor or temporary space left.
         """
-        self.pid = 0
+        self.pid, self.users = 0, 0
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
@@ -75,13 +76,17 @@ class Zygote:
         """Whether it can still be given orders."""
         return self._process.poll() is None
 
-    def start(self, needs: Needs) -> ContainedProcess:
+    def start(self, needs: Needs, ended: Callable[[], None]) -> ContainedProcess:
         """Order a contained process.
+
+        Args:
+            needs: What it is to be.
+            ended: Called when it has been stopped.
 
         Raises:
             OSError: The zygote is dead, or the machine has no descriptor left.
         """
-        return ContainedProcess(self._requests, needs, self._named(needs.folder), delegated())
+        return ContainedProcess(self._requests, needs, self._named(needs.folder), ended, delegated())
 
     def close(self) -> None:
         """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
@@ -135,8 +140,11 @@ class ContainedProcess:
         logs: Descriptors of its standard output and error.
     """
 
-    def __init__(self, requests: socket.socket, needs: Needs, folder: str, parent: Path | None = None) -> None:
+    def __init__(
+        self, requests: socket.socket, needs: Needs, folder: str, ended: Callable[[], None], parent: Path | None = None
+    ) -> None:
         """Order a process; ``parent`` is the control group that it gets one below, or None."""
+        self._ended = ended
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
         self._group: Group | None = None
@@ -166,6 +174,12 @@ class ContainedProcess:
 
     def stop(self, *, grace_s: float = 0.0) -> Usage:
         """Have the supervisor kill and sweep everything, and return its report."""
+        try:
+            return self._stop(grace_s)
+        finally:
+            self._ended()
+
+    def _stop(self, grace_s: float) -> Usage:
         if grace_s:
             _readable(self._control, grace_s)
         _hang_up(self._control)

@@ -111,6 +111,7 @@ class Arena:
             cwd="/",
             env={
                 "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT),  # this checkout is attacked, whichever one is installed
                 "HOME": str(self.space),
                 "TMPDIR": str(self.space),
                 "LANG": "C.UTF-8",

@@ -60,6 +60,16 @@ OWN = {
     "own scheduler": "os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))",
     "own thread, by its number alone": f"call({number(200, 130)}, os.getpid(), 0)",
     "own group": "os.killpg(0, 0)",
+    "a lock that others can ask for": "import fcntl\nfcntl.lockf(open(os.__file__), fcntl.LOCK_SH)",
+    "a lock of what is open": (
+        "import fcntl, struct\n"
+        "fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 37, struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, 1, 1, 0))"
+    ),
+    "asking for locks": (
+        "import fcntl, struct\n"
+        "fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_GETLK, struct.pack('hhqqi4x', 1, 0, 1, 1, 0))"
+    ),
+    "a lock of the whole file": "import fcntl\nfcntl.flock(open(os.__file__), fcntl.LOCK_SH)",
 }
 
 

@@ -32,6 +32,20 @@ LEAVING = {
         "import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)",
         "import signal\nfound = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN",
     ),
+    "flags of standard input": (
+        "import fcntl, os\nfcntl.fcntl(0, fcntl.F_SETFL, os.O_APPEND)",
+        "import fcntl, os\nfound = bool(fcntl.fcntl(0, fcntl.F_GETFL) & os.O_APPEND)",
+    ),
+    "a lock on standard input": (
+        "import fcntl, struct\nfcntl.fcntl(0, 37, struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, 1_000_000, 77, 0))",
+        (
+            "import fcntl, os, struct\nfound = False\ntry:\n"
+            "    asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 1_000_000, 77, 0)\n"
+            "    told = fcntl.fcntl(os.open('/dev/null', os.O_RDONLY), 36, asked)\n"
+            "    found = struct.unpack('hhqqi4x', told)[0] != fcntl.F_UNLCK\n"
+            "except OSError: pass"
+        ),
+    ),
     "a thread": (
         "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
         "import threading\nfound = threading.active_count() > 1",

@@ -27,16 +27,12 @@ def staged(make_problem):
 def cases(staged):
     def make(**fields):
         hidden = {"hidden": True, "reward": "small"}
-        return staged(
-            "cases",
-            ("small", "large"),
-            cases=[
-                {"input": [1], "expected": 1, "reward": "small"},
-                {"input": [777], "expected": 777, **hidden},
-                {"input": [1000], "expected": 1000, "reward": "large"},
-            ],
-            **fields,
-        )
+        asked = [
+            {"input": [1], "expected": 1, "reward": "small"},
+            {"input": [777], "expected": 777, **hidden},
+            {"input": [1000], "expected": 1000, "reward": "large"},
+        ]
+        return staged("cases", ("small", "large"), **{"cases": asked, **fields})
 
     return make
 
@@ -69,9 +65,20 @@ def test_cases_of_a_stage_that_was_not_reached_are_not_asked(broker, cases):
 
 
 def test_who_dies_in_a_later_stage_keeps_the_earlier_rewards(broker, cases):
-    evaluation = evaluate(broker, cases(), "import os\ndef solve(x):\n    return x if x < 1000 else os._exit(1)\n")
+    problem = cases(cases=[{"input": [x], "expected": x, "reward": r} for x, r in ((1, "small"), (1000, "large"))])
+    evaluation = evaluate(broker, problem, "import os\ndef solve(x):\n    return x if x < 1000 else os._exit(1)\n")
     assert (evaluation.rewards, evaluation.stopped_at, evaluation.failure) == ((1.0, 0.0), "full", None)
     assert "exited with code 1" in evaluation.artifacts["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [("os._exit(77)", "exited"), ("os.kill(os.getpid(), 35)", "killed_by_signal")]
+)
+def test_who_dies_after_a_hidden_case_says_nothing_by_it(broker, cases, end, told):
+    program = f"import os\ndef solve(x):\n    return x if x < 1000 else {end}\n"
+    evaluation = evaluate(broker, cases(), program)
+    assert (evaluation.rewards, evaluation.stopped_at) == ((1.0, 0.0), "full")
+    assert evaluation.artifacts["stopped"] == f"stage 'full': crashed: {told}"
 
 
 def test_who_answers_nothing_in_the_first_stage_fails(broker, cases):

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from speciate.domain.candidate import FailureKind
@@ -141,6 +143,27 @@ def test_nothing_of_hidden_cases_is_shown(broker, make_problem):
     assert "4242" not in repr(alone)
 
 
+ENCODING = {
+    "the length of a frame": ("os.write(3, (0x80000000 | x).to_bytes(4, 'big'))", "malformed_frame"),
+    "where JSON is broken": ("os.write(3, (x + 1).to_bytes(4, 'big') + b' ' * x + b'{')", "malformed_frame"),
+    "an exit code": ("os._exit(x)", "exited"),
+    "the number of a signal": ("os.kill(os.getpid(), x % 64)", "killed_by_signal"),
+}
+
+
+@pytest.mark.parametrize(("end", "reason"), ENCODING.values(), ids=ENCODING)
+@pytest.mark.parametrize("visible", [[], [{"input": [0], "expected": 0}]], ids=["alone", "after a visible case"])
+def test_no_end_of_a_process_spells_out_a_hidden_input(broker, make_problem, visible, end, reason):
+    program = f"import os, time\ndef solve(x):\n    if x == 0: return 0\n    {end}\n    time.sleep(30)\n"
+    hidden = [[{"input": [x], "expected": 0, "hidden": True} for x in pair] for pair in ((101, 102), (103, 104))]
+    told = []
+    for cases in hidden:
+        evaluation = one(broker, make_problem("cases", cases=visible + cases, limits={"wall_s": 20}), program)
+        told.append((evaluation.rewards, evaluation.failure, evaluation.artifacts))
+    assert told[0] == told[1]
+    assert told[0][2]["stopped"].endswith(f": {reason}")
+
+
 def test_visible_answers_cannot_quote_hidden_inputs(broker, make_problem):
     cases = [{"input": [5151], "expected": 0, "hidden": True}, {"input": [1], "expected": 2}]
     program = "seen = []\ndef solve(x):\n    seen.append(x)\n    return seen\n"
@@ -171,3 +194,28 @@ def test_large_inputs_and_answers_pass_while_both_sides_write(broker, make_probl
     evaluation = one(broker, make_problem("cases", cases=cases, limits={"wall_s": 20}), program)
     assert evaluation.rewards == (1.0,)
     assert len(evaluation.artifacts["stderr"]) == 64 << 10
+
+
+def test_answers_are_judged_and_not_kept(broker, make_problem):
+    cases = [{"input": [], "expected": 0, "hidden": hidden} for hidden in (False, True) for _ in range(8)]
+    problem = make_problem("cases", cases=cases, limits={"wall_s": 20})
+    tracemalloc.start()
+    try:
+        evaluation = one(broker, problem, "def solve():\n    return [{}] * 50_000\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert evaluation.rewards == (0.0,)
+    one_answer = 50_000 * len("{},") * 25  # an empty object of three bytes is one of some 70 in memory
+    assert peak < 4 * one_answer
+
+
+def test_the_failed_cases_that_are_shown_are_the_first_in_whatever_order_they_are_answered(broker, doubling):
+    program = (
+        "import json, os, time\nframes = b''\nfor i in reversed(range(10)):\n"
+        "    body = json.dumps({'index': i, 'value': 77}).encode()\n"
+        "    frames += len(body).to_bytes(4, 'big') + body\n"
+        "time.sleep(0.3)\nos.write(3, frames)\ntime.sleep(30)\n"
+    )
+    shown = one(broker, doubling, program).artifacts["cases"].splitlines()
+    assert [line.split()[1] for line in shown] == [f"[{i}]" for i in range(5)]

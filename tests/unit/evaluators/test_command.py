@@ -105,6 +105,10 @@ def test_how_a_program_ends_is_a_value(broker, problem, program, kind, words):
     assert words in failure.detail
 
 
+def test_a_program_that_is_no_text_is_a_failure_value(broker, problem):
+    assert evaluate(broker, problem(), "echo '\ud800'").failure.kind is FailureKind.CRASHED
+
+
 def test_it_is_contained_as_any_other(broker, problem):
     program = "read x; cat /etc/passwd && exit; echo $((2 * x)) > /tmp/answer; cat /tmp/answer"
     builtins = "read x; test -e /etc/passwd && exit 1; echo $((2 * x)) > /tmp/answer; read y < /tmp/answer; echo $y"

@@ -80,6 +80,7 @@ def test_it_needs_a_confirmation(problem):
     ("script", "program", "kind", "reason"),
     [
         (SCRIPT, "def solve(x): return 1 / 0\n", FailureKind.INVALID_OUTPUT, "evaluator_raised"),
+        (SCRIPT, "def solve(x): return '\ud800'\n", FailureKind.INVALID_OUTPUT, "evaluator_raised"),
         (SCRIPT, "import os\nos._exit(3)\n", FailureKind.CRASHED, "exited"),
         (SCRIPT, "while True: pass\n", FailureKind.TIMEOUT, "wall_limit"),
         ("def evaluate(path):\n    return 3\n", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),

@@ -1,6 +1,10 @@
+from contextlib import closing
+
 import pytest
 
-from speciate.domain.candidate import FailureKind
+from evaluators.broker import Broker
+from evaluators.script import read_verdict
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 
 DOUBLE = "def solve(x):\n    return 2 * x\n"
 
@@ -186,3 +190,34 @@ def test_notes_are_bounded(broker, scripted):
     problem = scripted("for i in range(100):\n    context.note(f'n{i}', 'x' * 10000)\nreturn {'score': 1}")
     evaluation = one(broker, problem)
     assert sum(map(len, evaluation.artifacts.values())) <= problem.limits.log_bytes
+
+
+@pytest.mark.parametrize("reason", sorted(NOT_THE_PROGRAMS_FAULT))
+def test_a_script_cannot_excuse_a_program(reason):
+    message = {"failed": {"kind": "crashed", "reason": reason, "detail": "x"}}
+    assert read_verdict((), message) == Failure(FailureKind.CRASHED, "evaluator_failed", "x")
+    assert read_verdict((), message, {reason}) == Failure(FailureKind.CRASHED, reason, "x")
+
+
+def test_a_script_may_pass_on_that_the_sandbox_was_lost(make_problem):
+    """Uncontained, a program can end its supervisor: it is evaluated again, and then it fails for that."""
+    program = "import os, time\ndef solve(x):\n    os.kill(os.getppid(), 9)\n    time.sleep(30)\n"
+    script = "def evaluate(candidate, context):\n    return {'score': candidate.call('solve', 1).unwrap()}\n"
+    problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 20})
+    with closing(Broker("unsafe")) as unsafe:
+        (evaluation,) = unsafe.evaluate(problem, [program], seeds=[0])
+    assert evaluation.failure is not None
+    assert evaluation.failure.reason == "supervisor_killed"
+
+
+def test_a_script_that_forges_one_is_not_believed(broker, make_problem):
+    script = (
+        "def evaluate(candidate, context):\n"
+        "    reply = candidate.call('missing')\n"
+        "    reply.failure.reason = 'batch_deadline'\n"
+        "    reply.unwrap()\n"
+    )
+    problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 20})
+    failure = one(broker, problem).failure
+    assert failure is not None
+    assert failure.reason == "evaluator_failed"

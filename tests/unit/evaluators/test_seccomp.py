@@ -95,7 +95,11 @@ CONDITIONS = [
     ("tgkill", [(PID, PID, 6), (PID, 77, 6)], [(1, 1, 9), (0, PID, 9)]),
     ("prlimit64", [(0, 7, 0, 0)], [(1, 7, 0, 0), (PID, 7, 0, 0)]),
     ("socketpair", [(1, 1, 0), (1, 0x80801, 0)], [(1, 2, 0), (1, 5, 0), (2, 1, 0), (16, 1, 0), (1, 0x80802, 0)]),
-    ("fcntl", [(3, 3), (3, 1030), (3, 36)], [(3, 8), (3, 10), (3, 15), (3, 1024), (3, 1026), (3, 1031), (3, 1033)]),
+    (
+        "fcntl",
+        [(3, 3), (3, 4), (3, 1030)],
+        [(3, each) for each in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1026, 1031, 1033)],
+    ),
     ("ioctl", [(1, 0x5401), (0, 0x541B)], [(0, 0x5412), (0, 0x8901), (0, 0x8902), (0, 0x5452), (0, 0x4B4D)]),
     (
         "prctl",
@@ -141,8 +145,16 @@ def test_a_program_may_become_another_and_start_nothing(ask):
 
 
 def test_what_starts_programs_may_and_can_still_confine_them(ask):
-    for name in ("clone", "execve", "kill", "setsid", "seccomp", "prctl"):
+    for name in ("execve", "kill", "setsid", "seccomp", "prctl"):
         assert ask(name, freedom=Freedom.PROCESSES) == ALLOW
+
+
+def test_what_starts_programs_makes_no_namespaces(ask):
+    for flags in (17, 0x4111, 0x3D0F00, 0x1200011):  # fork, vfork, a thread, glibc's fork
+        assert ask("clone", flags, freedom=Freedom.PROCESSES) == ALLOW
+    for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert ask("clone", namespace | 17, freedom=Freedom.PROCESSES) == EPERM
+    assert ask("clone3", freedom=Freedom.PROCESSES) == ENOSYS
 
 
 def test_without_changes_no_file_can_be_changed(ask, machine):

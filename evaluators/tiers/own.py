@@ -1,0 +1,26 @@
+"""Where this project itself lies: its problems have hidden cases, and a checkout may hold passwords."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import speciate
+
+_PACKAGES = (Path(speciate.__file__).resolve().parent, Path(__file__).resolve().parent.parent)
+_CHECKOUT = "pyproject.toml"
+
+
+@cache
+def own_folders() -> tuple[Path, ...]:
+    """Return the folders that no candidate may read: the library, and the checkouts that packages of ours lie in."""
+    checkouts = {package.parent for package in _PACKAGES if (package.parent / _CHECKOUT).exists()}
+    return tuple(sorted({_PACKAGES[0], *checkouts}))
+
+
+@cache
+def own_files() -> tuple[str, ...]:
+    """Return a file of each kind that is worth hiding, for the canary to try."""
+    bundled = sorted((_PACKAGES[0] / "problems" / "bundled").glob("*/problem.toml"))[:1]
+    checkouts = [folder / _CHECKOUT for folder in own_folders() if (folder / _CHECKOUT).exists()]
+    return tuple(map(str, (*bundled, *checkouts)))
