@@ -18,14 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from . import kernel, tier_a, tier_b, unsafe
+from . import kernel, tier_a, tier_b
 from .order import Boot, Order
 from .supervise import Tier, supervise
+
+
+def _unsafe(_: Boot) -> Tier:
+    from . import unsafe  # late: what it imports for itself, every fork of another tier would carry
+
+    return unsafe.Nothing()
+
 
 TIERS: dict[str, Callable[[Boot], Tier]] = {
     tier_a.NAME: lambda _: tier_a.Namespaces(),
     tier_b.NAME: lambda boot: tier_b.Walls(boot.readable),
-    unsafe.NAME: lambda _: unsafe.Nothing(),
+    "unsafe": _unsafe,
 }
 
 MESSAGE_BYTES = 1 << 16
