@@ -59,10 +59,10 @@ class Batch:
 
     def needs(self, role: Role, folder: Path | None = None) -> Needs:
         """Return what a process of this batch is to be; it sees the problem's folder, or one of its own."""
-        freedom = Freedom.THREADS
+        freedom, preload = Freedom.THREADS, self.problem.preload
         if role is Role.CANDIDATE and self.problem.language is not None:
-            role, freedom = Role.COMMAND, Freedom.PROCESSES
-        return Needs(role, self.problem.limits, self.problem.preload, freedom, folder or self.folder)
+            role, freedom, preload = Role.COMMAND, Freedom.PROCESSES, (*preload, "subprocess")
+        return Needs(role, self.problem.limits, preload, freedom, folder or self.folder)
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that the batch had no time for."""

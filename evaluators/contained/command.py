@@ -12,7 +12,6 @@ import math
 import os
 import resource
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +82,8 @@ def _run(command: list[str], said: bytes, most: int, cpu_s: float | None = None)
         _CommandFailedError: It did not end well; the text quotes what it wrote to standard error.
         TooLongError: It wrote too much.
     """
+    import subprocess  # preloaded for languages only: others would carry it in every fork
+
     Path(_INPUT).write_bytes(said)  # from a file: it need not be read while the output is written
     with open(_INPUT, "rb") as stdin, open(".errors", "w+b") as errors:  # noqa: PTH123
         try:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 
 from . import author, candidate, command, in_process, kernel
 from .order import Order
-from .wire import Wire
+from .wire import Wire, frame
 
 ROLES: dict[str, Callable[[Wire], None]] = {
     "candidate": candidate.serve,
@@ -62,12 +62,13 @@ class Tier(Protocol):
         ...
 
 
-def supervise(tier: Tier, order: Order, fds: list[int]) -> NoReturn:
+def supervise(tier: Tier, order: Order, space: int, fds: list[int]) -> NoReturn:
     """Fork the contained process and watch it to its end.
 
     Args:
         tier: The walls.
         order: What to start.
+        space: Address space of the zygote, in bytes.
         fds: Channel, control, standard output, standard error, and the control group's list of processes if any.
     """
     channel, control, out, err, *cgroup = fds
@@ -77,16 +78,18 @@ def supervise(tier: Tier, order: Order, fds: list[int]) -> NoReturn:
         for fd in cgroup:
             os.write(fd, b"0")
             os.close(fd)
-        space = _address_space() + order.memory_bytes  # now: what tells it may be out of sight afterwards
         tier.settle(order)
         here, there = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(here)
-            _contained(tier, order, space, (channel, out, err, there))
+            _contained(tier, order, space + order.memory_bytes, (channel, out, err, there))
         for fd in (there, channel, out):
             os.close(fd)
+        # Written while the other process is still being enclosed.
+        started = frame({"pid": pid, "supervisor": os.getpid(), "tmp": os.environ.get("TMPDIR", "")})
         if os.read(here, 1) == _READY:
+            _report(control, started)
             os.close(here)
             os.close(err)
             _watch(tier, order, pid, control)
@@ -150,23 +153,17 @@ def _lower(which: int, soft: int, hard: int) -> None:
     resource.setrlimit(which, (soft, hard))
 
 
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
-
-
 def _watch(tier: Tier, order: Order, pid: int, control: int) -> None:
-    """Report the process, wait until it has ended or the broker has hung up, sweep, and report its end."""
-    wire = Wire(control, 1 << 16)
-    _report(wire, {"pid": pid, "supervisor": os.getpid(), "tmp": os.environ.get("TMPDIR", "")})
+    """Wait until the process has ended or the broker has hung up, sweep, and report its end."""
     exceeded = _wait(pid, control, None if tier.bounds_threads else order.processes)
     report = _sweep(pid) | {"exceeded": exceeded}
     tier.tidy()
-    _report(wire, report)
+    _report(control, frame(report))
 
 
-def _report(wire: Wire, message: dict[str, Any]) -> None:
+def _report(control: int, message: bytes) -> None:
     try:
-        wire.write(message)
+        os.write(control, message)
     except OSError:
         return  # the broker is gone: nobody listens, but what is left to sweep and remove is swept and removed
 

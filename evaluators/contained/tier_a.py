@@ -33,6 +33,7 @@ class Namespaces:
     def __init__(self) -> None:
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
+        os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
         self._filters = {freedom: template(freedom, changes=True, open_flags=False) for freedom in Freedom}
 
     def fork(self) -> int:
@@ -56,7 +57,6 @@ class Namespaces:
             Path(_TMP + _SHARED).mkdir()
             kernel.mount(f"{FOLDERS}/{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)
         kernel.mount("none", FOLDERS, "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
-        os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
         os.chdir(_TMP)
 
     def enclose(self, order: Order) -> None:

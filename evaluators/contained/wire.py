@@ -22,7 +22,16 @@ def _plain(value: Any) -> Any:
 
 def encode(value: Any) -> str:
     """Return plain JSON; raises as ``Wire.write`` does."""
-    return json.dumps(value, allow_nan=False, default=_plain, separators=(",", ":"))
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain, separators=(",", ":"))
+
+
+def frame(message: dict[str, Any]) -> bytes:
+    """Return a message as it is sent; raises as ``Wire.write`` does."""
+    body = encode(message).encode("ascii")
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 class Wire:
@@ -51,10 +60,9 @@ class Wire:
             TypeError: It holds something that is not JSON.
             ValueError: It holds NaN, an infinity or itself.
         """
-        body = encode(message).encode("ascii")
-        if len(body) > self.max_bytes:
-            raise TooLongError(f"{len(body)} bytes of JSON: at most {self.max_bytes} are allowed")
-        data = memoryview(len(body).to_bytes(HEADER_BYTES, "big") + body)
+        data = memoryview(frame(message))
+        if len(data) - HEADER_BYTES > self.max_bytes:
+            raise TooLongError(f"{len(data) - HEADER_BYTES} bytes of JSON: at most {self.max_bytes} are allowed")
         while data:
             data = data[os.write(self.fd, data) :]
 

@@ -11,21 +11,30 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from . import kernel, tier_a, tier_b, unsafe
+from . import kernel, tier_a, tier_b
 from .order import Boot, Order
 from .supervise import Tier, supervise
+
+
+def _unsafe(_: Boot) -> Tier:
+    from . import unsafe  # late: what it imports for itself, every fork of another tier would carry
+
+    return unsafe.Nothing()
+
 
 TIERS: dict[str, Callable[[Boot], Tier]] = {
     tier_a.NAME: lambda _: tier_a.Namespaces(),
     tier_b.NAME: lambda boot: tier_b.Walls(boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None),
-    unsafe.NAME: lambda _: unsafe.Nothing(),
+    "unsafe": _unsafe,
 }
 
 MESSAGE_BYTES = 1 << 16
@@ -36,18 +45,21 @@ def main(fd: int) -> NoReturn:
     """Serve orders from a connected socket (one packet each) until the other end closes."""
     requests = socket.socket(fileno=fd)
     tier = _get_ready(requests)
+    decode = lru_cache(Order.decode)  # all orders for one problem are the same
+    space = _address_space()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
         if not data:
             os._exit(0)
+        order = decode(data)
         try:
             pid = tier.fork()
         except OSError as error:
             os.write(fds[3], f"no process can be forked: {error}\n".encode())
             pid = -1
         if pid == 0:
-            requests.close()
-            supervise(tier, Order.decode(data), fds)
+            os.close(requests.fileno())
+            supervise(tier, order, space, fds)
         for fd in fds:
             os.close(fd)
 
@@ -73,6 +85,10 @@ def _get_ready(requests: socket.socket) -> Tier:
     gc.freeze()  # what is never collected is never copied
     requests.send(json.dumps({"missing": missing}).encode())
     return tier
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
 
 
 def _refuse_threads(preload: tuple[str, ...]) -> None:

@@ -185,9 +185,9 @@ class ContainedProcess:
         _hang_up(self._control)
         deadline = time.monotonic() + _REMOVE_S
         report = None
-        while (message := self._report(deadline)) is not None:
+        while report is None and (message := self._report(deadline)) is not None:
             if "status" in message:
-                report = message
+                report = message  # and the supervisor's last word: nothing else is left but itself
             else:
                 self._started = message
         self._control.close()
