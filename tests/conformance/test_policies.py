@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from speciate.domain.policy import Policy
 from speciate.policies import CLIENTS, build_client
+from speciate.policies.embedded import ADDRESS_VARIABLE, Embedded
+from speciate.policies.embedded_server.app import create_app
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient
+from speciate.testing.http_server import serve_app
 from speciate.testing.openai_endpoint import Endpoint, serve
 from speciate.testing.policies import PolicyClientConformance
+from tests.unit.policies.embedded_server.checkpoints import write as write_checkpoint
 
 
 class TestProgramMutator(PolicyClientConformance):
@@ -66,6 +71,32 @@ class TestOpenAICompatibleCompletion(_OpenAICompatible):
     prompt_format = "completion"
 
 
+@pytest.fixture(scope="module")
+def _beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = write_checkpoint(tmp_path_factory.mktemp("served") / "toy", max_position_embeddings=512)
+    with serve_app(create_app({"toy": folder})) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ADDRESS_VARIABLE, f"{url}/v1")
+        yield
+
+
+@pytest.mark.usefixtures("_beside")
+class TestEmbedded(PolicyClientConformance):
+    kind = "embedded"
+
+    @pytest.fixture(autouse=True)
+    def _close(self) -> Iterator[None]:
+        with ExitStack() as self.clients:
+            yield
+
+    clients: ExitStack
+
+    def make_client(self) -> PolicyClient:
+        definition = {"model": "toy", "prompt_format": "completion", "sampling": {"max_tokens": 16}}
+        policy = Policy.model_validate({"slug": "tiny", "kind": self.kind, **definition})
+        return self.clients.enter_context(Embedded(policy))
+
+
 def test_every_kind_is_covered() -> None:
-    covered = {TestProgramMutator.kind, TestScriptedTemplate.kind, TestOpenAICompatibleChat.kind}
+    suites = (TestProgramMutator, TestScriptedTemplate, TestOpenAICompatibleChat, TestEmbedded)
+    covered = {suite.kind for suite in suites}
     assert covered == set(CLIENTS)

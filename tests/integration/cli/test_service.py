@@ -245,7 +245,8 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
         reached |= {json.loads(line)["target"] for line in unlocks}
     assert reached == {"all_gold", "all_diamonds"}
 
-    evolved = cli("run", "maze-test-0", "-p", "maze-vpo", "--mutator", "maze-base", "--budget", 60, "--watch")
+    one_island = ["-o", "islands=1", "--budget", 60, "--batch", 12, "--lanes", 1]
+    evolved = cli("run", "maze-test-0", "-p", "maze-vpo", "--mutator", "maze-base", *one_island, "--watch")
     assert evolved.out.splitlines()[-1].startswith("completed"), evolved.out + evolved.err
     run_id = json.loads(cli("runs", "list", "--json", "-n", 1).out)["id"]
     roles = {json.loads(line)["role"] for line in cli("runs", "export", run_id).out.splitlines()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from uuid import UUID
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from service.app import create_app
@@ -22,9 +19,9 @@ from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.plane import Plane
+from speciate.testing.http_server import WAIT_S, serve_app
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 
-WAIT_S = 20.0
 COMPLETIONS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
 
 
@@ -50,28 +47,11 @@ class Api:
 def serving(settings: Settings, **client_options: Any) -> Iterator[Api]:
     """Serve an application on a free port until the block is left."""
     app = create_app(settings)
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, name="api")
-    thread.start()
-    wait_for(lambda: server.started or not thread.is_alive())
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S, trust_env=False, **client_options) as http:
-        try:
-            yield Api(app, http)
-        finally:
-            server.should_exit = True
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), "the server does not stop"
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
+    with (
+        serve_app(app) as url,
+        httpx.Client(base_url=url, timeout=WAIT_S, trust_env=False, **client_options) as http,
+    ):
+        yield Api(app, http)
 
 
 def scripted(**changes: Any) -> Policy:

@@ -16,7 +16,8 @@ from pydantic import SecretStr
 from service.sse import EventHub
 from speciate.client import Client
 from speciate.settings import Settings
-from tests.integration.service.conftest import Api, Lab, refused, wait_for
+from speciate.testing.http_server import wait_for
+from tests.integration.service.conftest import Api, Lab, refused
 
 pytestmark = pytest.mark.servers
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 from service import openapi
-from tests.integration.service.conftest import Lab, wait_for
+from speciate.testing.http_server import wait_for
+from tests.integration.service.conftest import Lab
 
 pytestmark = pytest.mark.servers
 

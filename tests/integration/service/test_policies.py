@@ -10,7 +10,7 @@ from tests.integration.service.conftest import Api, refused, scripted
 pytestmark = pytest.mark.servers
 
 REFUSED = [
-    ({"kind": "oracle"}, "Kinds: openai_compatible, program_mutator, scripted"),
+    ({"kind": "oracle"}, "Kinds: embedded, openai_compatible, program_mutator, scripted"),
     ({"options": {"completions": ["x"], "order": "up"}}, "options.order"),
     ({"options": {}}, "template"),
     ({"kind": "openai_compatible", "options": {}}, "base_url"),

@@ -14,12 +14,14 @@ from speciate.ports.policy import SampleRequest
 
 
 def policy(kind: str, **options: Any) -> Policy:
-    return Policy(slug="p", kind=kind, options=options, base_url="http://127.0.0.1/v1", model="m")
+    address = None if kind == "embedded" else "http://127.0.0.1/v1"
+    return Policy(slug="p", kind=kind, options=options, base_url=address, model="m")
 
 
 def test_an_unknown_kind_lists_the_known_ones() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"'p' has the unknown kind 'gpt'.*openai_compatible, program_mutator, scripted"
+        InvalidInputError,
+        match=r"unknown kind 'gpt'.*embedded, openai_compatible, program_mutator, scripted",
     ):
         build_client(policy("gpt"))
 

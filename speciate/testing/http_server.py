@@ -1,0 +1,39 @@
+"""A real server in a thread for an ASGI application, for tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+
+WAIT_S: Final = 20.0
+
+
+@contextmanager
+def serve_app(app: Callable[..., Any]) -> Iterator[str]:
+    """Serve an application on a free port of loopback until the block is left; yield its address."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="http")
+    thread.start()
+    wait_for(lambda: server.started or not thread.is_alive())
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), "the server does not stop"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return once the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.005)
