@@ -38,6 +38,7 @@ BASES: Final = {
 
 CHECKPOINTS: Final = "checkpoints"
 RUN: Final = "run.json"
+_DRAWN_EVERY: Final = 10
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number, from 1, how many there will be, and measurements."""
@@ -232,9 +233,9 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no type
             self._progress(-(-state.global_step // self._config.updates), self._config.steps, values[0])
 
     def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Draw what there is so far."""
+        """Draw what there is so far; a picture of every step would take a tenth of the time."""
         history = course(state.log_history)
-        if len(history) >= 3 and state.is_world_process_zero:
+        if len(history) >= 3 and state.global_step % _DRAWN_EVERY == 0 and state.is_world_process_zero:
             draw_course(history, self._folder / "course.svg", f"{self._config.method}, seed {self._config.seed}")
 
 
