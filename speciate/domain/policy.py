@@ -107,6 +107,10 @@ class Policy(Value):
         """Return how many answers one completion holds: a tiny model changes one candidate at a time."""
         return 1 if self.codec is not None and role is PolicyRole.MUTATE else self.answers_per_rollout
 
+    def tokens_for(self, role: PolicyRole) -> int:
+        """Return the longest completion, in tokens: each of several answers has its share of ``max_tokens``."""
+        return self.sampling.max_tokens * self.answers_for(role) // self.answers_per_rollout
+
     def definition(self) -> dict[str, Any]:
         """Return the registration as JSON values."""
         return self.model_dump(mode="json")

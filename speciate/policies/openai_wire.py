@@ -27,10 +27,12 @@ class Ceilings:
 
     Attributes:
         prompt: The prompt: no tokenizer makes more tokens than bytes.
+        longest: One completion.
         completion: All completions together.
     """
 
     prompt: int
+    longest: int
     completion: int
 
 
@@ -49,7 +51,7 @@ def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any])
         "seed": request.seed % _SEEDS,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
+        "max_tokens": policy.tokens_for(request.role),
         "stream": False,
     }
     if policy.prompt_format is PromptFormat.CHAT:
@@ -67,7 +69,8 @@ def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> Ceilin
     """Return what a request can cost at most; ``overhead`` is what a chat template adds to the prompt."""
     prompt = len(storable(request.prompt.text()).encode())
     chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
-    return Ceilings(prompt + chat, request.n * policy.sampling.max_tokens)
+    longest = policy.tokens_for(request.role)
+    return Ceilings(prompt + chat, longest, request.n * longest)
 
 
 def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, latency_s: float) -> SampleResult:
@@ -87,7 +90,7 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, la
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
     usage = data.get("usage")
     reported: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
-    shares = _shares(reported.get("completion_tokens"), texts, policy.sampling.max_tokens, ceilings.completion)
+    shares = _shares(reported.get("completion_tokens"), texts, ceilings.longest, ceilings.completion)
     return SampleResult(
         completions=tuple(
             Completion(text, tokens, _finish(choice), _mean_logprob(choice))

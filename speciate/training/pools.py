@@ -90,9 +90,12 @@ class Asked:
         for problem, parent in asked:
             text = build_prompt(problem, role, [parent] if parent else [], [], self.policy, rng).text()
             prompts.append(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        longest = self.policy.sampling.max_tokens
         found = self._engine.generate(
-            prompts, n=-(-count // m), max_tokens=longest, temperature=self._temperature, seeds=list(seeds)
+            prompts,
+            n=-(-count // m),
+            max_tokens=self.policy.tokens_for(role),
+            temperature=self._temperature,
+            seeds=list(seeds),
         )
         return [
             [given for one in completions for given in self._read(one, problem, m)][:count]

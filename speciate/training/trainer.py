@@ -157,8 +157,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def _end(self, ids: Sequence[int], answers: int) -> int:
         """Return how many tokens belong to the first m answers: without this cap a policy learns to write ever more."""
-        if answers == 1 or self._close is None:
+        if self._close is None:
             return len(ids)
+        if answers == 1:
+            return min(len(ids), self.task.max_tokens + 1)
         closed = [position for position, token in enumerate(ids) if token == self._close]
         return closed[answers - 1] + 1 if len(closed) >= answers else len(ids)
 
@@ -275,7 +277,8 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
         cpu: Whether no GPU is used.
     """
     m = task.answers if config.multi_answer else 1
-    longest = m * (task.max_tokens + 1) + 1 if task.codec is not None else config.max_tokens
+    # As long as a server lets it be, and no token more: a policy would learn answers that nobody else can read.
+    longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
     local = config.batch // processes
     micro = min(config.micro_batch or local, local)
     return GRPOConfig(

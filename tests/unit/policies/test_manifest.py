@@ -32,6 +32,7 @@ def test_a_manifest_becomes_a_registration(tmp_path):
     assert (policy.prompt_format, policy.codec, policy.sampling.max_tokens) == (PromptFormat.COMPLETION, "maze", 72)
     assert policy.checkpoint_digest == weights_digest(tmp_path)
     assert (policy.answers_for(PolicyRole.PROPOSE), policy.answers_for(PolicyRole.MUTATE)) == (3, 1)
+    assert (policy.tokens_for(PolicyRole.PROPOSE), policy.tokens_for(PolicyRole.MUTATE)) == (72, 24)
     before = policy.digest
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     assert policy_of(tmp_path, "mine", base_url="http://127.0.0.1:8008/v1").digest != before

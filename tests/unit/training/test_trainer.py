@@ -90,6 +90,27 @@ def test_a_policy_learns(base, tmp_path, method):
     assert after > before + 0.04
     assert (tmp_path / "policy" / "course.svg").stat().st_size > 1000
     assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"model.safetensors", "tokenizer.json"}
+    # An answer may be as long in training as it may be when it is served: else a policy learns longer ones.
+    from speciate.domain.policy import PolicyRole
+    from speciate.policies.manifest import policy_of
+    from speciate.training.config import TrainConfig
+    from speciate.training.tasks import GROWN
+    from speciate.training.trainer import trl_arguments
+
+    trained = trl_arguments(TrainConfig.tiny(method, "programs"), GROWN["programs"], tmp_path).max_completion_length
+    assert trained == policy_of(tmp_path / "policy", "served").tokens_for(PolicyRole.PROPOSE)
+
+
+def test_a_change_is_cut_where_serving_cuts_it():
+    from types import SimpleNamespace
+
+    from speciate.training.trainer import VectorTrainer
+
+    trainer = SimpleNamespace(_close=9, task=SimpleNamespace(max_tokens=3))
+    ends = {(1, 2, 1): 3, (1, 2, 1, 2, 1, 2): 4}
+    assert {ids: VectorTrainer._end(trainer, ids, 1) for ids in ends} == ends
+    many = {(1, 9, 2, 9, 3): 5, (1, 9, 2, 9, 3, 9, 4): 6}
+    assert {ids: VectorTrainer._end(trainer, ids, 3) for ids in many} == many
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
