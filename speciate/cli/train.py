@@ -75,7 +75,7 @@ def train_command(
         raise InvalidInputError(
             f"task {task!r} is in English: there is no base to grow.", remedy="Name a local model with --base DIR."
         )
-    config = None if method == "base" else _config(method, task, seed, steps, settings, paper=paper)
+    config = None if method == "base" else config_of(method, task, seed, steps, settings, paper=paper)
     folder = out or Path(f"{task}-{method}-{seed}")
     with _opened(task, data) as opened:
         if base is None:
@@ -110,9 +110,14 @@ def _opened(task: str, data: Path | None) -> Iterator[Task]:
         yield open_task(task, data, broker)
 
 
-def _config(
+def config_of(
     method: str, task: str, seed: int, steps: int | None, settings: list[str] | None, *, paper: bool
 ) -> TrainConfig:
+    """Return the choices of a run: a whole recipe, changed by what was given on the command line.
+
+    Raises:
+        InvalidInputError: A choice does not exist or has a value that it cannot have.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     from speciate.domain.wording import wording

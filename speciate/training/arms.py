@@ -18,6 +18,7 @@ class Arm:
         label: How it is written in the report.
         steps: Updates, as a multiple of the usual.
         group: Rollouts of a prompt; None for the method's own.
+        settings: Further choices, as ``speciate train --set`` takes them.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Arm:
     label: str
     steps: int = 1
     group: int | None = None
+    settings: tuple[str, ...] = ()
 
     def config(self, task: str, seed: int) -> TrainConfig:
         """Return the choices of its run."""
@@ -76,6 +78,27 @@ PLANS: Final = {
 }
 """The tasks in the order of the report."""
 
+
+_VMK: Final = "vector_max_at_k"
+
+VARIANTS: Final = (
+    Arm("vmk_kappa_2", _VMK, "κ = 2", settings=("estimator.kappa=2",)),
+    Arm("vmk_kappa_6", _VMK, "κ = 6", settings=("estimator.kappa=6",)),
+    Arm("vmk_alpha_0.3", _VMK, "α = 0.3", settings=("estimator.alpha=0.3",)),
+    Arm("vmk_alpha_3", _VMK, "α = 3", settings=("estimator.alpha=3",)),
+    Arm("vmk_draws_1", _VMK, "K = 1", settings=("estimator.draws=1",)),
+    Arm("vmk_draws_10", _VMK, "K = 10", settings=("estimator.draws=10",)),
+    Arm("vmk_norm_none", _VMK, "no division", settings=("estimator.norm=none",)),
+    Arm("vmk_norm_batch_std", _VMK, "divided by the batch's deviation", settings=("estimator.norm=batch_std",)),
+    Arm("vmk_n_16", _VMK, "n = 16, κ = 4", group=16, settings=("estimator.kappa=4",)),
+    Arm("vmk_n_24", _VMK, "n = 24, κ = 4", group=24, settings=("estimator.kappa=4",)),
+)
+"""Variants that differ in one choice from Vector Max-at-K with n = 8: κ = 4, α = 1, K = 100, the group's deviation."""
+
+ABLATIONS: Final = Plan(
+    "programs", 400, ("all_cases",), 90, arms=("max_at_k", "vpo", _VMK, *(arm.name for arm in VARIANTS))
+)
+"""What the variants are compared on."""
 
 SEEDS: Final = (0, 1, 2)
 """Training seeds, fixed in advance."""

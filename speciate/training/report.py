@@ -17,7 +17,7 @@ from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import read_manifest
 from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
 from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
-from speciate.training.arms import ARMS, CLAIMS, PLANS, SEEDS, Arm, Claim, Plan
+from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, VARIANTS, Arm, Claim, Plan
 from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split
 from speciate.training.versions import versions
@@ -65,7 +65,8 @@ class Results:
 
     def arms(self) -> list[Arm]:
         """Return the arms that have answers for some seed."""
-        return [arm for arm in ARMS if arm.name in self.plan.arms and any(self.pool(arm, s) for s in self.seeds)]
+        known = (arm for arm in (*ARMS, *VARIANTS) if arm.name in self.plan.arms)
+        return [arm for arm in known if any(self.pool(arm, seed) for seed in self.seeds)]
 
     def met(self, arm: Arm, seed: int, within: int, mode: str = "independent") -> Bools | None:
         """Return which targets were met within some answers, shape (N × targets,); None without answers."""
@@ -104,15 +105,7 @@ def write_report(folder: Path, report: Path, plans: Sequence[Plan], seeds: Seque
         plans: The tasks.
         seeds: Training seeds.
     """
-    from speciate.training.reproduction import answers, read_answers
-
-    @cache
-    def read(plan: Plan, arm: Arm, seed: int, mode: str) -> Pool | None:
-        path = answers(folder, plan, arm, seed, mode)
-        return read_answers(path) if path.is_file() else None
-
-    results = [Results(plan, tuple(seeds), read, folder) for plan in plans]
-    results = [result for result in results if result.arms()]
+    results = [result for plan in plans if (result := _results(folder, plan, seeds)).arms()]
     kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
     parts = [kept.rstrip(), DECLARED, "## What came out", *_what_is_missing(results), _claims(results)]
     for result in results:
@@ -122,6 +115,24 @@ def write_report(folder: Path, report: Path, plans: Sequence[Plan], seeds: Seque
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
     parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results)]
     report.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def write_ablations(folder: Path, report: Path, seeds: Sequence[int]) -> None:
+    """Write how variants of Vector Max-at-K fare under what stands in the report already; arguments as above."""
+    result = _results(folder, ABLATIONS, seeds)
+    kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
+    report.write_text("\n\n".join([kept.rstrip(), DECLARED, tables(result), _made_with([result])]) + "\n", "utf-8")
+
+
+def _results(folder: Path, plan: Plan, seeds: Sequence[int]) -> Results:
+    from speciate.training.reproduction import answers, read_answers
+
+    @cache
+    def read(plan: Plan, arm: Arm, seed: int, mode: str) -> Pool | None:
+        path = answers(folder, plan, arm, seed, mode)
+        return read_answers(path) if path.is_file() else None
+
+    return Results(plan, tuple(seeds), read, folder)
 
 
 def _what_is_missing(results: Sequence[Results]) -> list[str]:

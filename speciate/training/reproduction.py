@@ -20,9 +20,9 @@ from rich.console import Console
 
 from speciate.domain.errors import SpeciateError
 from speciate.policies.manifest import MANIFEST
-from speciate.training.arms import ARMS, PLANS, SEEDS, Arm, Plan
+from speciate.training.arms import ABLATIONS, ARMS, PLANS, SEEDS, VARIANTS, Arm, Plan
 from speciate.training.pools import Asked, Pool, evolved, independent
-from speciate.training.report import write_report
+from speciate.training.report import write_ablations, write_report
 from speciate.training.tasks import GROWN, Split
 
 MODES: Final = ("independent", "evolved", "base_mutates")
@@ -33,34 +33,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the reproduction."""
     parser = argparse.ArgumentParser(prog="python -m speciate.training.reproduction", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints and answers")
-    parser.add_argument("--report", type=Path, default=Path("docs/reproduction.md"), help="where the report goes")
+    parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="training seeds")
     parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
     parser.add_argument("--jobs", type=int, default=2, help="arms that are trained at once, one core each")
     parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")
+    parser.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
     given = parser.parse_args(arguments)
     console = Console()
+    plans = [ABLATIONS] if given.ablations else [PLANS[task] for task in given.tasks]
+    report = given.report or Path("docs/vector-max-at-k.md" if given.ablations else "docs/reproduction.md")
     try:
         if not given.only_report:
-            train_all(given.out, given.tasks, given.seeds, given.jobs, console)
-            for task in given.tasks:
+            train_all(given.out, plans, given.seeds, given.jobs, console)
+            for plan in plans:
                 for seed in given.seeds:
-                    ask_all(given.out, PLANS[task], seed, console)
-        write_report(given.out, given.report, [PLANS[task] for task in given.tasks], given.seeds)
+                    ask_all(given.out, plan, seed, console)
+        if given.ablations:
+            write_ablations(given.out, report, given.seeds)
+        else:
+            write_report(given.out, report, plans, given.seeds)
     except SpeciateError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
-    console.print(f"The report is in {given.report}.")
+    console.print(f"The report is in {report}.")
     return 0
 
 
-def train_all(folder: Path, tasks: Sequence[str], seeds: Sequence[int], jobs: int, console: Console) -> None:
+def train_all(folder: Path, plans: Sequence[Plan], seeds: Sequence[int], jobs: int, console: Console) -> None:
     """Train what is not there yet: bases first, since all other arms begin with them."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(PLANS[task], arm, seed) for seed in seeds for task in tasks for arm in arms_of(PLANS[task])]
+    wanted = [(plan, arm, seed) for seed in seeds for plan in plans for arm in (ARMS[0], *arms_of(plan))]
+    wanted = list(dict.fromkeys(wanted))
     for bases in (True, False):
         commands = [
-            (checkpoint(folder, plan, arm, seed), _command(folder, plan, arm, seed))
+            (checkpoint(folder, plan, arm, seed), command_of(folder, plan, arm, seed))
             for plan, arm, seed in wanted
             if (arm.method == "base") is bases
         ]
@@ -95,7 +102,7 @@ def ask_all(folder: Path, plan: Plan, seed: int, console: Console) -> None:
 
 def arms_of(plan: Plan) -> Iterator[Arm]:
     """Yield the arms of a plan."""
-    yield from (arm for arm in ARMS if arm.name in plan.arms)
+    yield from (arm for arm in (*ARMS, *VARIANTS) if arm.name in plan.arms)
 
 
 def checkpoint(folder: Path, plan: Plan, arm: Arm, seed: int) -> Path:
@@ -114,13 +121,15 @@ def read_answers(path: Path) -> Pool:
         return Pool(**{name: found[name] for name in found.files})
 
 
-def _command(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
+def command_of(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
+    """Return the command that trains an arm."""
     made = checkpoint(folder, plan, arm, seed)
     command = ["train", "--task", plan.task, "--method", arm.method, "--seed", str(seed)]
     if arm.method != "base":
         config = arm.config(plan.task, seed)
         command += ["--base", str(checkpoint(folder, plan, ARMS[0], seed))]
         command += ["--steps", str(config.steps), "--set", f"group={config.group}"]
+        command += [text for setting in arm.settings for text in ("--set", setting)]
     resume = ["--resume"] if made.is_dir() and arm.method != "base" else []
     return [sys.executable, "-m", "speciate.cli", *command, "--out", str(made), *resume]
 

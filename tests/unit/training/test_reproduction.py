@@ -1,14 +1,18 @@
 """The reproduction: pools of answers count what they should, and the report says what the pools hold."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from speciate.cli.train import config_of
 from speciate.domain.candidate import Member
 from speciate.policies.bundled import checkpoints
-from speciate.training.arms import ARMS, CLAIMS, PLANS, Plan
+from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, Plan
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import DECLARED, write_report
-from speciate.training.reproduction import answers, arms_of, read_answers
+from speciate.training.reproduction import answers, arms_of, command_of, read_answers
 from speciate.training.tasks import GROWN, Split
 
 TASK = GROWN["programs"]
@@ -65,6 +69,19 @@ def pool(hits, problems=40, count=90):
     rewards[:hits, 0] = 1.0
     rest = np.zeros((problems, count))
     return Pool(rewards, rest.astype(np.int64) + 2, rest.astype(bool), rest + 0.5)
+
+
+def test_a_variant_is_trained_with_its_own_choices():
+    made = {arm.name: [] for arm in arms_of(ABLATIONS)}
+    for arm in arms_of(ABLATIONS):
+        command = command_of(Path("out"), ABLATIONS, arm, 1)
+        settings = [value for flag, value in pairwise(command) if flag == "--set"]
+        method = command[command.index("--method") + 1]
+        config = config_of(method, "programs", 1, None, settings, paper=False)
+        made[arm.name] = (config.method, config.group, config.estimator)
+    assert len({str(choices) for choices in made.values()}) == len(made)
+    assert made["vmk_kappa_2"][2].kappa == 2
+    assert made["vmk_n_24"][:2] == ("vector_max_at_k", 24)
 
 
 def test_the_report_counts_what_the_pools_hold_and_keeps_what_was_declared(tmp_path, monkeypatch):
