@@ -137,7 +137,7 @@ def _show(found: CandidateDetail) -> None:
             ("island", str(found.island)),
             ("parents", _numbers(found.parents)),
             ("shown", _numbers(found.inspirations)),
-            ("same as", found.duplicate_of),
+            ("like" if found.failure_reason == "near_duplicate" else "same as", found.duplicate_of),
             ("rewards", output.rewards(found.rewards)),
             ("weighted sum", output.number(found.scalar)),
             ("meets", ", ".join(found.targets)),

@@ -51,6 +51,14 @@ def run_command(
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete when the unlock is confirmed.")
     ] = False,
+    same: Annotated[
+        str | None,
+        typer.Option(help="When programs are duplicates: text or syntax.", show_default="as the problem is scored"),
+    ] = None,
+    reject_near: Annotated[
+        float | None,
+        typer.Option(metavar="SIMILARITY", help="Reject programs that are this much like earlier ones, up to 1."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same request with the same key again is the same run.")
     ] = None,
@@ -78,6 +86,7 @@ def run_command(
             batch=batch,
             samples_per_prompt=samples_per_prompt,
             stop_on_unlock=stop_on_unlock,
+            novelty=_given(same=same, near=reject_near),
         )
         if as_json:
             output.json_line(run.record)
@@ -88,3 +97,8 @@ def run_command(
             from speciate.cli.watching import follow
 
             raise typer.Exit(follow(run, as_json=as_json))
+
+
+def _given(**values: object) -> dict[str, object] | None:
+    """Return the options that were given, or None without any."""
+    return {name: value for name, value in values.items() if value is not None} or None

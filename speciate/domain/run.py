@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
 from speciate.domain.errors import ConflictError
+from speciate.domain.novelty import Novelty
 from speciate.domain.values import Value
 
 
@@ -61,6 +62,7 @@ class RunSpec(Value):
         batch: Answers asked for in one unit of work.
         samples_per_prompt: Answers drawn for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
         stop_on_unlock: Whether the run completes when its unlock is confirmed.
+        novelty: Which programs are not evaluated again, or not at all.
     """
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
@@ -71,3 +73,4 @@ class RunSpec(Value):
     batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     stop_on_unlock: bool = False
+    novelty: Novelty = Novelty()

@@ -84,7 +84,8 @@ class RunRecord(Record):
             belong to another candidate.
         best_scalar: Best declared weighted sum; None when the problem declares no weights.
         failures: Failed candidates by kind.
-        reasons: Failed candidates by reason.
+        reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
+        duplicates: Candidates with the result of an earlier one, whose program is the same.
         reached: Names of the confirmed targets.
         alarm: What is failing, when more than half of the latest candidates did.
         revision: Grows with every commit; the ETag of the run.
@@ -129,6 +130,8 @@ class CandidateRecord(Record):
     Attributes:
         rewards: Rewards by objective in the author's units; None when it failed.
         targets: Names of the targets its rewards meet, confirmed or not.
+        duplicate_of: Number of the earlier candidate whose program is the same; where it is rejected as a
+            ``near_duplicate``, of the one that it is too much like.
         tier: Containment under which it was evaluated.
         stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
     """

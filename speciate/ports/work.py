@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, Member, Proposal
+from speciate.domain.candidate import Evaluation, FailureKind, Member, Proposal
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Rollout
@@ -128,14 +128,23 @@ class Outcome:
     Attributes:
         proposal: The child.
         evaluation: Its result; for a duplicate, the result that its twin had.
-        duplicate_of: Number of the earlier candidate with the same program, or None.
+        duplicate_of: Number of the earlier candidate with the same program, or None; of a rejected near-duplicate, the
+            one that it is too much like.
         targets: Bit mask of the targets its rewards meet.
+        shape: Digest of its syntax tree, where the run compares trees and the program is new.
     """
 
     proposal: Proposal
     evaluation: Evaluation
     duplicate_of: int | None = None
     targets: int = 0
+    shape: str | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it has the result of an earlier candidate with the same program."""
+        failure = self.evaluation.failure
+        return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +259,8 @@ class WorkStore(Protocol):
         """Return the named members of the population."""
         ...
 
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

@@ -28,7 +28,7 @@ class Progress:
         live: Units of work that are ready or leased.
         evaluated: Candidates with rewards, duplicates included.
         failed: Candidates without.
-        duplicates: Candidates whose program the run had seen before.
+        duplicates: Candidates whose program the run had seen before; near-duplicates are rejected and no part of them.
         rollouts: Completions booked.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.

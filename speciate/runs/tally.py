@@ -18,7 +18,7 @@ MOST_REASONS = 100
 def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
     """Count one outcome, and raise the bests."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
-    progress.duplicates += outcome.duplicate_of is not None
+    progress.duplicates += outcome.repeats
     label = failure.kind.value if failure else "ok"
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:

@@ -24,7 +24,7 @@ _CANDIDATE_COLUMNS = (
     " inspirations bigint[], program text, program_hash text, status text, failure text, failure_reason text,"
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
-    " memory_bytes bigint, artifacts jsonb, stopped_at text"
+    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text"
 )
 
 
@@ -134,5 +134,6 @@ def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
         "cpu_s": evaluation.cpu_s,
         "memory_bytes": evaluation.memory_bytes,
         "stopped_at": evaluation.stopped_at,
+        "shape": outcome.shape,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }

@@ -111,18 +111,18 @@ class MemoryWorkStore:
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
 
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
-        wanted, found = set(hashes), dict[str, Twin]()
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        wanted, found = {*hashes, *shapes}, dict[str, Twin]()
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
             failure = outcome.evaluation.failure
             rejected = failure is not None and (
                 failure.kind is FailureKind.REJECTED or failure.reason in NOT_THE_PROGRAMS_FAULT
             )
-            key = outcome.proposal.program_hash
-            if key in wanted and key not in found and outcome.duplicate_of is None and not rejected:
-                found[key] = Twin(number, outcome.evaluation, outcome.targets)
+            if outcome.duplicate_of is None and not rejected:
+                for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
+                    found.setdefault(key, Twin(number, outcome.evaluation, outcome.targets))
         return found
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

@@ -214,10 +214,12 @@ candidates = sa.Table(
     sa.Column("memory_bytes", sa.BigInteger, nullable=False),
     sa.Column("artifacts", pg.JSONB, nullable=False),
     sa.Column("stopped_at", sa.Text),
+    sa.Column("shape", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
+    sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
 )
 

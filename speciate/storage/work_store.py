@@ -147,10 +147,10 @@ class PostgresWorkStore:
             return population.members(connection, run_id, numbers)
 
     @patient
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
-            return population.twins(connection, run_id, hashes)
+            return population.twins(connection, run_id, hashes, shapes)
 
     @patient
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

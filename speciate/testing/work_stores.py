@@ -359,6 +359,36 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.failures, progress.reasons) == ({"rejected": 1}, {"no_code_block": 1})
 
+    def test_twins_are_found_by_shape_as_well_the_earliest_first(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = (2)\ny = 9\n", "x = 3\ny = 9\n")
+        lease = self._claim(self._only(commit))
+        proposals = read_proposals(lease.payload)
+        twin = Evaluation(rewards=(2.0, 9.0))
+        outcomes = (
+            Outcome(proposals[0], twin, shape="a" * 32),
+            Outcome(proposals[1], twin, duplicate_of=2),
+            Outcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
+        )
+        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        hashes = [proposals[1].program_hash, proposals[2].program_hash]
+        twins = self.harness.work.twins(lease.run_id, hashes, ["a" * 32, "c" * 32])
+        assert {name: t.number for name, t in twins.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
+        assert twins["a" * 32].evaluation.rewards == (2.0, 9.0)
+
+    def test_a_near_duplicate_is_a_rejection_with_its_twin_and_no_duplicate(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 2\ny = 9\n# so\n")
+        lease = self._claim(self._only(commit))
+        proposals = read_proposals(lease.payload)
+        near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% like candidate 1"))
+        outcomes = (Outcome(proposals[0], near, duplicate_of=1), Outcome(proposals[1], Evaluation(rewards=(2.0, 9.0))))
+        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
+        assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
+        assert self.harness.work.twins(lease.run_id, [proposals[0].program_hash]) == {}
+
     def test_a_cell_takes_only_what_is_better(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))
         commit = self._evaluate(self._only(self._begin()), (low,))

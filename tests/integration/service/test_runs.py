@@ -24,6 +24,8 @@ REFUSED = [
     ({"lanes": 0}, "lanes"),
     ({"seed": 2**63}, "seed"),
     ({"seed": 0.5}, "seed"),
+    ({"novelty": {"near": 1.5}}, "novelty.near"),
+    ({"novelty": {"same": "meaning"}}, "novelty.same"),
     ({"colour": "red"}, "colour"),
     ({"problem": None}, "problem"),
 ]
