@@ -66,6 +66,34 @@ class PolicyVersion(Record):
     definition: Policy
 
 
+class PolicyShare(Record):
+    """A policy version for a role of a run, with its weight among the others."""
+
+    version: PolicyVersion
+    weight: float = 1.0
+
+
+class EnsembleMember(Record):
+    """A policy of a run that has several for a role, and what it did so far.
+
+    Attributes:
+        asked: Answers booked.
+        judged: Those that have been settled.
+        won: Those that took a place in the archive.
+        tokens: Tokens it was charged.
+    """
+
+    role: PolicyRole
+    policy_id: UUID
+    policy: str
+    policy_version: int
+    weight: float
+    asked: int = 0
+    judged: int = 0
+    won: int = 0
+    tokens: int = 0
+
+
 class SpentRecord(Record):
     """What a run has spent and set aside."""
 
@@ -80,6 +108,9 @@ class RunRecord(Record):
     """A run with its progress.
 
     Attributes:
+        policy: The policy that is asked, the first one of several.
+        mutator: The policy that changes parents, if it is another one; the first one of several.
+        ensembles: The policies of all roles where one of them has several; otherwise empty.
         best: Best value of every objective over all evaluated candidates, by name, in the author's units; each may
             belong to another candidate.
         best_scalar: Best declared weighted sum; None when the problem declares no weights.
@@ -101,6 +132,7 @@ class RunRecord(Record):
     mutator_id: UUID | None = None
     mutator: str | None = None
     mutator_version: int | None = None
+    ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
     state: RunState
     reason: str | None
@@ -222,6 +254,9 @@ class UnlockRecord(Record):
     """A reached target of a run with what had been spent.
 
     Attributes:
+        policy: The policy that was asked, the first one of several.
+        ensemble: Every policy that was asked, as ``slug@version``, where a role of the run has several: what an
+            ensemble reached is nobody's own.
         unlock: Whether the target is the one that unlocks the problem.
         forgeable: Whether candidates of this problem share a process with what scores them.
         evaluations: Evaluations spent up to and including the candidate.
@@ -237,6 +272,7 @@ class UnlockRecord(Record):
     policy: str
     policy_version: int
     mutator: str | None = None
+    ensemble: tuple[str, ...] = ()
     strategy: str
     seed: int
     target: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
 from speciate.domain.candidate import Evaluation, FailureKind, Member, Proposal
-from speciate.domain.policy import Policy
+from speciate.domain.ensemble import Arm
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunSpec
@@ -84,6 +85,21 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A policy of a role, and how often it is asked where weights decide.
+
+    Attributes:
+        policy: The policy version.
+        policy_id: Its id.
+        weight: Positive; only its ratio to the others' matters.
+    """
+
+    policy: Policy
+    policy_id: UUID
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """Everything about a run that never changes.
 
@@ -95,6 +111,8 @@ class RunContext:
         proposer_id: Id of that policy version.
         mutator_id: Id of that policy version.
         spec: Strategy, budget, seed, …
+        ensembles: Policies by role where a role has several, ``proposer`` and ``mutator`` being the first ones of
+            theirs; empty where there are no others.
     """
 
     run_id: UUID
@@ -104,6 +122,18 @@ class RunContext:
     spec: RunSpec
     mutator: Policy | None = None
     mutator_id: UUID | None = None
+    ensembles: Mapping[PolicyRole, tuple[Share, ...]] = field(default_factory=dict)
+
+    @property
+    def has_ensemble(self) -> bool:
+        """Whether it asks more policies than one proposer and one mutator."""
+        return bool(self.ensembles)
+
+    def shares(self, role: PolicyRole) -> tuple[Share, ...]:
+        """Return the policies that are asked to propose or to mutate; without mutators the proposers do both."""
+        if role is PolicyRole.MUTATE and self.mutator is not None and self.mutator_id is not None:
+            return self.ensembles.get(PolicyRole.MUTATE) or (Share(self.mutator, self.mutator_id),)
+        return self.ensembles.get(PolicyRole.PROPOSE) or (Share(self.proposer, self.proposer_id),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +291,10 @@ class WorkStore(Protocol):
 
     def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        ...
+
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far, by role and position."""
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

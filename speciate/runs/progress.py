@@ -37,6 +37,7 @@ class Progress:
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
         recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
+        arms: What each policy of an ensemble did, by role and position: counts of ``speciate.domain.ensemble.Arm``.
         alarm: What is failing, or None.
         events: Sequence number of the newest event.
         revision: Commits so far.
@@ -63,6 +64,7 @@ class Progress:
     claimed: int = 0
     confirmed: int = 0
     recent: dict[str, int] = field(default_factory=dict)
+    arms: dict[str, dict[str, int]] = field(default_factory=dict)
     alarm: str | None = None
     events: int = 0
     revision: int = 0

@@ -81,10 +81,11 @@ def with_state(claim: Claim, state: ClaimState) -> Claim:
     return Claim(claim.target, claim.number, claim.evaluations, claim.tokens, claim.seconds, claim.unlock, state)
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(context: RunContext, outcome: Outcome) -> dict[str, Any]:
     """Return what the event of a batch says of one candidate."""
     evaluation, proposal = outcome.evaluation, outcome.proposal
-    return {
+    policy = {"policy": proposal.policy} if context.has_ensemble else {}
+    return policy | {
         "rewards": list(evaluation.rewards) if evaluation.rewards is not None else None,
         "failure": evaluation.failure.kind.value if evaluation.failure else None,
         "reason": evaluation.failure.reason if evaluation.failure else None,

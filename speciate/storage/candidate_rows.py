@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from speciate.domain.candidate import CandidateStatus
+from speciate.domain.candidate import CandidateStatus, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
@@ -83,18 +83,15 @@ def insert_candidates(
     connection.execute(_CANDIDATES, {**keys, "rows": rows})
 
 
-def _policy_id(context: RunContext, role: PolicyRole) -> str | None:
-    if role is PolicyRole.SEED:
-        return None
-    mutates = role is PolicyRole.MUTATE and context.mutator_id is not None
-    return str(context.mutator_id if mutates else context.proposer_id)
+def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
+    return None if made.role is PolicyRole.SEED else str(context.shares(made.role)[made.policy].policy_id)
 
 
 def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, Any]:
     return {
         "id": str(uuid7()),
         "ord": ord_,
-        "policy_id": _policy_id(context, rollout.role),
+        "policy_id": _policy_id(context, rollout),
         "role": rollout.role.value,
         "prompt_digest": rollout.prompt.digest,
         "seed": rollout.seed,
@@ -114,7 +111,7 @@ def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
     failure, rewards = evaluation.failure, evaluation.rewards
     return {
         "id": str(uuid7()),
-        "policy_id": _policy_id(context, proposal.role),
+        "policy_id": _policy_id(context, proposal),
         "role": proposal.role.value,
         "island": proposal.island,
         "parents": list(proposal.parents),

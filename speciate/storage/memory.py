@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
+from speciate.domain.ensemble import Arm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event
 from speciate.domain.run import RunState
@@ -26,6 +27,7 @@ from speciate.ports.work import (
 )
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
 from speciate.runs.progress import Progress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell
@@ -124,6 +126,10 @@ class MemoryWorkStore:
                 for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
                     found.setdefault(key, Twin(number, outcome.evaluation, outcome.targets))
         return found
+
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far."""
+        return read_arms(self._run(run_id).progress.arms)
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""

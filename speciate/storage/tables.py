@@ -82,6 +82,17 @@ runs = sa.Table(
     _created(),
 )
 
+# Policies of runs that have several for a role; a run with one for each role has no row here.
+run_policies = sa.Table(
+    "run_policies",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("role", sa.Text, primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("policy_id", _Id, sa.ForeignKey("policies.id"), nullable=False, index=True),
+    sa.Column("weight", pg.DOUBLE_PRECISION, nullable=False),
+)
+
 # The only row of a run that changes. Small and without indexes on what changes, so that updates stay in the page.
 progress = sa.Table(
     "run_progress",
@@ -114,6 +125,7 @@ progress = sa.Table(
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),

@@ -10,6 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Member
+from speciate.domain.ensemble import Arm
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
 from speciate.domain.values import storable
@@ -26,6 +27,7 @@ from speciate.ports.work import (
 )
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
 from speciate.search.strategy import EliteTable
 from speciate.storage import population, reconciler
 from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
@@ -151,6 +153,13 @@ class PostgresWorkStore:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
             return population.twins(connection, run_id, hashes, shapes)
+
+    @patient
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far."""
+        query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
+        with self._single.connect() as connection:
+            return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
     @patient
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
