@@ -62,6 +62,10 @@ def run_command(
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete when the unlock is confirmed.")
     ] = False,
+    stop_on_plateau: Annotated[
+        int | None,
+        typer.Option(metavar="EVALUATIONS", help="Complete when the archive has not improved for so long."),
+    ] = None,
     same: Annotated[
         str | None,
         typer.Option(help="When programs are duplicates: text or syntax.", show_default="as the problem is scored"),
@@ -98,6 +102,7 @@ def run_command(
             batch=batch,
             samples_per_prompt=samples_per_prompt,
             stop_on_unlock=stop_on_unlock,
+            stop_on_plateau=stop_on_plateau,
             novelty=_given(same=same, near=reject_near),
         )
         if as_json:

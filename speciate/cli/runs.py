@@ -206,6 +206,7 @@ def _show(run: RunRecord) -> None:
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.rewards(run.best)),
             ("best sum", output.number(run.best_scalar)),
+            ("plateau", f"archive unchanged for {_of(run.since_improvement, run.spec.stop_on_plateau)} evaluations"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),

@@ -63,6 +63,8 @@ class RunSpec(Value):
         batch: Answers asked for in one unit of work.
         samples_per_prompt: Answers drawn for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
         stop_on_unlock: Whether the run completes when its unlock is confirmed.
+        stop_on_plateau: Evaluations in a row without an improvement of the archive after which the run completes; None,
+            the default, lets it spend its budget.
         policy_choice: How the next policy is chosen where a role has several.
         novelty: Which programs are not evaluated again, or not at all.
     """
@@ -75,5 +77,6 @@ class RunSpec(Value):
     batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     stop_on_unlock: bool = False
+    stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
     policy_choice: Choice = Choice.WEIGHTS
     novelty: Novelty = Novelty()

@@ -118,6 +118,7 @@ class RunRecord(Record):
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
         duplicates: Candidates with the result of an earlier one, whose program is the same.
         reached: Names of the confirmed targets.
+        since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
         alarm: What is failing, when more than half of the latest candidates did.
         revision: Grows with every commit; the ETag of the run.
     """
@@ -151,6 +152,7 @@ class RunRecord(Record):
     best_scalar: float | None
     reached: tuple[str, ...]
     unlocked: bool
+    since_improvement: int = 0
     alarm: str | None
     last_event: int
     revision: int

@@ -148,6 +148,8 @@ def settle(
         proposal = outcome.proposal
         count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=first + offset in winners)
         claim_targets(progress, context, effects, first + offset, outcome)
+    if granted:
+        progress.improved_at = progress.evaluations
     effects.event(
         EventKind.BATCH_EVALUATED,
         batch=lease.ordinal,

@@ -37,6 +37,8 @@ class Progress:
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
         recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
+        improved_at: Evaluations spent when a batch last took a place in the archive.
+        stopping: Why nothing more is asked for, or None.
         arms: What each policy of an ensemble did, by role and position: counts of ``speciate.domain.ensemble.Arm``.
         alarm: What is failing, or None.
         events: Sequence number of the newest event.
@@ -64,6 +66,8 @@ class Progress:
     claimed: int = 0
     confirmed: int = 0
     recent: dict[str, int] = field(default_factory=dict)
+    improved_at: int = 0
+    stopping: str | None = None
     arms: dict[str, dict[str, int]] = field(default_factory=dict)
     alarm: str | None = None
     events: int = 0
@@ -72,3 +76,7 @@ class Progress:
     def spent(self) -> Spent:
         """Return what is spent and set aside."""
         return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)
+
+    def since_improvement(self) -> int:
+        """Return the evaluations since the archive last improved."""
+        return self.evaluations - self.improved_at

@@ -125,6 +125,8 @@ progress = sa.Table(
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("stopping", sa.Text),
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),

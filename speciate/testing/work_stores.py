@@ -341,6 +341,43 @@ class WorkStoreConformance:
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
         assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
 
+    def test_a_plateau_stops_a_run_that_asks_for_it(self) -> None:
+        better = Placement(2, 0, "w0", 0.5, (2.0, 9.0))
+        commit = self._evaluate(self._only(self._begin(toy_spec(100, stop_on_plateau=8))))
+        commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
+        commit = self._evaluate(self._only(commit), (better,))
+        assert self.harness.progress(commit.run_id).since_improvement() == 0
+        for batch in range(2):
+            assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+            commit = self._generate(self._only(commit), *(f"x = 0.{batch}{i}\ny = 9\n" for i in range(4)))
+            commit = self._evaluate(self._only(commit))
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 13, 0)
+        assert progress.reason == "the archive has not improved for 8 evaluations"
+
+    def test_without_being_asked_no_plateau_stops_a_run(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(100))))
+        for batch in range(4):
+            commit = self._generate(self._only(commit), *(f"x = 0.{batch}{i}\ny = 9\n" for i in range(4)))
+            commit = self._evaluate(self._only(commit))
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.since_improvement()) == (RunState.RUNNING, 17)
+
+    def test_at_a_plateau_what_is_in_flight_is_booked_and_confirmed(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(100, lanes=2, stop_on_plateau=5))))
+        first, second = commit.dispatch
+        late = self._generate(second, "x = 9\ny = 1\n")
+        commit = self._generate(first, *(f"x = 0.{i}\ny = 9\n" for i in range(4)))
+        assert self._evaluate(self._only(commit)).dispatch == ()
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        better = Placement(2, 0, "w0", 0.9, (9.0, 1.0))
+        commit = self._evaluate(self._only(late), (better,))
+        while commit.dispatch:
+            assert self._kind(commit) is WorkKind.CONFIRM
+            commit = self._confirm(self._only(commit), holds=True)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.evaluations, progress.confirmed) == (RunState.COMPLETED, 6, 0b11)
+
     def test_twins_are_found_by_hash_and_rejected_proposals_are_nobodys(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         proposals = toy_proposals("x = 2\ny = 9\n", "broken")

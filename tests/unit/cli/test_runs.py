@@ -46,7 +46,19 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
     service.on("POST", "/v1/runs", say(run_json(), 202))
     more = ["--mutator", "n", "--strategy", "islands_map_elites", "-o", "islands=4", "-o", "selection=lexicase"]
     limits = ["--budget", 5, "--tokens", 6, "--seconds", 1.5, "--seed", 7, "--lanes", 2, "--batch", 8]
-    outcome = cli("run", "packing@1", "--policy", "m", *more, *limits, "--stop-on-unlock", "--reject-near", 0.9)
+    outcome = cli(
+        "run",
+        "packing@1",
+        "--policy",
+        "m",
+        *more,
+        *limits,
+        "--stop-on-unlock",
+        "--reject-near",
+        0.9,
+        "--stop-on-plateau",
+        50,
+    )
     assert (outcome.code, outcome.out) == (Exit.OK, f"{RUN}\n")
     assert service.requests[0].body == {
         "problem": "packing@1",
@@ -60,6 +72,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "batch": 8,
         "samples_per_prompt": 4,
         "stop_on_unlock": True,
+        "stop_on_plateau": 50,
         "policy_choice": "weights",
         "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
     }
@@ -96,6 +109,7 @@ def test_the_help_shows_the_defaults() -> None:
         (["--seconds", "nan"], "budget.seconds"),
         (["--seconds", "inf"], "budget.seconds"),
         (["--budget", "1", "--lanes", "0"], "lanes"),
+        (["--budget", "1", "--stop-on-plateau", "0"], "stop_on_plateau"),
         (["--budget", "1", "--same", "meaning"], "novelty.same"),
         (["--budget", "1", "--reject-near", "1.5"], "novelty.near"),
         (["--budget", "1", "--option", "islands"], "key=value"),
