@@ -138,6 +138,7 @@ def _show(found: CandidateDetail) -> None:
             ("parents", _numbers(found.parents)),
             ("shown", _numbers(found.inspirations)),
             ("like" if found.failure_reason == "near_duplicate" else "same as", found.duplicate_of),
+            ("reused from", found.reused_from),
             ("rewards", output.rewards(found.rewards)),
             ("weighted sum", output.number(found.scalar)),
             ("meets", ", ".join(found.targets)),

@@ -66,6 +66,9 @@ def run_command(
         int | None,
         typer.Option(metavar="EVALUATIONS", help="Complete when the archive has not improved for so long."),
     ] = None,
+    reuse_results: Annotated[
+        bool, typer.Option("--reuse-results", help="Share results of equal programs with other such runs.")
+    ] = False,
     same: Annotated[
         str | None,
         typer.Option(help="When programs are duplicates: text or syntax.", show_default="as the problem is scored"),
@@ -103,6 +106,7 @@ def run_command(
             samples_per_prompt=samples_per_prompt,
             stop_on_unlock=stop_on_unlock,
             stop_on_plateau=stop_on_plateau,
+            reuse_results=reuse_results,
             novelty=_given(same=same, near=reject_near),
         )
         if as_json:

@@ -203,6 +203,7 @@ def _show(run: RunRecord) -> None:
             ("tokens", _of(spent.tokens, budget.tokens)),
             ("seconds", _of(round(spent.seconds, 1), budget.seconds)),
             ("candidates", f"{run.evaluated:,} evaluated, {run.failed:,} failed, {run.duplicates:,} duplicates"),
+            ("reused", f"{run.reused:,} results of other runs" if run.spec.reuse_results else None),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.rewards(run.best)),
             ("best sum", output.number(run.best_scalar)),

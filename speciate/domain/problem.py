@@ -213,6 +213,11 @@ class Problem(Value):
         return self.kind is ProblemKind.IN_PROCESS
 
     @property
+    def repeatable(self) -> bool:
+        """Whether another run may use a result: it depends on no seed, and no candidate can have written it itself."""
+        return not self.stochastic and not self.forgeable
+
+    @property
     def is_python(self) -> bool:
         """Whether candidates are Python programs."""
         return self.kind is not ProblemKind.DATA and self.language is None

@@ -65,6 +65,7 @@ class RunSpec(Value):
         stop_on_unlock: Whether the run completes when its unlock is confirmed.
         stop_on_plateau: Evaluations in a row without an improvement of the archive after which the run completes; None,
             the default, lets it spend its budget.
+        reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
         policy_choice: How the next policy is chosen where a role has several.
         novelty: Which programs are not evaluated again, or not at all.
     """
@@ -78,5 +79,6 @@ class RunSpec(Value):
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     stop_on_unlock: bool = False
     stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
+    reuse_results: bool = False
     policy_choice: Choice = Choice.WEIGHTS
     novelty: Novelty = Novelty()

@@ -117,6 +117,7 @@ class RunRecord(Record):
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
         duplicates: Candidates with the result of an earlier one, whose program is the same.
+        reused: Candidates with a result that another run had.
         reached: Names of the confirmed targets.
         since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
         alarm: What is failing, when more than half of the latest candidates did.
@@ -145,6 +146,7 @@ class RunRecord(Record):
     evaluated: int
     failed: int
     duplicates: int
+    reused: int = 0
     rollouts: int
     failures: dict[str, int]
     reasons: dict[str, int]
@@ -166,6 +168,7 @@ class CandidateRecord(Record):
         targets: Names of the targets its rewards meet, confirmed or not.
         duplicate_of: Number of the earlier candidate whose program is the same; where it is rejected as a
             ``near_duplicate``, of the one that it is too much like.
+        reused_from: ``run/number`` of the candidate of another run whose result it has.
         tier: Containment under which it was evaluated.
         stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
     """
@@ -192,6 +195,7 @@ class CandidateRecord(Record):
     cpu_s: float
     memory_bytes: int
     stopped_at: str | None
+    reused_from: str | None = None
     created_at: datetime
 
 

@@ -125,6 +125,11 @@ class RunContext:
     ensembles: Mapping[PolicyRole, tuple[Share, ...]] = field(default_factory=dict)
 
     @property
+    def reuses(self) -> bool:
+        """Whether it keeps results for other runs and uses theirs."""
+        return self.spec.reuse_results and self.problem.repeatable and self.spec.budget.seconds is None
+
+    @property
     def has_ensemble(self) -> bool:
         """Whether it asks more policies than one proposer and one mutator."""
         return bool(self.ensembles)
@@ -162,6 +167,7 @@ class Outcome:
             one that it is too much like.
         targets: Bit mask of the targets its rewards meet.
         shape: Digest of its syntax tree, where the run compares trees and the program is new.
+        reused_from: ``run/number`` of the candidate of another run whose result it has.
     """
 
     proposal: Proposal
@@ -169,6 +175,7 @@ class Outcome:
     duplicate_of: int | None = None
     targets: int = 0
     shape: str | None = None
+    reused_from: str | None = None
 
     @property
     def repeats(self) -> bool:
@@ -242,6 +249,19 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True)
+class Reused:
+    """A result of another run.
+
+    Attributes:
+        source: ``run/number`` of the candidate that was evaluated.
+        evaluation: What it gave, at no cost.
+    """
+
+    source: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """What the reconciler did in one pass.
 
@@ -291,6 +311,13 @@ class WorkStore(Protocol):
 
     def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        ...
+
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs that the run's evaluator scored in this tier, by program hash.
+
+        Nothing for a run that does not reuse results, or whose problem does not let it.
+        """
         ...
 
     def arms(self, run_id: UUID) -> dict[str, Arm]:

@@ -36,14 +36,9 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     fresh = _fresh(proposals, shapes, twins)
     refused = _refused(context, work, {first + i: proposals[i] for i in fresh}, first)
     fresh = [i for i in fresh if proposals[i].program_hash not in refused]
-    results = evaluator.evaluate(
-        context.problem,
-        [proposals[i].program for i in fresh],
-        seeds=[evaluation_seed(context.spec.seed, first + i) for i in fresh],
-        timeout_s=work.seconds_left(lease.run_id),
-    )
-    results = _in_scale(context, results)
+    results, sources = _scores(lease, work, evaluator, {first + i: proposals[i] for i in fresh})
     outcomes = _outcomes(context, proposals, shapes, first, dict(zip(fresh, results, strict=True)), twins, refused)
+    outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=first)]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     evaluated = [
         Evaluated(first + i, proposals[i].island, proposals[i].program, rewards)
@@ -52,6 +47,29 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     ]
     placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
     return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+
+
+def _scores(
+    lease: Lease, work: WorkStore, evaluator: EvaluatorClient, fresh: Mapping[int, Proposal]
+) -> tuple[list[Evaluation], dict[int, str]]:
+    """Score programs, in order of number; those that another run has scored are not evaluated.
+
+    Returns:
+        One result for each, and by number which candidates the results of other runs are from.
+    """
+    context = work.context(lease.run_id)
+    reused = work.results(lease.run_id, [proposal.program_hash for proposal in fresh.values()], evaluator.tier)
+    unknown = {number: proposal for number, proposal in fresh.items() if proposal.program_hash not in reused}
+    evaluations = evaluator.evaluate(
+        context.problem,
+        [proposal.program for proposal in unknown.values()],
+        seeds=[evaluation_seed(context.spec.seed, number) for number in unknown],
+        timeout_s=work.seconds_left(lease.run_id),
+    )
+    new = dict(zip(unknown, evaluations, strict=True))
+    old = {number: reused[proposal.program_hash] for number, proposal in fresh.items() if number not in new}
+    results = [new[number] if number in new else old[number].evaluation for number in fresh]
+    return _in_scale(context, results), {number: found.source for number, found in old.items()}
 
 
 def _in_scale(context: RunContext, results: Sequence[Evaluation]) -> list[Evaluation]:

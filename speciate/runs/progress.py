@@ -29,6 +29,7 @@ class Progress:
         evaluated: Candidates with rewards, duplicates included.
         failed: Candidates without.
         duplicates: Candidates whose program the run had seen before; near-duplicates are rejected and no part of them.
+        reused: Candidates with a result of another run.
         rollouts: Completions booked.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.
@@ -58,6 +59,7 @@ class Progress:
     evaluated: int = 0
     failed: int = 0
     duplicates: int = 0
+    reused: int = 0
     rollouts: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)

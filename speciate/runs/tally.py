@@ -19,6 +19,7 @@ def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
     """Count one outcome, and raise the bests."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
+    progress.reused += outcome.reused_from is not None
     label = failure.kind.value if failure else "ok"
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:

@@ -14,6 +14,7 @@ from speciate.domain.values import storable
 from speciate.ports.work import EvaluatedBatch, Lease, Outcome, ProposedBatch, RunContext
 from speciate.runs.progress import Progress
 from speciate.storage.ids import uuid7
+from speciate.storage.results import keep_results
 
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
@@ -24,7 +25,7 @@ _CANDIDATE_COLUMNS = (
     " inspirations bigint[], program text, program_hash text, status text, failure text, failure_reason text,"
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
-    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text"
+    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text"
 )
 
 
@@ -81,6 +82,8 @@ def insert_candidates(
         rows.append(row)
     keys = {"run_id": context.run_id, "work_id": lease.work_id, "batch": lease.ordinal}
     connection.execute(_CANDIDATES, {**keys, "rows": rows})
+    if context.reuses:
+        keep_results(connection, context, first, batch.outcomes)
 
 
 def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
@@ -132,5 +135,6 @@ def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
         "memory_bytes": evaluation.memory_bytes,
         "stopped_at": evaluation.stopped_at,
         "shape": outcome.shape,
+        "reused_from": outcome.reused_from,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }

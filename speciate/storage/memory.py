@@ -19,6 +19,7 @@ from speciate.ports.work import (
     EvaluatedBatch,
     Lease,
     ProposedBatch,
+    Reused,
     RunContext,
     Sweep,
     Twin,
@@ -41,6 +42,7 @@ from speciate.storage.memory_run import (
     holds,
     member,
 )
+from speciate.storage.results import is_kept
 
 
 class MemoryWorkStore:
@@ -125,6 +127,20 @@ class MemoryWorkStore:
             if outcome.duplicate_of is None and not rejected:
                 for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
                     found.setdefault(key, Twin(number, outcome.evaluation, outcome.targets))
+        return found
+
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs."""
+        asking, found = self._run(run_id).context, dict[str, Reused]()
+        for run in self.runs.values():
+            if not (asking.reuses and run.context.reuses):
+                continue
+            if run.context.problem.evaluator_digest == asking.problem.evaluator_digest:
+                for number, candidate in sorted(run.candidates.items()):
+                    outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
+                    if is_kept(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
+                        free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
+                        found.setdefault(outcome.proposal.program_hash, Reused(f"{run.context.run_id}/{number}", free))
         return found
 
     def arms(self, run_id: UUID) -> dict[str, Arm]:

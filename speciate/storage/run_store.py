@@ -288,6 +288,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         evaluated=row.evaluated,
         failed=row.failed,
         duplicates=row.duplicates,
+        reused=row.reused,
         rollouts=row.rollouts,
         failures=row.failures,
         reasons=row.reasons,

@@ -125,6 +125,7 @@ progress = sa.Table(
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("reused", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("stopping", sa.Text),
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
@@ -229,12 +230,24 @@ candidates = sa.Table(
     sa.Column("artifacts", pg.JSONB, nullable=False),
     sa.Column("stopped_at", sa.Text),
     sa.Column("shape", sa.Text),
+    sa.Column("reused_from", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
     sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
+)
+
+# Which candidate holds the result of a program, for other runs: keys only, and gone with the run that they name.
+results = sa.Table(
+    "results",
+    metadata,
+    sa.Column("evaluator_digest", sa.Text, primary_key=True),
+    sa.Column("tier", sa.Text, primary_key=True),
+    sa.Column("program_hash", sa.Text, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
 )
 
 elites = sa.Table(

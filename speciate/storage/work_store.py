@@ -20,6 +20,7 @@ from speciate.ports.work import (
     EvaluatedBatch,
     Lease,
     ProposedBatch,
+    Reused,
     RunContext,
     Sweep,
     Twin,
@@ -38,6 +39,7 @@ from speciate.storage.effects import confirming, place, write
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
+from speciate.storage.results import read_results
 
 _CLAIM = sa.text(
     "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
@@ -153,6 +155,15 @@ class PostgresWorkStore:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
             return population.twins(connection, run_id, hashes, shapes)
+
+    @patient
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs."""
+        context = self.context(run_id)
+        if not context.reuses or not hashes:
+            return {}
+        with self._single.connect() as connection:
+            return read_results(connection, context, hashes, tier)
 
     @patient
     def arms(self, run_id: UUID) -> dict[str, Arm]:

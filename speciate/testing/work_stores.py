@@ -11,6 +11,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.values import text_digest
 from speciate.ports.work import (
     Commit,
     Confirmation,
@@ -425,6 +426,19 @@ class WorkStoreConformance:
         assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
         assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
         assert self.harness.work.twins(lease.run_id, [proposals[0].program_hash]) == {}
+
+    def test_results_are_found_by_other_runs_that_share_them(self) -> None:
+        sharing = toy_spec(reuse_results=True)
+        first = self._evaluate(self._only(self._begin(sharing)))
+        again = self._evaluate(self._only(self._begin(sharing)))
+        other, alone = self._begin(sharing), self._begin()
+        known, unknown = text_digest(toy_problem().seed_program), text_digest("never seen")
+        found = self.harness.work.results(other.run_id, [known, unknown], "none")
+        assert set(found) == {known}
+        assert found[known].source == f"{first.run_id}/1" != f"{again.run_id}/1"
+        assert (found[known].evaluation.rewards, found[known].evaluation.tier) == ((1.0, 9.0), "none")
+        assert self.harness.work.results(other.run_id, [known], "A") == {}
+        assert self.harness.work.results(alone.run_id, [known], "none") == {}
 
     def test_a_cell_takes_only_what_is_better(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))

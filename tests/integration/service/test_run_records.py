@@ -6,7 +6,10 @@ import json
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
+from speciate.cli.replaying import replay_run
+from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
 
 pytestmark = pytest.mark.servers
@@ -51,6 +54,32 @@ def test_what_was_not_new_says_so(lab: Lab) -> None:
     read = lab.api.get(run).json()
     assert (read["duplicates"], read["reasons"], read["spent"]["evaluations"]) == (1, {"near_duplicate": 1}, 4)
     assert read["spec"]["novelty"] == {"same": None, "near": 0.8, "shingle": 1, "window": 64}
+
+
+def test_a_result_of_another_run_names_its_candidate(lab: Lab) -> None:
+    first = lab.start(40, reuse_results=True)
+    lab.work()
+    alone, second = lab.start(40), lab.start(40, reuse_results=True)
+    lab.work()
+    read = {run_id: lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (first, alone, second)}
+    assert [run["reused"] for run in read.values()] == [0, 0, read[second]["evaluated"] - read[second]["duplicates"]]
+    assert {run["spent"]["evaluations"] for run in read.values()} == {40}
+    assert read[second]["best"] == read[first]["best"]
+    hit, own = (lab.api.get(f"/v1/runs/{run_id}/candidates/2").json() for run_id in (second, first))
+    assert (hit["reused_from"], hit["rewards"], hit["wall_s"]) == (f"{first}/2", own["rewards"], 0)
+    assert own["reused_from"] is None
+    report = replay_run(lab.plane, second, ToyEvaluator())  # type: ignore[arg-type]
+    assert report.identical, report.describe()
+
+
+def test_results_go_with_the_run_that_they_are_from(lab: Lab) -> None:
+    first = lab.start(40, reuse_results=True)
+    lab.work()
+    with lab.plane.engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM runs WHERE id = :id"), {"id": first})
+    second = lab.start(40, reuse_results=True)
+    lab.work()
+    assert lab.api.get(f"/v1/runs/{second}").json()["reused"] == 0
 
 
 def test_front_and_archive(lab: Lab) -> None:

@@ -56,6 +56,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "--stop-on-unlock",
         "--reject-near",
         0.9,
+        "--reuse-results",
         "--stop-on-plateau",
         50,
     )
@@ -73,6 +74,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "samples_per_prompt": 4,
         "stop_on_unlock": True,
         "stop_on_plateau": 50,
+        "reuse_results": True,
         "policy_choice": "weights",
         "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
     }
