@@ -6,8 +6,17 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import Path
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
+from speciate.domain.ensemble import MOST_POLICIES
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
@@ -16,6 +25,27 @@ from speciate.ports.records import Page, Record, WorkerProcess, WorkRecord
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """An id, ``slug`` (the newest version) or ``slug@version``."""
+
+
+Cast = Annotated[
+    dict[Name, Annotated[float, Field(gt=0, le=1e6)]],
+    BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
+    Field(min_length=1, max_length=MOST_POLICIES),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6},
+                    "minProperties": 1,
+                    "maxProperties": MOST_POLICIES,
+                },
+            ]
+        }
+    ),
+]
+"""The policies of a role: a name, or names with positive weights, of which only the ratio matters."""
 
 
 def _findable(name: str) -> str:
@@ -75,13 +105,13 @@ class RunSubmission(RunSpec):
 
     Attributes:
         problem: Id, slug (the newest version) or slug@version.
-        policy: The same for the policy that is asked.
-        mutator: The same for another policy that changes parents, if there is one.
+        policy: The same for the policy that is asked; several as an object of names and weights.
+        mutator: The same for another policy that changes parents, or several, if there is one.
     """
 
     problem: Name
-    policy: Name
-    mutator: Name | None = None
+    policy: Cast
+    mutator: Cast | None = None
 
     def spec(self) -> RunSpec:
         """Return what defines the run's course."""

@@ -18,14 +18,25 @@ RUN_EXAMPLES: Final = examples(
 
 # The defaults are those of ``RunSpec``, which takes too long to load for a help text; a test compares them.
 _STRATEGY: Final = "islands_map_elites"
+_CAST: Final = "NAME[=WEIGHT]"
+_CHOICE: Final = "weights"
 _SEED, _LANES, _BATCH, _SAMPLES = "0", "4", "16", "4"
 
 
 def run_command(
     ctx: typer.Context,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
-    policy: Annotated[str, typer.Option("--policy", "-p", help="Who is asked: name, name@version or id.")],
-    mutator: Annotated[str | None, typer.Option(help="Another policy that changes parents.")] = None,
+    policy: Annotated[
+        list[str],
+        typer.Option("--policy", "-p", metavar=_CAST, help="Who is asked: name, name@version or id; repeatable."),
+    ],
+    mutator: Annotated[
+        list[str] | None, typer.Option(metavar=_CAST, help="Who changes parents instead; repeatable.")
+    ] = None,
+    choice: Annotated[
+        str | None,
+        typer.Option(help="How one of several is chosen: weights or ucb.", show_default=_CHOICE),
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)
     ] = None,
@@ -51,13 +62,28 @@ def run_command(
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete when the unlock is confirmed.")
     ] = False,
+    stop_on_plateau: Annotated[
+        int | None,
+        typer.Option(metavar="EVALUATIONS", help="Complete when the archive has not improved for so long."),
+    ] = None,
+    reuse_results: Annotated[
+        bool, typer.Option("--reuse-results", help="Share results of equal programs with other such runs.")
+    ] = False,
+    same: Annotated[
+        str | None,
+        typer.Option(help="When programs are duplicates: text or syntax.", show_default="as the problem is scored"),
+    ] = None,
+    reject_near: Annotated[
+        float | None,
+        typer.Option(metavar="SIMILARITY", help="Reject programs that are this much like earlier ones, up to 1."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same request with the same key again is the same run.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until it ends or is paused.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run: one problem, one policy, one strategy, one budget, one seed.
+    """Start a run: one problem, one policy or several, one strategy, one budget, one seed.
 
     With --json the run is printed as it starts, and with --watch its events follow, one a line.
     """
@@ -67,17 +93,21 @@ def run_command(
     with client(ctx) as service:
         run = service.runs.create(
             problem,
-            policy,
-            mutator=mutator,
+            _cast(policy, "--policy"),
+            mutator=_cast(mutator, "--mutator") if mutator else None,
             budget={name: value for name, value in limits.items() if value is not None},
             idempotency_key=idempotency_key,
             strategy=strategy,
+            policy_choice=choice,
             strategy_options=key_values(option, "--option"),
             seed=seed,
             lanes=lanes,
             batch=batch,
             samples_per_prompt=samples_per_prompt,
             stop_on_unlock=stop_on_unlock,
+            stop_on_plateau=stop_on_plateau,
+            reuse_results=reuse_results,
+            novelty=_given(same=same, near=reject_near),
         )
         if as_json:
             output.json_line(run.record)
@@ -88,3 +118,24 @@ def run_command(
             from speciate.cli.watching import follow
 
             raise typer.Exit(follow(run, as_json=as_json))
+
+
+def _cast(named: list[str], option: str) -> str | dict[str, float]:
+    """Return the one policy that is named, or several with their weights."""
+    pairs = [name.partition("=") for name in named]
+    if len(pairs) == 1 and not pairs[0][1]:
+        return named[0]
+    try:
+        weights = {name: float(weight) if equals else 1.0 for name, equals, weight in pairs}
+    except ValueError:
+        raise InvalidInputError(
+            f"{option} {' '.join(named)}: expected NAME or NAME=WEIGHT, a positive number."
+        ) from None
+    if len(weights) < len(named):
+        raise InvalidInputError(f"{option} {' '.join(named)}: expected every policy once.")
+    return weights
+
+
+def _given(**values: object) -> dict[str, object] | None:
+    """Return the options that were given, or None without any."""
+    return {name: value for name, value in values.items() if value is not None} or None

@@ -44,7 +44,7 @@ def list_(
             output.json_line(record)
         return
     rows = [
-        (r.id, r.state.value, f"{r.problem}@{r.problem_version}", f"{r.policy}@{r.policy_version}", r.spec.strategy,
+        (r.id, r.state.value, f"{r.problem}@{r.problem_version}", _asked(r), r.spec.strategy,
          _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached))
         for r in found
     ]  # fmt: skip
@@ -62,6 +62,13 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         output.json_line(run.record)
         return
     _show(run.record)
+    if run.record.ensembles:
+        output.say()
+        members = [
+            (m.role.value, f"{m.policy}@{m.policy_version}", output.number(m.weight), m.asked, m.won, m.tokens)
+            for m in run.record.ensembles
+        ]
+        output.table(("role", "policy", ">weight", ">answers", ">in archive", ">tokens"), members, empty="no policies")
     if reached:
         output.say()
         rows = [
@@ -179,24 +186,28 @@ def _write(path: Path, candidates: Iterator[CandidateDetail], expected: int) -> 
 
 def _show(run: RunRecord) -> None:
     budget, spent = run.spec.budget, run.spent
-    mutator = f"{run.mutator}@{run.mutator_version}" if run.mutator else None
+    mutators = [f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == "mutate" and run.mutator]
+    mutator = " + ".join(mutators) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else None)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
     output.facts(
         (
             ("run", run.id),
             ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
             ("problem", f"{run.problem}@{run.problem_version}"),
-            ("policy", f"{run.policy}@{run.policy_version}"),
+            ("policy", _asked(run)),
             ("mutator", mutator),
+            ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("seed", str(run.spec.seed)),
             ("evaluations", _of(spent.evaluations, budget.evaluations)),
             ("tokens", _of(spent.tokens, budget.tokens)),
             ("seconds", _of(round(spent.seconds, 1), budget.seconds)),
             ("candidates", f"{run.evaluated:,} evaluated, {run.failed:,} failed, {run.duplicates:,} duplicates"),
+            ("reused", f"{run.reused:,} results of other runs" if run.spec.reuse_results else None),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.rewards(run.best)),
             ("best sum", output.number(run.best_scalar)),
+            ("plateau", f"archive unchanged for {_of(run.since_improvement, run.spec.stop_on_plateau)} evaluations"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),
@@ -204,6 +215,12 @@ def _show(run: RunRecord) -> None:
             ("finished", output.moment(run.finished_at)),
         )
     )
+
+
+def _asked(run: RunRecord) -> str:
+    """Return who proposes."""
+    several = [f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == "propose"]
+    return " + ".join(several) or f"{run.policy}@{run.policy_version}"
 
 
 def _tell(run: RunRecord, *, as_json: bool) -> None:

@@ -39,7 +39,7 @@ def unlocks_command(
             output.json_line(record)
         return
     rows = [
-        (f"{u.problem}@{u.problem_version}", _target(u), f"{u.policy}@{u.policy_version}", u.strategy, u.seed,
+        (f"{u.problem}@{u.problem_version}", _target(u), _asked(u), u.strategy, u.seed,
          output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
         for u in found
     ]  # fmt: skip
@@ -51,3 +51,7 @@ def unlocks_command(
 
 def _target(record: UnlockRecord) -> str:
     return f"{record.target} (forgeable)" if record.forgeable else record.target
+
+
+def _asked(record: UnlockRecord) -> str:
+    return " + ".join(record.ensemble) or f"{record.policy}@{record.policy_version}"

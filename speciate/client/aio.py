@@ -14,7 +14,7 @@ from speciate.client.async_run import AsyncRunHandle
 from speciate.client.async_transport import AsyncTransport
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
-from speciate.client.requests import BudgetLike, run_spec
+from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
@@ -171,10 +171,10 @@ class Runs(_Group):
     async def create(
         self,
         problem: str | UUID,
-        policy: str | UUID,
+        policy: PoliciesLike,
         *,
         budget: BudgetLike,
-        mutator: str | UUID | None = None,
+        mutator: PoliciesLike | None = None,
         idempotency_key: str | None = None,
         **spec: Any,
     ) -> AsyncRunHandle:
@@ -182,9 +182,9 @@ class Runs(_Group):
 
         Args:
             problem: Id, ``slug`` (the newest version) or ``slug@version``.
-            policy: The same for the policy that is asked.
+            policy: The same for the policy that is asked; several as ``{name: weight, …}``.
             budget: What it may spend: a number of evaluations, or evaluations, tokens and seconds.
-            mutator: Another policy for changing parents, if there is one.
+            mutator: Another policy for changing parents, or several, if there is one.
             idempotency_key: Whoever sends the same request with the same key again gets the same run; by default
                 every call starts a run of its own.
             spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from pydantic import Field, JsonValue
 
 from speciate.client.calls import Call, get, listing, post, segment, walk
+from speciate.client.requests import PoliciesLike
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -111,10 +112,10 @@ def ping_policy(name: str | UUID) -> Call[dict[str, JsonValue]]:
 
 
 def create_run(
-    problem: str | UUID, policy: str | UUID, mutator: str | UUID | None, spec: RunSpec, key: str | None
+    problem: str | UUID, policy: PoliciesLike, mutator: PoliciesLike | None, spec: RunSpec, key: str | None
 ) -> Call[RunRecord]:
     """Start a run. The call always carries a key, so that sending it again does not start another."""
-    names = {"problem": str(problem), "policy": str(policy), "mutator": None if mutator is None else str(mutator)}
+    names = {"problem": str(problem), "policy": _cast(policy), "mutator": mutator and _cast(mutator)}
     call = post("/v1/runs", RunRecord, {**names, **spec.model_dump(mode="json")})
     return replace(call, idempotency_key=key or str(uuid4()))
 
@@ -219,3 +220,7 @@ def ready() -> Call[dict[str, JsonValue]]:
 
 def _run(run_id: str | UUID) -> str:
     return f"/v1/runs/{segment(run_id, 'run')}"
+
+
+def _cast(policies: PoliciesLike) -> str | dict[str, float]:
+    return dict(policies) if isinstance(policies, Mapping) else str(policies)

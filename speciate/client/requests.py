@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -14,6 +15,10 @@ from speciate.domain.wording import wording
 
 BudgetLike = int | Budget | Mapping[str, float | None]
 """A budget, its fields by name, or a number of evaluations."""
+
+
+PoliciesLike = str | UUID | Mapping[str, float]
+"""A policy by id or name, or several of them with their weights."""
 
 
 def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from speciate.client import endpoints
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
-from speciate.client.requests import BudgetLike, run_spec
+from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
 from speciate.client.run import RunHandle
 from speciate.client.transport import Transport
 from speciate.domain.policy import Policy
@@ -171,10 +171,10 @@ class Runs(_Group):
     def create(
         self,
         problem: str | UUID,
-        policy: str | UUID,
+        policy: PoliciesLike,
         *,
         budget: BudgetLike,
-        mutator: str | UUID | None = None,
+        mutator: PoliciesLike | None = None,
         idempotency_key: str | None = None,
         **spec: Any,
     ) -> RunHandle:
@@ -182,9 +182,9 @@ class Runs(_Group):
 
         Args:
             problem: Id, ``slug`` (the newest version) or ``slug@version``.
-            policy: The same for the policy that is asked.
+            policy: The same for the policy that is asked; several as ``{name: weight, …}``.
             budget: What it may spend: a number of evaluations, or evaluations, tokens and seconds.
-            mutator: Another policy for changing parents, if there is one.
+            mutator: Another policy for changing parents, or several, if there is one.
             idempotency_key: Whoever sends the same request with the same key again gets the same run; by default
                 every call starts a run of its own.
             spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …

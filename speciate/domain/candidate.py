@@ -96,6 +96,7 @@ class Proposal:
         rollout: Position of its rollout within the batch; None for the seed.
         answer: Position among the answers of that rollout, counted from 0.
         failure: Set when it was rejected on reading.
+        policy: Position of the policy that was asked among those of its role.
     """
 
     program: str
@@ -107,6 +108,7 @@ class Proposal:
     rollout: int | None = None
     answer: int = 0
     failure: Failure | None = None
+    policy: int = 0
 
 
 @dataclass(frozen=True, slots=True)

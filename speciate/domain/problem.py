@@ -29,6 +29,7 @@ from speciate.domain.values import (
 )
 
 _RESERVED = frozenset({"and", "or", "not"})
+_TEXT_READERS = ("source", "vars(", "__dict__")
 
 
 class ProblemKind(StrEnum):
@@ -212,9 +213,25 @@ class Problem(Value):
         return self.kind is ProblemKind.IN_PROCESS
 
     @property
+    def repeatable(self) -> bool:
+        """Whether another run may use a result: it depends on no seed, and no candidate can have written it itself."""
+        return not self.stochastic and not self.forgeable
+
+    @property
     def is_python(self) -> bool:
         """Whether candidates are Python programs."""
         return self.kind is not ProblemKind.DATA and self.language is None
+
+    @property
+    def scores_text(self) -> bool:
+        """Whether a score may depend on how a candidate is written: its scorer sees the text, or may look at it."""
+        match self.kind:
+            case ProblemKind.CASES:
+                return False
+            case ProblemKind.EVALUATOR:
+                # A script reads the text as ``candidate.source``, also one that hands the candidate to its other files.
+                return any(word in text for text in (self.evaluator, *self.files.values()) for word in _TEXT_READERS)
+        return True
 
     @cached_property
     def digest(self) -> str:

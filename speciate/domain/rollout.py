@@ -61,6 +61,7 @@ class Rollout:
         latency_s: Seconds the request took.
         answers: Programs read out of it.
         reason: Why nothing could be read, or None.
+        policy: Position of the policy that was asked among those of its role.
     """
 
     role: PolicyRole
@@ -71,6 +72,7 @@ class Rollout:
     latency_s: float = 0.0
     answers: int = 0
     reason: str | None = None
+    policy: int = 0
 
     @property
     def tokens(self) -> int:

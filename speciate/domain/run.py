@@ -1,4 +1,4 @@
-"""A run: one problem, one policy (or a proposer and a mutator), one strategy, one budget, one seed."""
+"""A run: one problem, one policy (or several to propose and to mutate), one strategy, one budget, one seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
+from speciate.domain.ensemble import Choice
 from speciate.domain.errors import ConflictError
+from speciate.domain.novelty import Novelty
 from speciate.domain.values import Value
 
 
@@ -61,6 +63,11 @@ class RunSpec(Value):
         batch: Answers asked for in one unit of work.
         samples_per_prompt: Answers drawn for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
         stop_on_unlock: Whether the run completes when its unlock is confirmed.
+        stop_on_plateau: Evaluations in a row without an improvement of the archive after which the run completes; None,
+            the default, lets it spend its budget.
+        reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
+        policy_choice: How the next policy is chosen where a role has several.
+        novelty: Which programs are not evaluated again, or not at all.
     """
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
@@ -71,3 +78,7 @@ class RunSpec(Value):
     batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     stop_on_unlock: bool = False
+    stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
+    reuse_results: bool = False
+    policy_choice: Choice = Choice.WEIGHTS
+    novelty: Novelty = Novelty()

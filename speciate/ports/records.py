@@ -66,6 +66,34 @@ class PolicyVersion(Record):
     definition: Policy
 
 
+class PolicyShare(Record):
+    """A policy version for a role of a run, with its weight among the others."""
+
+    version: PolicyVersion
+    weight: float = 1.0
+
+
+class EnsembleMember(Record):
+    """A policy of a run that has several for a role, and what it did so far.
+
+    Attributes:
+        asked: Answers booked.
+        judged: Those that have been settled.
+        won: Those that took a place in the archive.
+        tokens: Tokens it was charged.
+    """
+
+    role: PolicyRole
+    policy_id: UUID
+    policy: str
+    policy_version: int
+    weight: float
+    asked: int = 0
+    judged: int = 0
+    won: int = 0
+    tokens: int = 0
+
+
 class SpentRecord(Record):
     """What a run has spent and set aside."""
 
@@ -80,12 +108,18 @@ class RunRecord(Record):
     """A run with its progress.
 
     Attributes:
+        policy: The policy that is asked, the first one of several.
+        mutator: The policy that changes parents, if it is another one; the first one of several.
+        ensembles: The policies of all roles where one of them has several; otherwise empty.
         best: Best value of every objective over all evaluated candidates, by name, in the author's units; each may
             belong to another candidate.
         best_scalar: Best declared weighted sum; None when the problem declares no weights.
         failures: Failed candidates by kind.
-        reasons: Failed candidates by reason.
+        reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
+        duplicates: Candidates with the result of an earlier one, whose program is the same.
+        reused: Candidates with a result that another run had.
         reached: Names of the confirmed targets.
+        since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
         alarm: What is failing, when more than half of the latest candidates did.
         revision: Grows with every commit; the ETag of the run.
     """
@@ -100,6 +134,7 @@ class RunRecord(Record):
     mutator_id: UUID | None = None
     mutator: str | None = None
     mutator_version: int | None = None
+    ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
     state: RunState
     reason: str | None
@@ -111,6 +146,7 @@ class RunRecord(Record):
     evaluated: int
     failed: int
     duplicates: int
+    reused: int = 0
     rollouts: int
     failures: dict[str, int]
     reasons: dict[str, int]
@@ -118,6 +154,7 @@ class RunRecord(Record):
     best_scalar: float | None
     reached: tuple[str, ...]
     unlocked: bool
+    since_improvement: int = 0
     alarm: str | None
     last_event: int
     revision: int
@@ -129,6 +166,9 @@ class CandidateRecord(Record):
     Attributes:
         rewards: Rewards by objective in the author's units; None when it failed.
         targets: Names of the targets its rewards meet, confirmed or not.
+        duplicate_of: Number of the earlier candidate whose program is the same; where it is rejected as a
+            ``near_duplicate``, of the one that it is too much like.
+        reused_from: ``run/number`` of the candidate of another run whose result it has.
         tier: Containment under which it was evaluated.
         stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
     """
@@ -155,6 +195,7 @@ class CandidateRecord(Record):
     cpu_s: float
     memory_bytes: int
     stopped_at: str | None
+    reused_from: str | None = None
     created_at: datetime
 
 
@@ -219,6 +260,9 @@ class UnlockRecord(Record):
     """A reached target of a run with what had been spent.
 
     Attributes:
+        policy: The policy that was asked, the first one of several.
+        ensemble: Every policy that was asked, as ``slug@version``, where a role of the run has several: what an
+            ensemble reached is nobody's own.
         unlock: Whether the target is the one that unlocks the problem.
         forgeable: Whether candidates of this problem share a process with what scores them.
         evaluations: Evaluations spent up to and including the candidate.
@@ -234,6 +278,7 @@ class UnlockRecord(Record):
     policy: str
     policy_version: int
     mutator: str | None = None
+    ensemble: tuple[str, ...] = ()
     strategy: str
     seed: int
     target: str

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
 from uuid import UUID
 
+from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
-from speciate.ports.records import PolicyVersion, ProblemVersion, RunRecord
+from speciate.ports.records import PolicyShare, PolicyVersion, ProblemVersion, RunRecord
 from speciate.ports.work import Commit
+
+Ensembles = Mapping[PolicyRole, Sequence[PolicyShare]]
+"""The policies of all roles of a run where one of them has several; otherwise empty."""
+
+NO_ENSEMBLES: Final[Ensembles] = MappingProxyType({})
 
 
 class RunStore(Protocol):
@@ -20,9 +28,12 @@ class RunStore(Protocol):
         mutator: PolicyVersion | None,
         spec: RunSpec,
         *,
+        ensembles: Ensembles = NO_ENSEMBLES,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; with a key that was used before, return the run of then.
+
+        ``policy`` and ``mutator`` are the first ones of their ensembles.
 
         Returns:
             The run's id, and whether it is new.

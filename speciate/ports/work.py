@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, Member, Proposal
-from speciate.domain.policy import Policy
+from speciate.domain.candidate import Evaluation, FailureKind, Member, Proposal
+from speciate.domain.ensemble import Arm
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunSpec
@@ -84,6 +85,21 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A policy of a role, and how often it is asked where weights decide.
+
+    Attributes:
+        policy: The policy version.
+        policy_id: Its id.
+        weight: Positive; only its ratio to the others' matters.
+    """
+
+    policy: Policy
+    policy_id: UUID
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """Everything about a run that never changes.
 
@@ -95,6 +111,8 @@ class RunContext:
         proposer_id: Id of that policy version.
         mutator_id: Id of that policy version.
         spec: Strategy, budget, seed, …
+        ensembles: Policies by role where a role has several, ``proposer`` and ``mutator`` being the first ones of
+            theirs; empty where there are no others.
     """
 
     run_id: UUID
@@ -104,6 +122,23 @@ class RunContext:
     spec: RunSpec
     mutator: Policy | None = None
     mutator_id: UUID | None = None
+    ensembles: Mapping[PolicyRole, tuple[Share, ...]] = field(default_factory=dict)
+
+    @property
+    def reuses(self) -> bool:
+        """Whether it keeps results for other runs and uses theirs."""
+        return self.spec.reuse_results and self.problem.repeatable and self.spec.budget.seconds is None
+
+    @property
+    def has_ensemble(self) -> bool:
+        """Whether it asks more policies than one proposer and one mutator."""
+        return bool(self.ensembles)
+
+    def shares(self, role: PolicyRole) -> tuple[Share, ...]:
+        """Return the policies that are asked to propose or to mutate; without mutators the proposers do both."""
+        if role is PolicyRole.MUTATE and self.mutator is not None and self.mutator_id is not None:
+            return self.ensembles.get(PolicyRole.MUTATE) or (Share(self.mutator, self.mutator_id),)
+        return self.ensembles.get(PolicyRole.PROPOSE) or (Share(self.proposer, self.proposer_id),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +163,25 @@ class Outcome:
     Attributes:
         proposal: The child.
         evaluation: Its result; for a duplicate, the result that its twin had.
-        duplicate_of: Number of the earlier candidate with the same program, or None.
+        duplicate_of: Number of the earlier candidate with the same program, or None; of a rejected near-duplicate, the
+            one that it is too much like.
         targets: Bit mask of the targets its rewards meet.
+        shape: Digest of its syntax tree, where the run compares trees and the program is new.
+        reused_from: ``run/number`` of the candidate of another run whose result it has.
     """
 
     proposal: Proposal
     evaluation: Evaluation
     duplicate_of: int | None = None
     targets: int = 0
+    shape: str | None = None
+    reused_from: str | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it has the result of an earlier candidate with the same program."""
+        failure = self.evaluation.failure
+        return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +249,19 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True)
+class Reused:
+    """A result of another run.
+
+    Attributes:
+        source: ``run/number`` of the candidate that was evaluated.
+        evaluation: What it gave, at no cost.
+    """
+
+    source: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """What the reconciler did in one pass.
 
@@ -250,8 +309,19 @@ class WorkStore(Protocol):
         """Return the named members of the population."""
         ...
 
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        ...
+
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs that the run's evaluator scored in this tier, by program hash.
+
+        Nothing for a run that does not reuse results, or whose problem does not let it.
+        """
+        ...
+
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far, by role and position."""
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, RunContext, Twin, WorkStore
+from speciate.runs.novelty import Likeness, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.runs.seeds import evaluation_seed
 from speciate.runs.view import StoredPopulation
@@ -29,17 +30,15 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     context = work.context(lease.run_id)
     proposals = read_proposals(lease.payload)
     first = int(lease.payload["first"])
+    shapes = [None if p.failure is not None else shape_of(context, p.program) for p in proposals]
     readable = [proposal.program_hash for proposal in proposals if proposal.failure is None]
-    twins = work.twins(lease.run_id, readable)
-    fresh = _fresh(proposals, twins)
-    results = evaluator.evaluate(
-        context.problem,
-        [proposals[i].program for i in fresh],
-        seeds=[evaluation_seed(context.spec.seed, first + i) for i in fresh],
-        timeout_s=work.seconds_left(lease.run_id),
-    )
-    results = _in_scale(context, results)
-    outcomes = _outcomes(context, proposals, first, dict(zip(fresh, results, strict=True)), twins)
+    twins = work.twins(lease.run_id, readable, [shape for shape in shapes if shape is not None])
+    fresh = _fresh(proposals, shapes, twins)
+    refused = _refused(context, work, {first + i: proposals[i] for i in fresh}, first)
+    fresh = [i for i in fresh if proposals[i].program_hash not in refused]
+    results, sources = _scores(lease, work, evaluator, {first + i: proposals[i] for i in fresh})
+    outcomes = _outcomes(context, proposals, shapes, first, dict(zip(fresh, results, strict=True)), twins, refused)
+    outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=first)]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     evaluated = [
         Evaluated(first + i, proposals[i].island, proposals[i].program, rewards)
@@ -48,6 +47,29 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     ]
     placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
     return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+
+
+def _scores(
+    lease: Lease, work: WorkStore, evaluator: EvaluatorClient, fresh: Mapping[int, Proposal]
+) -> tuple[list[Evaluation], dict[int, str]]:
+    """Score programs, in order of number; those that another run has scored are not evaluated.
+
+    Returns:
+        One result for each, and by number which candidates the results of other runs are from.
+    """
+    context = work.context(lease.run_id)
+    reused = work.results(lease.run_id, [proposal.program_hash for proposal in fresh.values()], evaluator.tier)
+    unknown = {number: proposal for number, proposal in fresh.items() if proposal.program_hash not in reused}
+    evaluations = evaluator.evaluate(
+        context.problem,
+        [proposal.program for proposal in unknown.values()],
+        seeds=[evaluation_seed(context.spec.seed, number) for number in unknown],
+        timeout_s=work.seconds_left(lease.run_id),
+    )
+    new = dict(zip(unknown, evaluations, strict=True))
+    old = {number: reused[proposal.program_hash] for number, proposal in fresh.items() if number not in new}
+    results = [new[number] if number in new else old[number].evaluation for number in fresh]
+    return _in_scale(context, results), {number: found.source for number, found in old.items()}
 
 
 def _in_scale(context: RunContext, results: Sequence[Evaluation]) -> list[Evaluation]:
@@ -70,37 +92,64 @@ _FARTHEST = 1e100
 """Ranges that a reward may lie away from its own: sums and products of such numbers are still finite."""
 
 
-def _fresh(proposals: Sequence[Proposal], twins: dict[str, Twin]) -> list[int]:
+def _fresh(proposals: Sequence[Proposal], shapes: Sequence[str | None], twins: Mapping[str, Twin]) -> list[int]:
     """Return the positions of programs that neither the run nor the batch has seen before."""
     seen = set(twins)
     fresh = []
     for i, proposal in enumerate(proposals):
-        if proposal.failure is None and proposal.program_hash not in seen:
-            seen.add(proposal.program_hash)
+        names = _names(proposal, shapes[i])
+        if proposal.failure is None and seen.isdisjoint(names):
+            seen.update(names)
             fresh.append(i)
     return fresh
+
+
+def _refused(context: RunContext, work: WorkStore, fresh: Mapping[int, Proposal], first: int) -> dict[str, Likeness]:
+    """Return, by hash, the programs that are too much like earlier ones of the run or the batch."""
+    neighbours = Neighbours(context, work, {proposal.island for proposal in fresh.values()}, first)
+    refused = {}
+    for number, proposal in fresh.items():
+        if likeness := neighbours.nearest(proposal.program):
+            refused[proposal.program_hash] = likeness
+        else:
+            neighbours.add(number, proposal.program)
+    return refused
 
 
 def _outcomes(
     context: RunContext,
     proposals: Sequence[Proposal],
+    shapes: Sequence[str | None],
     first: int,
-    results: dict[int, Evaluation],
-    twins: dict[str, Twin],
+    results: Mapping[int, Evaluation],
+    twins: Mapping[str, Twin],
+    refused: Mapping[str, Likeness],
 ) -> list[Outcome]:
-    known = dict(twins)
+    known: dict[str, Twin | Likeness] = {**twins, **refused}
     outcomes = []
-    for i, proposal in enumerate(proposals):
+    for i, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True)):
+        names = _names(proposal, shape)
         if proposal.failure is not None:
             outcomes.append(Outcome(proposal, Evaluation(failure=proposal.failure)))
         elif i in results:
             targets = _targets(context, results[i])
-            outcomes.append(Outcome(proposal, results[i], targets=targets))
-            known[proposal.program_hash] = Twin(first + i, results[i], targets)
+            outcomes.append(Outcome(proposal, results[i], targets=targets, shape=shape))
+            known |= dict.fromkeys(names, Twin(first + i, results[i], targets))
         else:
-            twin = known[proposal.program_hash]
-            outcomes.append(Outcome(proposal, twin.evaluation, duplicate_of=twin.number, targets=twin.targets))
+            outcomes.append(_repeated(proposal, next(known[name] for name in names if name in known)))
     return outcomes
+
+
+def _repeated(proposal: Proposal, earlier: Twin | Likeness) -> Outcome:
+    """Return what becomes of a program that is not evaluated: its twin's rewards, or a rejection."""
+    if isinstance(earlier, Likeness):
+        return Outcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
+    return Outcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
+
+
+def _names(proposal: Proposal, shape: str | None) -> list[str]:
+    """Return the names by which a program is known again: its text's, and its tree's where trees are compared."""
+    return [proposal.program_hash] if shape is None else [proposal.program_hash, shape]
 
 
 def _targets(context: RunContext, result: Evaluation) -> int:

@@ -9,13 +9,14 @@ import numpy as np
 
 from speciate.domain.candidate import Member, Proposal
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion, Rollout
 from speciate.domain.values import text_digest
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
+from speciate.runs.ensemble import Chooser
 from speciate.runs.seeds import batch_rng
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
@@ -29,6 +30,7 @@ class _Planned:
     """One request with what it was made from."""
 
     selection: Selection
+    position: int
     policy: Policy
     request: SampleRequest
 
@@ -62,11 +64,6 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     return work.propose(lease, ProposedBatch(rollouts, proposals, placements))
 
 
-def policy_for(context: RunContext, role: PolicyRole) -> Policy:
-    """Return the policy that a role is asked of."""
-    return context.mutator if role is PolicyRole.MUTATE and context.mutator is not None else context.proposer
-
-
 def _shares(answers: int, context: RunContext) -> list[int]:
     """Split the answers of a batch into answers per prompt."""
     size = context.spec.samples_per_prompt
@@ -82,9 +79,11 @@ def _plan(
 ) -> list[_Planned]:
     numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
     members = work.members(context.run_id, numbers)
+    chooser = Chooser(context, work)
     planned = []
     for selection, share in zip(selections, shares, strict=True):
-        policy = policy_for(context, selection.role)
+        position = chooser.pick(selection.role, share, rng)
+        policy = context.shares(selection.role)[position].policy
         parents = _present(members, selection.parents)
         prompt = build_prompt(
             context.problem, selection.role, parents, _present(members, selection.inspirations), policy, rng
@@ -97,7 +96,7 @@ def _plan(
             parents=parents,
             seed_program=context.problem.seed_program,
         )
-        planned.append(_Planned(selection, policy, request))
+        planned.append(_Planned(selection, position, policy, request))
     return planned
 
 
@@ -172,6 +171,7 @@ def _read(
                     latency_s=result.latency_s,
                     answers=sum(child.failure is None for child in children),
                     reason=next((child.failure.reason for child in children if child.failure), None),
+                    policy=plan.position,
                 )
             )
             proposals.extend(children)
@@ -194,6 +194,7 @@ def _children(plan: _Planned, completion: Completion, context: RunContext, rollo
             rollout=rollout,
             answer=position,
             failure=answer.failure,
+            policy=plan.position,
         )
         for position, answer in enumerate(answers)
     ]

@@ -42,7 +42,7 @@ def _add_generate(progress: Progress, context: RunContext, effects: Effects, lan
     spent, budget = progress.spent(), context.spec.budget
     left = spent.evaluations_left(budget)
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
-    if wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
+    if progress.stopping or wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
         return
     effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, {"answers": wanted}, wanted))
     progress.batches += 1
@@ -65,6 +65,7 @@ def proceed(
 
     Confirmations are part of the chain of their lane, so that a run with one lane has one order of events.
     """
+    _notice_plateau(progress, context)
     names = [target.name for target in context.problem.targets]
     chain = [*({"number": c.number, "target": names.index(c.target)} for c in pending), *queued]
     unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in effects.claims)
@@ -84,8 +85,18 @@ def proceed(
         continue_lane(progress, context, effects, lane)
 
 
+def _notice_plateau(progress: Progress, context: RunContext) -> None:
+    """Ask for nothing more once the archive has not improved for as long as the run says.
+
+    What is in flight is still booked: it is paid for, and a target that it reached must be confirmed.
+    """
+    patience = context.spec.stop_on_plateau
+    if patience is not None and progress.since_improvement() >= patience and progress.stopping is None:
+        progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
+
+
 def complete_when_idle(progress: Progress, context: RunContext, effects: Effects) -> None:
-    """Complete a run that has nothing in flight and cannot afford another batch."""
+    """Complete a run that has nothing in flight and does not ask for another batch."""
     if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
         budget, spent = context.spec.budget, progress.spent()
         used = [
@@ -99,7 +110,8 @@ def complete_when_idle(progress: Progress, context: RunContext, effects: Effects
         ]
         spent_up = f"the budget of {' and '.join(used)} is spent"
         progress.state = RunState.COMPLETED
-        progress.reason = spent_up if used else "what is left of the budget of tokens does not hold another request"
+        unaffordable = "what is left of the budget of tokens does not hold another request"
+        progress.reason = progress.stopping or (spent_up if used else unaffordable)
         cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
 

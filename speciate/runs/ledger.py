@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
@@ -18,6 +19,7 @@ from speciate.domain.unlock import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
 from speciate.runs.effects import Effects
+from speciate.runs.ensemble import count_arm
 from speciate.runs.lanes import (
     add_evaluate,
     cap_seconds,
@@ -51,9 +53,18 @@ def create(progress: Progress, context: RunContext) -> Effects:
         strategy=spec.strategy,
         seed=spec.seed,
         lanes=spec.lanes,
+        **_ensembles(context),
     )
     progress.state = RunState.CREATED
     return effects
+
+
+def _ensembles(context: RunContext) -> dict[str, Any]:
+    """Return what the first event says of several policies; nothing where every role has one."""
+    if not context.has_ensemble:
+        return {}
+    shares = {role.value: [[s.policy.digest, s.weight] for s in of] for role, of in sorted(context.ensembles.items())}
+    return {"choice": context.spec.policy_choice.value, "ensembles": shares}
 
 
 def start(progress: Progress, context: RunContext) -> Effects:
@@ -92,6 +103,10 @@ def propose(
     progress.reserved_tokens -= tokens
     progress.tokens += spent_tokens
     proposals = batch.proposals[:evaluations]
+    for rollout in batch.rollouts:
+        count_arm(progress, context, rollout.role, rollout.policy, tokens=rollout.tokens)
+    for proposal in proposals:
+        count_arm(progress, context, proposal.role, proposal.policy, asked=1)
     effects.event(
         EventKind.BATCH_PROPOSED,
         batch=lease.ordinal,
@@ -126,16 +141,21 @@ def settle(
     first = int(lease.payload["first"])
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
+    winners = {placement.number for placement in granted}
     for offset, outcome in enumerate(batch.outcomes):
         progress.evaluations += 1
         count(progress, context, outcome)
+        proposal = outcome.proposal
+        count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=first + offset in winners)
         claim_targets(progress, context, effects, first + offset, outcome)
+    if granted:
+        progress.improved_at = progress.evaluations
     effects.event(
         EventKind.BATCH_EVALUATED,
         batch=lease.ordinal,
         lane=lease.lane,
         first=first,
-        candidates=[summary(outcome) for outcome in batch.outcomes],
+        candidates=[summary(context, outcome) for outcome in batch.outcomes],
         archive=[[p.island, p.cell, p.number] for p in granted],
         evaluations=progress.evaluations,
     )

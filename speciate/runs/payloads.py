@@ -46,6 +46,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         "rollout": proposal.rollout,
         "answer": proposal.answer,
         "failure": None if failure is None else [failure.kind.value, failure.reason, failure.detail],
+        "policy": proposal.policy,
     }
 
 
@@ -61,4 +62,5 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         rollout=item["rollout"],
         answer=item["answer"],
         failure=None if failure is None else Failure(FailureKind(failure[0]), failure[1], failure[2]),
+        policy=item.get("policy", 0),
     )

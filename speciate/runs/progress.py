@@ -28,7 +28,8 @@ class Progress:
         live: Units of work that are ready or leased.
         evaluated: Candidates with rewards, duplicates included.
         failed: Candidates without.
-        duplicates: Candidates whose program the run had seen before.
+        duplicates: Candidates whose program the run had seen before; near-duplicates are rejected and no part of them.
+        reused: Candidates with a result of another run.
         rollouts: Completions booked.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.
@@ -37,6 +38,9 @@ class Progress:
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
         recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
+        improved_at: Evaluations spent when a batch last took a place in the archive.
+        stopping: Why nothing more is asked for, or None.
+        arms: What each policy of an ensemble did, by role and position: counts of ``speciate.domain.ensemble.Arm``.
         alarm: What is failing, or None.
         events: Sequence number of the newest event.
         revision: Commits so far.
@@ -55,6 +59,7 @@ class Progress:
     evaluated: int = 0
     failed: int = 0
     duplicates: int = 0
+    reused: int = 0
     rollouts: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -63,6 +68,9 @@ class Progress:
     claimed: int = 0
     confirmed: int = 0
     recent: dict[str, int] = field(default_factory=dict)
+    improved_at: int = 0
+    stopping: str | None = None
+    arms: dict[str, dict[str, int]] = field(default_factory=dict)
     alarm: str | None = None
     events: int = 0
     revision: int = 0
@@ -70,3 +78,7 @@ class Progress:
     def spent(self) -> Spent:
         """Return what is spent and set aside."""
         return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)
+
+    def since_improvement(self) -> int:
+        """Return the evaluations since the archive last improved."""
+        return self.evaluations - self.improved_at

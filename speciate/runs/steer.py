@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from speciate.domain.errors import ConflictError
+from speciate.domain.ensemble import Choice
+from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.records import PolicyVersion, ProblemVersion
-from speciate.ports.runs import RunStore
+from speciate.ports.runs import NO_ENSEMBLES, Ensembles, RunStore
 from speciate.ports.work import Signals
 from speciate.prompts.codecs import codec_of
 from speciate.search.strategies import build_strategy
@@ -21,22 +23,29 @@ def start_run(
     policy: PolicyVersion,
     mutator: PolicyVersion | None,
     spec: RunSpec,
+    ensembles: Ensembles = NO_ENSEMBLES,
     idempotency_key: str | None = None,
 ) -> tuple[UUID, bool]:
     """Create a run and begin it; with an idempotency key that was used before, return the run of then.
+
+    ``ensembles`` are the policies of all roles where one of them has several; ``policy`` and ``mutator`` are the first
+    ones of theirs.
 
     Returns:
         The run's id, and whether it is new.
 
     Raises:
-        InvalidInputError: The strategy or one of its options is not valid, or a codec cannot write the problem.
+        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, or an
+            ensemble names a policy twice or weights that its choice does not use.
         ConflictError: The key was used for another request.
     """
     build_strategy(spec.strategy, spec.strategy_options)
-    for asked in (policy, mutator):
+    _check_ensembles(ensembles, spec)
+    shares = (share.version for of_role in ensembles.values() for share in of_role)
+    for asked in (policy, mutator, *shares):
         if asked is not None and asked.definition.codec is not None:
             codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
-    run_id, new = store.create(problem, policy, mutator, spec, idempotency_key=idempotency_key)
+    run_id, new = store.create(problem, policy, mutator, spec, ensembles=ensembles, idempotency_key=idempotency_key)
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:
         try:
@@ -46,6 +55,21 @@ def start_run(
             if store.get(run_id).state is RunState.CREATED:
                 raise
     return run_id, new
+
+
+def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
+    learns = spec.policy_choice is Choice.UCB
+    if learns and not ensembles:
+        raise InvalidInputError("policy_choice 'ucb' chooses between several policies: expected at least two.")
+    for role, shares in ensembles.items():
+        where = "mutator" if role is PolicyRole.MUTATE else "policy"
+        versions = [share.version for share in shares]
+        for i, version in enumerate(versions):
+            if version.id in {other.id for other in versions[:i]}:
+                name = f"{version.definition.slug}@{version.version}"
+                raise InvalidInputError(f"{where} names {name} twice: expected every policy once.")
+        if learns and len({share.weight for share in shares}) > 1:
+            raise InvalidInputError(f"'ucb' finds the shares of each {where} itself: expected equal weights.")
 
 
 def pause_run(store: RunStore, signals: Signals, run_id: UUID, reason: str | None = None) -> None:

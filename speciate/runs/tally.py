@@ -18,7 +18,8 @@ MOST_REASONS = 100
 def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
     """Count one outcome, and raise the bests."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
-    progress.duplicates += outcome.duplicate_of is not None
+    progress.duplicates += outcome.repeats
+    progress.reused += outcome.reused_from is not None
     label = failure.kind.value if failure else "ok"
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
@@ -81,10 +82,11 @@ def with_state(claim: Claim, state: ClaimState) -> Claim:
     return Claim(claim.target, claim.number, claim.evaluations, claim.tokens, claim.seconds, claim.unlock, state)
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(context: RunContext, outcome: Outcome) -> dict[str, Any]:
     """Return what the event of a batch says of one candidate."""
     evaluation, proposal = outcome.evaluation, outcome.proposal
-    return {
+    policy = {"policy": proposal.policy} if context.has_ensemble else {}
+    return policy | {
         "rewards": list(evaluation.rewards) if evaluation.rewards is not None else None,
         "failure": evaluation.failure.kind.value if evaluation.failure else None,
         "reason": evaluation.failure.reason if evaluation.failure else None,

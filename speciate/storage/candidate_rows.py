@@ -7,13 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from speciate.domain.candidate import CandidateStatus
+from speciate.domain.candidate import CandidateStatus, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
 from speciate.ports.work import EvaluatedBatch, Lease, Outcome, ProposedBatch, RunContext
 from speciate.runs.progress import Progress
 from speciate.storage.ids import uuid7
+from speciate.storage.results import keep_results
 
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
@@ -24,7 +25,7 @@ _CANDIDATE_COLUMNS = (
     " inspirations bigint[], program text, program_hash text, status text, failure text, failure_reason text,"
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
-    " memory_bytes bigint, artifacts jsonb, stopped_at text"
+    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text"
 )
 
 
@@ -81,20 +82,19 @@ def insert_candidates(
         rows.append(row)
     keys = {"run_id": context.run_id, "work_id": lease.work_id, "batch": lease.ordinal}
     connection.execute(_CANDIDATES, {**keys, "rows": rows})
+    if context.reuses:
+        keep_results(connection, context, first, batch.outcomes)
 
 
-def _policy_id(context: RunContext, role: PolicyRole) -> str | None:
-    if role is PolicyRole.SEED:
-        return None
-    mutates = role is PolicyRole.MUTATE and context.mutator_id is not None
-    return str(context.mutator_id if mutates else context.proposer_id)
+def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
+    return None if made.role is PolicyRole.SEED else str(context.shares(made.role)[made.policy].policy_id)
 
 
 def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, Any]:
     return {
         "id": str(uuid7()),
         "ord": ord_,
-        "policy_id": _policy_id(context, rollout.role),
+        "policy_id": _policy_id(context, rollout),
         "role": rollout.role.value,
         "prompt_digest": rollout.prompt.digest,
         "seed": rollout.seed,
@@ -114,7 +114,7 @@ def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
     failure, rewards = evaluation.failure, evaluation.rewards
     return {
         "id": str(uuid7()),
-        "policy_id": _policy_id(context, proposal.role),
+        "policy_id": _policy_id(context, proposal),
         "role": proposal.role.value,
         "island": proposal.island,
         "parents": list(proposal.parents),
@@ -134,5 +134,7 @@ def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
         "cpu_s": evaluation.cpu_s,
         "memory_bytes": evaluation.memory_bytes,
         "stopped_at": evaluation.stopped_at,
+        "shape": outcome.shape,
+        "reused_from": outcome.reused_from,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }

@@ -11,6 +11,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.ports.work import RunContext
+from speciate.storage.ensemble_rows import read_shares
 
 _CONTEXT = sa.text(
     "SELECT r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
@@ -36,4 +37,5 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
         spec=RunSpec.model_validate(row.spec),
         mutator=None if row.mutator is None else Policy.model_validate(row.mutator),
         mutator_id=row.mutator_id,
+        ensembles=read_shares(connection, run_id),
     )

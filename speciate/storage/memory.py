@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
+from speciate.domain.ensemble import Arm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event
 from speciate.domain.run import RunState
@@ -18,6 +19,7 @@ from speciate.ports.work import (
     EvaluatedBatch,
     Lease,
     ProposedBatch,
+    Reused,
     RunContext,
     Sweep,
     Twin,
@@ -26,6 +28,7 @@ from speciate.ports.work import (
 )
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
 from speciate.runs.progress import Progress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell
@@ -39,6 +42,7 @@ from speciate.storage.memory_run import (
     holds,
     member,
 )
+from speciate.storage.results import is_kept
 
 
 class MemoryWorkStore:
@@ -111,19 +115,37 @@ class MemoryWorkStore:
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
 
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
-        wanted, found = set(hashes), dict[str, Twin]()
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        wanted, found = {*hashes, *shapes}, dict[str, Twin]()
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
             failure = outcome.evaluation.failure
             rejected = failure is not None and (
                 failure.kind is FailureKind.REJECTED or failure.reason in NOT_THE_PROGRAMS_FAULT
             )
-            key = outcome.proposal.program_hash
-            if key in wanted and key not in found and outcome.duplicate_of is None and not rejected:
-                found[key] = Twin(number, outcome.evaluation, outcome.targets)
+            if outcome.duplicate_of is None and not rejected:
+                for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
+                    found.setdefault(key, Twin(number, outcome.evaluation, outcome.targets))
         return found
+
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs."""
+        asking, found = self._run(run_id).context, dict[str, Reused]()
+        for run in self.runs.values():
+            if not (asking.reuses and run.context.reuses):
+                continue
+            if run.context.problem.evaluator_digest == asking.problem.evaluator_digest:
+                for number, candidate in sorted(run.candidates.items()):
+                    outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
+                    if is_kept(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
+                        free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
+                        found.setdefault(outcome.proposal.program_hash, Reused(f"{run.context.run_id}/{number}", free))
+        return found
+
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far."""
+        return read_arms(self._run(run_id).progress.arms)
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""

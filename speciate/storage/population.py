@@ -1,4 +1,4 @@
-"""Reading a run's population: elites, members by number, twins by program hash."""
+"""Reading a run's population: elites, members by number, twins by text and by syntax tree."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _MEMBERS = sa.text(
     "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
-_TWINS = sa.text(
-    "SELECT program_hash, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at"
-    " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND program_hash = ANY(:hashes) ORDER BY number DESC"
+# A program may be found by its text, by its syntax tree, or by both; each has an index of its own.
+_TWIN = (
+    "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at"
+    " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
+_TWINS = sa.text(f"{_TWIN.format(name='program_hash')} UNION ALL {_TWIN.format(name='shape')} ORDER BY number DESC")
 
 
 def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
@@ -51,14 +53,14 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
     }
 
 
-def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-    """Return the earliest candidate for each hash; rejected proposals are nobody's twin."""
+def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]) -> dict[str, Twin]:
+    """Return the earliest candidate for each hash and each shape; rejected proposals are nobody's twin."""
     if not hashes:
         return {}
-    rows = connection.execute(_TWINS, {"id": run_id, "hashes": list(set(hashes))})
-    # Newest first, so that the earliest of equal hashes is written last and stays.
+    rows = connection.execute(_TWINS, {"id": run_id, "program_hash": list(set(hashes)), "shape": list(set(shapes))})
+    # Newest first, so that the earliest of equal names is written last and stays.
     return {
-        row.program_hash: Twin(
+        row.name: Twin(
             row.number,
             Evaluation(
                 rewards=None if row.rewards is None else tuple(row.rewards),

@@ -18,8 +18,9 @@ from speciate.runs.progress import Progress
 _COUNTERS: Final = (
     "evaluations", "tokens", "reserved_evaluations", "reserved_tokens", "numbers", "batches", "live", "evaluated",
     "failed", "duplicates", "rollouts", "best_scalar", "claimed", "confirmed", "alarm", "events", "revision",
+    "improved_at", "stopping", "reused",
 )  # fmt: skip
-_DOCUMENTS: Final = ("failures", "reasons", "recent")
+_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms")
 
 RUNNING_SECONDS: Final = (
     "seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END"

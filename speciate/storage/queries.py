@@ -28,7 +28,8 @@ from speciate.storage.database import patient
 
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
-    " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, created_at"
+    " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
+    " created_at"
 )
 _ROLLOUT = (
     "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"

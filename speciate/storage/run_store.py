@@ -13,7 +13,15 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
 from speciate.domain.values import digest_of, storable
-from speciate.ports.records import Page, PolicyVersion, ProblemVersion, RunRecord, SpentRecord, WorkRecord
+from speciate.ports.records import (
+    Page,
+    PolicyVersion,
+    ProblemVersion,
+    RunRecord,
+    SpentRecord,
+    WorkRecord,
+)
+from speciate.ports.runs import NO_ENSEMBLES, Ensembles
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
@@ -22,6 +30,7 @@ from speciate.storage import cursors
 from speciate.storage.contexts import load_context
 from speciate.storage.database import patient
 from speciate.storage.effects import write
+from speciate.storage.ensemble_rows import SHARES, insert_shares, members
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.tables import idempotency_keys, progress, runs
@@ -30,10 +39,15 @@ _SELECT = f"""
 SELECT r.id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*, {RUNNING_SECONDS} AS seconds_now,
   p.slug AS problem, p.version AS problem_version, p.definition -> 'objectives' AS objectives,
   p.definition -> 'targets' AS targets,
-  a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version
+  a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
+  {SHARES} AS shares
 FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
 """
+_ASKS = (
+    "(r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id"
+    " AND e.role = 'propose'))"
+)
 _MAX_REASON = 2000
 _RING_READY = sa.text(
     "UPDATE work SET dispatched_at = clock_timestamp(), rings = 0 WHERE run_id = :id AND state = 'ready'"
@@ -59,11 +73,12 @@ class PostgresRunStore:
         mutator: PolicyVersion | None,
         spec: RunSpec,
         *,
+        ensembles: Ensembles = NO_ENSEMBLES,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; see the port."""
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
-        return self._create(uuid7(), problem, policy, mutator, spec, idempotency_key)
+        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, idempotency_key)
 
     @patient
     def _create(
@@ -73,11 +88,18 @@ class PostgresRunStore:
         policy: PolicyVersion,
         mutator: PolicyVersion | None,
         spec: RunSpec,
+        ensembles: Ensembles,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
         with self._engine.begin() as connection:
             if idempotency_key is not None:
-                request = [str(problem.id), str(policy.id), str(mutator and mutator.id), spec.model_dump(mode="json")]
+                request: list[object] = [
+                    str(problem.id),
+                    str(policy.id),
+                    str(mutator and mutator.id),
+                    spec.model_dump(mode="json"),
+                ]
+                request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 held = _hold_key(connection, idempotency_key, digest_of(request), run_id)
                 if held != run_id:
                     return held, False
@@ -96,6 +118,7 @@ class PostgresRunStore:
             )
             if added.one_or_none() is None:
                 return run_id, True
+            insert_shares(connection, run_id, ensembles)
             budget = spec.budget
             connection.execute(
                 sa.insert(progress).values(
@@ -147,14 +170,14 @@ class PostgresRunStore:
     ) -> Page[RunRecord]:
         """Return runs, newest first."""
         wanted = {
-            "r.problem_id = :problem_id": problem_id,
-            "r.policy_id = :policy_id": policy_id,
-            "g.state = :state": state.value if state else None,
-            "r.id < :after": cursors.decode_id(cursor) if cursor else None,
+            "problem_id": ("r.problem_id = :problem_id", problem_id),
+            "policy_id": (_ASKS, policy_id),
+            "state": ("g.state = :state", state.value if state else None),
+            "after": ("r.id < :after", cursors.decode_id(cursor) if cursor else None),
         }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
+        clauses = [clause for clause, value in wanted.values() if value is not None]
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
-        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        binds = {name: value for name, (_, value) in wanted.items() if value is not None}
         query = sa.text(_SELECT + where + " ORDER BY r.id DESC LIMIT :limit")
         with self._engine.connect() as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
@@ -247,6 +270,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         mutator_id=row.mutator_id,
         mutator=row.mutator,
         mutator_version=row.mutator_version,
+        ensembles=members(row),
         spec=RunSpec.model_validate(row.spec),
         state=RunState(row.state),
         reason=row.reason,
@@ -264,6 +288,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         evaluated=row.evaluated,
         failed=row.failed,
         duplicates=row.duplicates,
+        reused=row.reused,
         rollouts=row.rollouts,
         failures=row.failures,
         reasons=row.reasons,
@@ -271,6 +296,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         best_scalar=row.best_scalar,
         reached=tuple(target["name"] for target in confirmed),
         unlocked=any(target["unlock"] for target in confirmed),
+        since_improvement=row.evaluations - row.improved_at,
         alarm=row.alarm,
         last_event=row.events,
         revision=row.revision,

@@ -82,6 +82,17 @@ runs = sa.Table(
     _created(),
 )
 
+# Policies of runs that have several for a role; a run with one for each role has no row here.
+run_policies = sa.Table(
+    "run_policies",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("role", sa.Text, primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("policy_id", _Id, sa.ForeignKey("policies.id"), nullable=False, index=True),
+    sa.Column("weight", pg.DOUBLE_PRECISION, nullable=False),
+)
+
 # The only row of a run that changes. Small and without indexes on what changes, so that updates stay in the page.
 progress = sa.Table(
     "run_progress",
@@ -114,6 +125,10 @@ progress = sa.Table(
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("reused", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("stopping", sa.Text),
+    sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
@@ -214,11 +229,25 @@ candidates = sa.Table(
     sa.Column("memory_bytes", sa.BigInteger, nullable=False),
     sa.Column("artifacts", pg.JSONB, nullable=False),
     sa.Column("stopped_at", sa.Text),
+    sa.Column("shape", sa.Text),
+    sa.Column("reused_from", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),
     sa.Index("ix_candidates_twin", "run_id", "program_hash", postgresql_where=sa.text("duplicate_of IS NULL")),
+    sa.Index("ix_candidates_shape", "run_id", "shape", postgresql_where=sa.text("shape IS NOT NULL")),
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
+)
+
+# Which candidate holds the result of a program, for other runs: keys only, and gone with the run that they name.
+results = sa.Table(
+    "results",
+    metadata,
+    sa.Column("evaluator_digest", sa.Text, primary_key=True),
+    sa.Column("tier", sa.Text, primary_key=True),
+    sa.Column("program_hash", sa.Text, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
 )
 
 elites = sa.Table(

@@ -12,10 +12,12 @@ from speciate.domain.unlock import ClaimState
 from speciate.ports.records import Page, UnlockRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient
+from speciate.storage.ensemble_rows import NAMES
 
-_SELECT = """
+_SELECT = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
-  a.version AS policy_version, b.slug AS mutator, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
+  a.version AS policy_version, b.slug AS mutator,
+  {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
   p.definition ->> 'kind' = 'in_process' AS forgeable,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
@@ -54,6 +56,9 @@ class UnlockRecords:
                 name = column.partition(".")[2]
                 clauses.append(f"{column} = :{name}")
                 binds[name] = value
+        if policy_id is not None:
+            # What several policies reached together is the record of none of them.
+            clauses.append("NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)")
         if state is not None:
             clauses.append("c.state = :state")
             binds["state"] = state.value

@@ -10,6 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Member
+from speciate.domain.ensemble import Arm
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
 from speciate.domain.values import storable
@@ -19,6 +20,7 @@ from speciate.ports.work import (
     EvaluatedBatch,
     Lease,
     ProposedBatch,
+    Reused,
     RunContext,
     Sweep,
     Twin,
@@ -26,6 +28,7 @@ from speciate.ports.work import (
 )
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
 from speciate.search.strategy import EliteTable
 from speciate.storage import population, reconciler
 from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
@@ -36,6 +39,7 @@ from speciate.storage.effects import confirming, place, write
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
+from speciate.storage.results import read_results
 
 _CLAIM = sa.text(
     "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
@@ -147,10 +151,26 @@ class PostgresWorkStore:
             return population.members(connection, run_id, numbers)
 
     @patient
-    def twins(self, run_id: UUID, hashes: Sequence[str]) -> dict[str, Twin]:
-        """Return the earliest candidate for every program hash that the run has already seen."""
+    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
-            return population.twins(connection, run_id, hashes)
+            return population.twins(connection, run_id, hashes, shapes)
+
+    @patient
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+        """Return what other runs kept of programs."""
+        context = self.context(run_id)
+        if not context.reuses or not hashes:
+            return {}
+        with self._single.connect() as connection:
+            return read_results(connection, context, hashes, tier)
+
+    @patient
+    def arms(self, run_id: UUID) -> dict[str, Arm]:
+        """Return what the policies of an ensemble have done so far."""
+        query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
+        with self._single.connect() as connection:
+            return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
     @patient
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

@@ -11,6 +11,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.values import text_digest
 from speciate.ports.work import (
     Commit,
     Confirmation,
@@ -341,6 +342,43 @@ class WorkStoreConformance:
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
         assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
 
+    def test_a_plateau_stops_a_run_that_asks_for_it(self) -> None:
+        better = Placement(2, 0, "w0", 0.5, (2.0, 9.0))
+        commit = self._evaluate(self._only(self._begin(toy_spec(100, stop_on_plateau=8))))
+        commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
+        commit = self._evaluate(self._only(commit), (better,))
+        assert self.harness.progress(commit.run_id).since_improvement() == 0
+        for batch in range(2):
+            assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+            commit = self._generate(self._only(commit), *(f"x = 0.{batch}{i}\ny = 9\n" for i in range(4)))
+            commit = self._evaluate(self._only(commit))
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 13, 0)
+        assert progress.reason == "the archive has not improved for 8 evaluations"
+
+    def test_without_being_asked_no_plateau_stops_a_run(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(100))))
+        for batch in range(4):
+            commit = self._generate(self._only(commit), *(f"x = 0.{batch}{i}\ny = 9\n" for i in range(4)))
+            commit = self._evaluate(self._only(commit))
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.since_improvement()) == (RunState.RUNNING, 17)
+
+    def test_at_a_plateau_what_is_in_flight_is_booked_and_confirmed(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(100, lanes=2, stop_on_plateau=5))))
+        first, second = commit.dispatch
+        late = self._generate(second, "x = 9\ny = 1\n")
+        commit = self._generate(first, *(f"x = 0.{i}\ny = 9\n" for i in range(4)))
+        assert self._evaluate(self._only(commit)).dispatch == ()
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        better = Placement(2, 0, "w0", 0.9, (9.0, 1.0))
+        commit = self._evaluate(self._only(late), (better,))
+        while commit.dispatch:
+            assert self._kind(commit) is WorkKind.CONFIRM
+            commit = self._confirm(self._only(commit), holds=True)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.evaluations, progress.confirmed) == (RunState.COMPLETED, 6, 0b11)
+
     def test_twins_are_found_by_hash_and_rejected_proposals_are_nobodys(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         proposals = toy_proposals("x = 2\ny = 9\n", "broken")
@@ -358,6 +396,49 @@ class WorkStoreConformance:
         assert {k: t.number for k, t in twins.items()} == {proposals[0].program_hash: 2}
         progress = self.harness.progress(lease.run_id)
         assert (progress.failures, progress.reasons) == ({"rejected": 1}, {"no_code_block": 1})
+
+    def test_twins_are_found_by_shape_as_well_the_earliest_first(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = (2)\ny = 9\n", "x = 3\ny = 9\n")
+        lease = self._claim(self._only(commit))
+        proposals = read_proposals(lease.payload)
+        twin = Evaluation(rewards=(2.0, 9.0))
+        outcomes = (
+            Outcome(proposals[0], twin, shape="a" * 32),
+            Outcome(proposals[1], twin, duplicate_of=2),
+            Outcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
+        )
+        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        hashes = [proposals[1].program_hash, proposals[2].program_hash]
+        twins = self.harness.work.twins(lease.run_id, hashes, ["a" * 32, "c" * 32])
+        assert {name: t.number for name, t in twins.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
+        assert twins["a" * 32].evaluation.rewards == (2.0, 9.0)
+
+    def test_a_near_duplicate_is_a_rejection_with_its_twin_and_no_duplicate(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 2\ny = 9\n# so\n")
+        lease = self._claim(self._only(commit))
+        proposals = read_proposals(lease.payload)
+        near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% like candidate 1"))
+        outcomes = (Outcome(proposals[0], near, duplicate_of=1), Outcome(proposals[1], Evaluation(rewards=(2.0, 9.0))))
+        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
+        assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
+        assert self.harness.work.twins(lease.run_id, [proposals[0].program_hash]) == {}
+
+    def test_results_are_found_by_other_runs_that_share_them(self) -> None:
+        sharing = toy_spec(reuse_results=True)
+        first = self._evaluate(self._only(self._begin(sharing)))
+        again = self._evaluate(self._only(self._begin(sharing)))
+        other, alone = self._begin(sharing), self._begin()
+        known, unknown = text_digest(toy_problem().seed_program), text_digest("never seen")
+        found = self.harness.work.results(other.run_id, [known, unknown], "none")
+        assert set(found) == {known}
+        assert found[known].source == f"{first.run_id}/1" != f"{again.run_id}/1"
+        assert (found[known].evaluation.rewards, found[known].evaluation.tier) == ((1.0, 9.0), "none")
+        assert self.harness.work.results(other.run_id, [known], "A") == {}
+        assert self.harness.work.results(alone.run_id, [known], "none") == {}
 
     def test_a_cell_takes_only_what_is_better(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -54,9 +54,9 @@ def serving(settings: Settings, **client_options: Any) -> Iterator[Api]:
         yield Api(app, http)
 
 
-def scripted(**changes: Any) -> Policy:
-    """A policy that answers with toy programs; the best of them meets both targets."""
-    return toy_policy(options={"completions": COMPLETIONS}, **changes)
+def scripted(completions: Sequence[str] = COMPLETIONS, **changes: Any) -> Policy:
+    """A policy that answers with toy programs; the best of the usual ones meets both targets."""
+    return toy_policy(options={"completions": list(completions)}, **changes)
 
 
 @pytest.fixture

@@ -6,8 +6,11 @@ import json
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
-from tests.integration.service.conftest import Lab, refused
+from speciate.cli.replaying import replay_run
+from speciate.testing.runs import ToyEvaluator
+from tests.integration.service.conftest import Lab, refused, scripted
 
 pytestmark = pytest.mark.servers
 
@@ -36,6 +39,47 @@ def test_candidates_are_listed_read_and_exported(lab: Lab) -> None:
     refused(lab.api.get(f"{run}/candidates/14"), 404, "not-found")
     for cursor in ("WyJ4Il0", "bm8", "W3RydWVd"):
         refused(lab.api.get(f"{run}/candidates", params={"cursor": cursor}), 422, "invalid-input")
+
+
+def test_what_was_not_new_says_so(lab: Lab) -> None:
+    answers = ["x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"]
+    lab.plane.catalog.add_policy(scripted(slug="same", completions=[f"```python\n{a}\n```" for a in answers]))
+    # One token each: {x, =, 3, y} and {x, =, 4, y, 3} have four of five in common.
+    run = f"/v1/runs/{lab.start(4, policy='same', strategy='best_of_n', novelty={'near': 0.8, 'shingle': 1})}"
+    lab.work()
+    twin, near = (lab.api.get(f"{run}/candidates/{number}").json() for number in (3, 4))
+    assert (twin["duplicate_of"], twin["rewards"], twin["failure"]) == (2, {"x": 3.0, "y": 3.0}, None)
+    assert (near["duplicate_of"], near["rewards"], near["failure"]) == (2, None, "rejected")
+    assert (near["failure_reason"], near["failure_detail"]) == ("near_duplicate", "80% like candidate 2")
+    read = lab.api.get(run).json()
+    assert (read["duplicates"], read["reasons"], read["spent"]["evaluations"]) == (1, {"near_duplicate": 1}, 4)
+    assert read["spec"]["novelty"] == {"same": None, "near": 0.8, "shingle": 1, "window": 64}
+
+
+def test_a_result_of_another_run_names_its_candidate(lab: Lab) -> None:
+    first = lab.start(40, reuse_results=True)
+    lab.work()
+    alone, second = lab.start(40), lab.start(40, reuse_results=True)
+    lab.work()
+    read = {run_id: lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (first, alone, second)}
+    assert [run["reused"] for run in read.values()] == [0, 0, read[second]["evaluated"] - read[second]["duplicates"]]
+    assert {run["spent"]["evaluations"] for run in read.values()} == {40}
+    assert read[second]["best"] == read[first]["best"]
+    hit, own = (lab.api.get(f"/v1/runs/{run_id}/candidates/2").json() for run_id in (second, first))
+    assert (hit["reused_from"], hit["rewards"], hit["wall_s"]) == (f"{first}/2", own["rewards"], 0)
+    assert own["reused_from"] is None
+    report = replay_run(lab.plane, second, ToyEvaluator())  # type: ignore[arg-type]
+    assert report.identical, report.describe()
+
+
+def test_results_go_with_the_run_that_they_are_from(lab: Lab) -> None:
+    first = lab.start(40, reuse_results=True)
+    lab.work()
+    with lab.plane.engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM runs WHERE id = :id"), {"id": first})
+    second = lab.start(40, reuse_results=True)
+    lab.work()
+    assert lab.api.get(f"/v1/runs/{second}").json()["reused"] == 0
 
 
 def test_front_and_archive(lab: Lab) -> None:

@@ -24,6 +24,9 @@ REFUSED = [
     ({"lanes": 0}, "lanes"),
     ({"seed": 2**63}, "seed"),
     ({"seed": 0.5}, "seed"),
+    ({"stop_on_plateau": 0}, "stop_on_plateau"),
+    ({"novelty": {"near": 1.5}}, "novelty.near"),
+    ({"novelty": {"same": "meaning"}}, "novelty.same"),
     ({"colour": "red"}, "colour"),
     ({"problem": None}, "problem"),
 ]
@@ -40,6 +43,17 @@ def test_a_run_is_started_and_read(lab: Lab) -> None:
     lab.work()
     done = lab.api.get(answer.headers["location"]).json()
     assert (done["state"], done["spent"]["evaluations"], done["candidates"]) == ("completed", 9, 9)
+
+
+def test_a_plateau_is_shown_and_stops_a_run_only_on_request(lab: Lab) -> None:
+    shown, stopped = lab.start(200), lab.start(200, stop_on_plateau=40)
+    lab.work()
+    free, short = (lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (shown, stopped))
+    assert free["since_improvement"] > 100
+    assert free["reason"] == "the budget of evaluations is spent"
+    assert 40 <= short["since_improvement"] < 44
+    assert short["state"] == "completed"
+    assert short["reason"] == f"the archive has not improved for {short['since_improvement']} evaluations"
 
 
 def test_one_key_is_one_run(lab: Lab) -> None:

@@ -11,8 +11,11 @@ from alembic.runtime.migration import MigrationContext
 
 from speciate.domain.errors import ConfigurationError
 from speciate.storage import migrate
+from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.revision import NEWEST, has_newest_schema
+from speciate.storage.run_store import PostgresRunStore
+from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
@@ -53,6 +56,19 @@ def test_the_newest_revision_is_the_one_the_code_names(engine: sa.Engine, databa
     migrate.upgrade(engine)
     assert migrate.current(engine) == NEWEST
     assert has_newest_schema(database_url)
+    engine.dispose()
+
+
+def test_runs_that_began_before_keep_comparing_texts(engine: sa.Engine) -> None:
+    migrate.upgrade(engine)
+    catalog, runs = Catalog(engine), PostgresRunStore(engine)
+    problem, _ = catalog.add_problem(toy_problem())
+    policy, _ = catalog.add_policy(toy_policy())
+    before, _ = runs.create(problem, policy, None, toy_spec())
+    migrate.downgrade(engine, "0002")
+    migrate.upgrade(engine)
+    after, _ = runs.create(problem, policy, None, toy_spec())
+    assert [runs.get(run).spec.novelty.same for run in (before, after)] == ["text", None]
     engine.dispose()
 
 

@@ -46,7 +46,20 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
     service.on("POST", "/v1/runs", say(run_json(), 202))
     more = ["--mutator", "n", "--strategy", "islands_map_elites", "-o", "islands=4", "-o", "selection=lexicase"]
     limits = ["--budget", 5, "--tokens", 6, "--seconds", 1.5, "--seed", 7, "--lanes", 2, "--batch", 8]
-    outcome = cli("run", "packing@1", "--policy", "m", *more, *limits, "--stop-on-unlock")
+    outcome = cli(
+        "run",
+        "packing@1",
+        "--policy",
+        "m",
+        *more,
+        *limits,
+        "--stop-on-unlock",
+        "--reject-near",
+        0.9,
+        "--reuse-results",
+        "--stop-on-plateau",
+        50,
+    )
     assert (outcome.code, outcome.out) == (Exit.OK, f"{RUN}\n")
     assert service.requests[0].body == {
         "problem": "packing@1",
@@ -60,7 +73,28 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "batch": 8,
         "samples_per_prompt": 4,
         "stop_on_unlock": True,
+        "stop_on_plateau": 50,
+        "reuse_results": True,
+        "policy_choice": "weights",
+        "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
     }
+
+
+def test_several_policies_are_asked_by_weight(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    several = ["-p", "m@1=3", "-p", "k", "--mutator", "n=1", "--mutator", "o=0.5", "--choice", "ucb"]
+    assert cli("run", "packing", *several, "--budget", 5).code == Exit.OK
+    body = service.requests[0].body
+    assert (body["policy"], body["mutator"]) == ({"m@1": 3.0, "k": 1.0}, {"n": 1.0, "o": 0.5})
+    assert body["policy_choice"] == "ucb"
+
+
+@pytest.mark.parametrize("named", [["-p", "m=much"], ["-p", "m", "-p", "m=2"]])
+def test_policies_that_cannot_be_read_are_refused(cli: Cli, service: StandIn, named: list[str]) -> None:
+    outcome = cli("run", "packing", *named, "--budget", 5)
+    assert outcome.code == Exit.INVALID
+    assert "--policy" in outcome.err
+    assert service.requests == []
 
 
 def test_the_help_shows_the_defaults() -> None:
@@ -77,6 +111,9 @@ def test_the_help_shows_the_defaults() -> None:
         (["--seconds", "nan"], "budget.seconds"),
         (["--seconds", "inf"], "budget.seconds"),
         (["--budget", "1", "--lanes", "0"], "lanes"),
+        (["--budget", "1", "--stop-on-plateau", "0"], "stop_on_plateau"),
+        (["--budget", "1", "--same", "meaning"], "novelty.same"),
+        (["--budget", "1", "--reject-near", "1.5"], "novelty.near"),
         (["--budget", "1", "--option", "islands"], "key=value"),
         (["--budget", "1", "--option", "rate=NaN"], "finite"),
         (["--budget", "1", "--option", "rate=1e999"], "finite"),
@@ -87,6 +124,16 @@ def test_a_bad_run_is_refused(cli: Cli, service: StandIn, args: list[str], named
     assert outcome.code == Exit.INVALID
     assert named in outcome.err
     assert service.requests == []
+
+
+def test_a_run_of_several_shows_what_each_did(cli: Cli, service: StandIn) -> None:
+    member = {"policy_id": str(RUN), "policy_version": 1, "weight": 1.0, "asked": 40, "judged": 36}
+    members = [member | {"role": "propose", "policy": name, "won": won} for name, won in (("big", 9), ("small", 3))]
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(ensembles=members)))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", say({"items": [], "next_cursor": None}))
+    lines = cli("runs", "show", RUN).lines
+    assert any("big@1 + small@1" in line for line in lines)
+    assert any(line.split() == ["propose", "small@1", "1", "40", "3", "0"] for line in lines)
 
 
 def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:

@@ -59,6 +59,14 @@ def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> N
     assert mine.headers["Idempotency-Key"] == "mine"
 
 
+def test_several_policies_are_sent_with_their_weights(ask: Ask, service: StandIn) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    several = {"big": 1, "small": 3}
+    ask(lambda client: client.runs.create("packing", several, budget=5, mutator={"m": 1}, policy_choice="ucb"))
+    body = service.requests[0].body
+    assert (body["policy"], body["mutator"], body["policy_choice"]) == (several, {"m": 1}, "ucb")
+
+
 @pytest.mark.parametrize(
     ("values", "where"),
     [

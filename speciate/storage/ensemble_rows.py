@@ -1,0 +1,68 @@
+"""The policies of a run where a role has several of them; other runs have no rows here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.ensemble import Arm
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.ports.records import EnsembleMember
+from speciate.ports.runs import Ensembles
+from speciate.ports.work import Share
+from speciate.runs.ensemble import arm_key, read_arms
+from speciate.storage.tables import run_policies
+
+SHARES: Final = (
+    "(SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug, 'policy_version',"
+    " q.version, 'weight', e.weight) ORDER BY e.role DESC, e.ord) FROM run_policies e"
+    " JOIN policies q ON q.id = e.policy_id WHERE e.run_id = r.id)"
+)
+"""SQL: the rows of the run ``r`` as JSON, what ``members`` reads; proposers come first."""
+
+NAMES: Final = (
+    "ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
+    " WHERE e.run_id = r.id ORDER BY 1)"
+)
+"""SQL: the names of the policies of the run ``r``; empty where no role has several."""
+
+_READ = sa.text(
+    "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
+    " WHERE e.run_id = :id ORDER BY e.role, e.ord"
+)
+
+
+def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:
+    """Store the policies of a new run."""
+    rows = [
+        {"run_id": run_id, "role": role.value, "ord": ord_, "policy_id": share.version.id, "weight": share.weight}
+        for role, shares in ensembles.items()
+        for ord_, share in enumerate(shares)
+    ]
+    if rows:
+        connection.execute(sa.insert(run_policies), rows)
+
+
+def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[Share, ...]]:
+    """Return the policies of a run by role."""
+    found: dict[PolicyRole, tuple[Share, ...]] = {}
+    for row in connection.execute(_READ, {"id": run_id}):
+        share = Share(Policy.model_validate(row.definition), row.policy_id, row.weight)
+        role = PolicyRole(row.role)
+        found[role] = (*found.get(role, ()), share)
+    return found
+
+
+def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
+    """Return what the policies of a run did, from ``shares`` and ``arms``; without mutators the proposers do both."""
+    shares = row.shares or []
+    of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
+    arms = read_arms(row.arms)
+    return tuple(
+        EnsembleMember(**share | {"role": role}, **asdict(arms.get(arm_key(role, i), Arm())))
+        for role, mine in of_role.items()
+        for i, share in enumerate(mine or of_role[PolicyRole.PROPOSE])
+    )

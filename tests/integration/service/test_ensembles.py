@@ -1,0 +1,127 @@
+"""Runs of several policies over HTTP, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.cli.replaying import replay_run
+from speciate.testing.runs import ToyEvaluator
+from tests.integration.service.conftest import Lab, refused, scripted
+
+pytestmark = pytest.mark.servers
+
+BODY = {"problem": "toy", "budget": {"evaluations": 60}, "lanes": 1, "batch": 4, "samples_per_prompt": 2}
+
+
+@pytest.fixture
+def ids(lab: Lab) -> dict[str, str]:
+    """Ids of three policies: the usual one, one that never writes a program, and one that always writes the same."""
+    answers = {"mute": ["I would rather not."], "steady": ["```python\nx = 3\ny = 3\n```"]}
+    made = {slug: lab.plane.catalog.add_policy(scripted(given, slug=slug))[0] for slug, given in answers.items()}
+    made["scripted"] = lab.plane.catalog.policy("scripted")
+    return {slug: str(version.id) for slug, version in made.items()}
+
+
+def _candidates(lab: Lab, run_id: UUID) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = lab.api.get(f"/v1/runs/{run_id}/candidates", params={"limit": 100}).json()["items"]
+    return items
+
+
+def test_every_candidate_names_the_policy_that_was_asked(lab: Lab, ids: dict[str, str]) -> None:
+    run_id = lab.start(60, policy={"scripted": 3, "mute@1": 1}, mutator={"steady": 1, "scripted": 1})
+    lab.work()
+    made = [c for c in _candidates(lab, run_id) if c["role"] != "seed"]
+    counts = Counter((c["role"], c["policy_id"]) for c in made)
+    assert {policy for role, policy in counts if role == "mutate"} == {ids["steady"], ids["scripted"]}
+    assert {c["policy_id"] for c in made if c["failure_reason"] == "no_code_block"} <= {ids["mute"]}
+    rollouts = lab.api.get(f"/v1/runs/{run_id}/rollouts", params={"limit": 100}).json()["items"]
+    by_rollout = {rollout["id"]: rollout["policy_id"] for rollout in rollouts}
+    assert all(by_rollout[c["rollout_id"]] == c["policy_id"] for c in made)
+
+    run = lab.api.get(f"/v1/runs/{run_id}").json()
+    assert (run["policy"], run["mutator"], run["state"]) == ("scripted", "steady", "completed")
+    members = {(m["role"], m["policy"]): m for m in run["ensembles"]}
+    assert [(m["role"], m["policy"], m["weight"]) for m in run["ensembles"]] == [
+        ("propose", "scripted", 3),
+        ("propose", "mute", 1),
+        ("mutate", "steady", 1),
+        ("mutate", "scripted", 1),
+    ]
+    for (role, slug), member in members.items():
+        assert member["asked"] == member["judged"] == counts[role, ids[slug]]
+        assert member["won"] <= member["asked"]
+
+
+@pytest.mark.parametrize("choice", ["weights", "ucb"])
+def test_a_run_of_several_is_replayed_event_by_event(lab: Lab, ids: dict[str, str], choice: str) -> None:
+    changes = {"policy": dict.fromkeys(ids, 1), "policy_choice": choice, "strategy": "best_of_n"}
+    run_id = lab.start(60, **changes)
+    lab.work()
+    assert {c["policy_id"] for c in _candidates(lab, run_id)} == {None, *ids.values()}
+    report = replay_run(lab.plane, run_id, ToyEvaluator())  # type: ignore[arg-type]
+    assert report.identical, report.describe()
+
+
+def test_one_policy_is_no_ensemble_however_it_is_named(lab: Lab) -> None:
+    plain, named = lab.start(13), lab.start(13, policy={"scripted": 5})
+    lab.work()
+    runs = [lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (plain, named)]
+    assert [run["ensembles"] for run in runs] == [[], []]
+    events = [
+        [
+            (e["kind"], e["data"])
+            for e in lab.api.get(f"/v1/runs/{run_id}/events", params={"limit": 500}).json()["items"]
+        ]
+        for run_id in (plain, named)
+    ]
+    assert events[0] == events[1]
+
+
+def test_what_an_ensemble_unlocks_is_nobodys_own(lab: Lab, ids: dict[str, str]) -> None:
+    alone, together = lab.start(60), lab.start(60, policy=dict.fromkeys(("scripted", "steady"), 1))
+    lab.work()
+    every = lab.api.get("/v1/unlocks").json()["items"]
+    told = {UUID(u["run_id"]): u["ensemble"] for u in every}
+    assert told == {alone: [], together: ["scripted@1", "steady@1"]}
+    of_one = lab.api.get("/v1/unlocks", params={"policy": "scripted"}).json()["items"]
+    assert {UUID(u["run_id"]) for u in of_one} == {alone}
+    for policy, runs in (("scripted", {alone, together}), ("steady", {together}), ("mute", set[UUID]())):
+        listed = lab.api.get("/v1/runs", params={"policy": policy}).json()["items"]
+        assert {UUID(run["id"]) for run in listed} == runs
+
+
+def test_one_key_is_one_ensemble(lab: Lab, ids: dict[str, str]) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "mute": 1}}, headers=key).json()
+    again = lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "mute": 1}}, headers=key).json()
+    assert again["id"] == first["id"]
+    for other in ({"scripted": 2, "mute": 1}, {"scripted": 1, "steady": 1}, "scripted"):
+        refused(lab.api.post("/v1/runs", BODY | {"policy": other}, headers=key), 409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"policy": {}}, "policy"),
+        ({"policy": None}, "policy"),
+        ({"policy": {"scripted": 0}}, "policy.scripted"),
+        ({"policy": {"scripted": "NaN"}}, "policy.scripted"),
+        ({"policy": {str(i): 1 for i in range(17)}}, "16"),
+        ({"policy": {"scripted": 1, "scripted@1": 1}}, "scripted@1 twice"),
+        ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
+        ({"policy": {"scripted": 2, "mute": 1}, "policy_choice": "ucb"}, "equal weights"),
+        ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "luck"}, "policy_choice"),
+    ],
+)
+def test_what_is_no_ensemble_is_refused(lab: Lab, ids: dict[str, str], changes: dict[str, Any], told: str) -> None:
+    details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
+    assert told in str(details)
+    assert lab.api.get("/v1/runs").json()["items"] == []
+
+
+def test_an_unknown_member_is_not_found(lab: Lab) -> None:
+    refused(lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "nobody": 1}}), 404, "not-found")

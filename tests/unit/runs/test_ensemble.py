@@ -1,0 +1,182 @@
+"""Several policies in one run: who is asked, by which rule, and that it is on record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from speciate.domain.budget import Budget
+from speciate.domain.ensemble import Arm, Choice, best_arm
+from speciate.domain.event import Event, EventKind
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.policies import build_client
+from speciate.ports.policy import PolicyClient
+from speciate.ports.work import RunContext, Share
+from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.ensemble import Chooser
+from speciate.runs.replay import Recorded, replay
+from speciate.runs.workbench import Workbench
+from speciate.storage.memory import MemoryWorkStore
+from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
+from tests.unit.runs.test_drive import Recorder, _Clock
+
+EVALUATIONS = Budget(evaluations=1000)
+
+
+def _policy(slug: str, template: str) -> Policy:
+    return Policy.model_validate({"slug": slug, "kind": "scripted", "options": {"template": template}})
+
+
+GOOD = _policy("good", "```python\nx = 0.{number}\ny = 0.{number}\n```")
+POOR = _policy("poor", "I would rather not. {number}")
+THIRD = _policy("third", "```python\nx = 0.{number}\ny = 5\n```")
+
+
+def _context(
+    weights: dict[str, float], mutators: tuple[Policy, ...] = (), evaluations: int = 40, **spec: object
+) -> RunContext:
+    by_slug = {policy.slug: policy for policy in (GOOD, POOR, THIRD)}
+    shares = tuple(Share(by_slug[slug], uuid4(), weight) for slug, weight in weights.items())
+    ensembles = {PolicyRole.PROPOSE: shares}
+    if mutators:
+        ensembles[PolicyRole.MUTATE] = tuple(Share(policy, uuid4()) for policy in mutators)
+    first = ensembles.get(PolicyRole.MUTATE, (None,))[0]
+    return RunContext(
+        uuid4(), toy_problem(), shares[0].policy, shares[0].policy_id, toy_spec(evaluations, **spec),
+        mutator=first and first.policy, mutator_id=first and first.policy_id, ensembles=ensembles,
+    )  # fmt: skip
+
+
+class Lab:
+    """One run in memory whose policies are told apart."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.context, self.store, self.signals = context, MemoryWorkStore(_Clock()), LocalSignals()
+        self.clients: dict[str, Recorder] = {}
+        self.store.add(context)
+        self.signals.committed(self.store.start(context.run_id))
+        drive(Workbench(self.store, self.signals, ToyEvaluator(), self.client, lambda _: nullcontext()), self.signals)
+
+    def client(self, policy: Policy) -> PolicyClient:
+        return self.clients.setdefault(policy.digest, Recorder(build_client(policy)))
+
+    @property
+    def recorded(self) -> list[Recorded]:
+        return [item for client in self.clients.values() for item in client.recorded]
+
+    @property
+    def events(self) -> list[Event]:
+        return list(self.store.events(self.context.run_id))
+
+    def asked(self, role: PolicyRole = PolicyRole.MUTATE) -> Counter[int]:
+        candidates = self.store.runs[self.context.run_id].candidates.values()
+        return Counter(c.outcome.proposal.policy for c in candidates if c.outcome.proposal.role is role)
+
+
+def test_weights_are_the_shares_of_prompts() -> None:
+    context = _context({"good": 3, "poor": 1})
+    chooser, rng = Chooser(context, MemoryWorkStore(_Clock())), np.random.default_rng(0)
+    counts = Counter(chooser.pick(PolicyRole.PROPOSE, 4, rng) for _ in range(4000))
+    assert counts[0] == pytest.approx(3000, abs=5 * np.sqrt(4000 * 0.75 * 0.25))
+    assert set(counts) == {0, 1}
+
+
+def test_one_policy_for_a_role_draws_no_random_number() -> None:
+    context = RunContext(uuid4(), toy_problem(), GOOD, uuid4(), toy_spec())
+    rng = np.random.default_rng(0)
+    assert Chooser(context, MemoryWorkStore(_Clock())).pick(PolicyRole.MUTATE, 4, rng) == 0
+    assert rng.random() == np.random.default_rng(0).random()
+
+
+@pytest.mark.parametrize(
+    ("arms", "budget", "best"),
+    [
+        ([Arm(8, 8, 4), Arm()], EVALUATIONS, 1),  # whoever was never asked
+        ([Arm(), Arm()], EVALUATIONS, 0),
+        ([Arm(100, 100, 10), Arm(100, 100, 40)], EVALUATIONS, 1),  # the better one
+        ([Arm(1000, 1000, 300), Arm(10, 10, 3)], EVALUATIONS, 1),  # of equal means the one known less
+        # Four times the tokens for twice the places: worse per token, better per answer.
+        ([Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)], Budget(tokens=100_000), 0),
+        ([Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)], EVALUATIONS, 1),
+        # The scarcer one counts: 40 tokens of a million are nothing beside one evaluation of a thousand.
+        (
+            [Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)],
+            Budget(evaluations=1000, tokens=1_000_000),
+            1,
+        ),
+        ([Arm(100, 100, 30, 0), Arm(100, 100, 30, 500)], Budget(tokens=1000), 0),  # free, but not infinitely good
+        ([Arm(100, 100, 20), Arm(100, 100, 30)], Budget(seconds=9), 1),
+    ],
+)
+def test_the_bandit_asks(arms: list[Arm], budget: Budget, best: int) -> None:
+    assert best_arm(arms, [0] * len(arms), budget) == best
+
+
+def test_the_index_is_ucb1_tuned() -> None:
+    # By hand: t = 30, ln t = 3.4012; arm 0: n = 10, mean 0.3, V = 0.21 + sqrt(6.8024 / 10) = 1.0348 → 1/4,
+    # 0.3 + sqrt(0.34012 / 4) = 0.5916; arm 1: n = 20, mean 0.4, 0.4 + sqrt(0.17006 / 4) = 0.6062. One place less
+    # in arm 1 (0.35 → 0.5562) and arm 0 is asked.
+    assert best_arm([Arm(10, 10, 3), Arm(20, 20, 8)], [0, 0], EVALUATIONS) == 1
+    assert best_arm([Arm(10, 10, 3), Arm(20, 20, 7)], [0, 0], EVALUATIONS) == 0
+
+
+def test_answers_that_are_waited_for_make_a_policy_less_unknown() -> None:
+    arms = [Arm(10, 10, 3), Arm(10, 10, 3)]
+    assert best_arm(arms, [0, 0], EVALUATIONS) == 0
+    assert best_arm(arms, [4, 0], EVALUATIONS) == 1
+
+
+def test_the_bandit_finds_the_policy_that_is_worth_asking() -> None:
+    lab = Lab(_context({"poor": 1, "good": 1}, evaluations=300, policy_choice="ucb", strategy="best_of_n"))
+    asked = lab.asked(PolicyRole.PROPOSE)
+    assert asked[1] > 1.5 * asked[0] > 0
+    progress = lab.store.runs[lab.context.run_id].progress
+    assert sum(arm["asked"] for arm in progress.arms.values()) == 299
+    assert all(arm["asked"] == arm["judged"] for arm in progress.arms.values())
+    assert progress.arms["propose:0"]["won"] == 0 < progress.arms["propose:1"]["won"]
+
+
+def test_mutators_are_an_ensemble_of_their_own() -> None:
+    lab = Lab(_context({"good": 1}, (POOR, THIRD), evaluations=60))
+    assert set(lab.asked()) == {0, 1}
+    assert set(lab.asked(PolicyRole.PROPOSE)) <= {0}
+    programs = {
+        c.outcome.proposal.policy: c.outcome.evaluation.failure
+        for c in lab.store.runs[lab.context.run_id].candidates.values()
+        if c.outcome.proposal.role is PolicyRole.MUTATE
+    }
+    assert programs[0] is not None
+    assert programs[1] is None
+
+
+def test_the_policies_are_in_the_events() -> None:
+    lab = Lab(_context({"good": 2, "poor": 1}, evaluations=40))
+    created = lab.events[0]
+    assert created.kind is EventKind.RUN_CREATED
+    assert created.data["choice"] == "weights"
+    assert created.data["ensembles"] == {"propose": [[GOOD.digest, 2], [POOR.digest, 1]]}
+    told = [c["policy"] for e in lab.events if e.kind is EventKind.BATCH_EVALUATED for c in e.data["candidates"]]  # type: ignore[index,union-attr,call-overload]
+    assert set(told[1:]) == {0, 1}
+
+
+def test_the_events_of_a_run_with_one_policy_know_nothing_of_it() -> None:
+    lab = Lab(RunContext(uuid4(), toy_problem(), GOOD, uuid4(), toy_spec(20)))
+    text = repr(lab.events)
+    assert "'ensembles'" not in text
+    assert text.count("'policy'") == 1  # that of run.created, which has always been there
+    assert lab.store.runs[lab.context.run_id].progress.arms == {}
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@pytest.mark.parametrize("strategy", ["best_of_n", "islands_map_elites"])
+def test_a_replay_asks_the_same_policies(choice: Choice, strategy: str) -> None:
+    lab = Lab(_context({"good": 1, "third": 1}, (THIRD, GOOD), 60, policy_choice=choice, strategy=strategy))
+    report = replay(
+        lab.context, lab.recorded, lab.events,
+        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=build_client,
+    )  # fmt: skip
+    assert report.identical, report.describe()
