@@ -8,7 +8,7 @@ import pytest
 from speciate.domain.objective import Objective, Role
 from speciate.search.archive import Pool, draw_different, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
-from speciate.search.features import Feature, feature_cell, is_feature_cell, syntax_depth
+from speciate.search.features import Feature, feature_cell, syntax_depth
 from speciate.search.strategy import EliteTable, Evaluated
 from speciate.testing.population import vector_problem
 
@@ -114,7 +114,6 @@ def test_programs_fall_into_cells_by_shape(program: str, cell: str) -> None:
     problem = vector_problem(1, seed_program="s" * 100)
     candidate = Evaluated(1, 0, program, (0.0,))
     assert feature_cell(candidate, problem, (Feature.LENGTH, Feature.NESTING), 8) == cell
-    assert is_feature_cell(cell)
 
 
 def test_a_recorded_quantity_is_a_feature_where_there_is_one() -> None:
