@@ -19,7 +19,7 @@ import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import concatenated, pool_of, rows_of
+from speciate.search.archive import concatenated, rows_of, trade_off_bids
 from speciate.search.cells import is_clocked, weigh, weightings
 from speciate.search.islands import Rank, copies, island_of, island_weights
 from speciate.search.strategy import EliteTable, IntArray, Placement, PopulationView
@@ -140,14 +140,16 @@ def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray,
 
     Args:
         view: The population.
-        table: Elites to choose from; only holders of trade-off cells are, so that each is the best at something.
+        table: Elites to choose from; only those are that no other beats at some trade-off.
         weights: Shape (k,): the first one is the best under these.
         count: How many at most.
     """
-    pool = pool_of(view.problem.space, records_of(view.problem, table))
-    chosen = [int((pool.points @ weights).argmax())]
-    distances = np.abs(pool.points - pool.points[chosen[0]]).sum(axis=1)
+    points = view.problem.space.normalise(table.rewards)
+    best = sorted({row for _, row, _ in trade_off_bids(view.problem, points)})
+    numbers, points = table.numbers[best], points[best]
+    chosen = [int((points @ weights).argmax())]
+    distances = np.abs(points - points[chosen[0]]).sum(axis=1)
     while len(chosen) < count and distances.any():
         chosen.append(int(distances.argmax()))
-        distances = np.minimum(distances, np.abs(pool.points - pool.points[chosen[-1]]).sum(axis=1))
-    return pool.numbers[chosen]
+        distances = np.minimum(distances, np.abs(points - points[chosen[-1]]).sum(axis=1))
+    return numbers[chosen]

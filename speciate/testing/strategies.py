@@ -127,7 +127,7 @@ class StrategyConformance(ABC):
                     assert np.isfinite(placement.fitness)
 
     def test_wishes_are_worth_a_write(self) -> None:
-        """Every wish would be granted as the view stands, none names a cell twice, and an elite's equal displaces nobody."""
+        """Every wish would be granted as the view stands, none names a cell twice, equals of elites displace nobody."""
         strategy = self.make_strategy()
         for problem in _problems():
             view = ListView(problem)

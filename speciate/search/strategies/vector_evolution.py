@@ -36,6 +36,10 @@ class VectorEvolutionConfig(StrategyConfig):
     population: int = Field(
         default=32, ge=0, le=256, description="Members that live by dominated novelty, beside the records."
     )
+    scratch: float = Field(
+        default=0.1, ge=0, le=1, description="Probability of a program from scratch; higher while there are few elites."
+    )
+    founders: int = Field(default=8, ge=1, le=256, description="Different elites at which there are no longer few.")
     focus: float = Field(
         default=0.5, ge=0, le=1, description="Probability of a parent for a weighting that is served badly."
     )
@@ -73,6 +77,8 @@ class VectorEvolution:
                 return Selection(PolicyRole.PROPOSE, _ISLAND)
             return Selection(PolicyRole.MUTATE, _ISLAND, parents=(view.seed_number,))
         pool = pool_of(view.problem.space, table)
+        if rng.random() < max(self.config.scratch, 1.0 - len(pool) / self.config.founders):
+            return Selection(PolicyRole.PROPOSE, _ISLAND)
         weights = self._weighting(pool.points, rng)
         rows = [self._parent(pool.points, weights, rng)]
         if len(pool) > 1 and rng.random() < self.config.crossover:
@@ -153,13 +159,13 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
     np.fill_diagonal(distances, np.inf)
     alive &= ~((distances == 0.0) & np.tri(n, k=-1, dtype=np.bool_)).any(axis=1)
     from_better = np.where(as_good, distances, np.inf)
-    while alive.sum() > size:
-        threat = from_better[:, alive].min(axis=1)
-        if np.isinf(threat[alive]).all():
-            threat = distances[:, alive].min(axis=1)
-        threat[~alive] = np.inf
+    for _ in range(int(alive.sum()) - size):
+        living = np.flatnonzero(alive)
+        nearest = from_better[np.ix_(living, living)].min(axis=1)
+        if np.isinf(nearest).all():
+            nearest = distances[np.ix_(living, living)].min(axis=1)
         # Among equals the youngest goes.
-        alive[n - 1 - threat[::-1].argmin()] = False
+        alive[living[::-1][nearest[::-1].argmin()]] = False
     return alive
 
 
