@@ -2,7 +2,7 @@
 
 Source: Lee et al. 2025 (Mind Evolution, arXiv 2501.09891, section 3). A generation of an island is ``turns`` of its
 batches: in the first one, 0 to ``parents`` parents drawn by Boltzmann selection are recombined; in the others, the
-children of the turn before are refined with their feedback, whether they are good or not. Then the best emigrate to the
+newest children are refined with their feedback, although better programs may be there. Then the best emigrate to the
 next island of the ring, and every few generations the weakest islands start anew from diverse elites of all.
 
 Deviations: a population is an archive of bounded size, the best under every weighting of a lattice and the best of
@@ -22,7 +22,7 @@ from pydantic import Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Pool, improvements, pool_of, trade_off_bids
+from speciate.search.archive import Pool, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import copies, island_of, island_weights, next_island
@@ -74,14 +74,17 @@ class MindEvolution:
         """Refine a child of the turn before, or recombine parents of the island whose turn it is."""
         island = self._resets.island_of(view)
         table = view.elites(island)
+        weights = island_weights(view.problem, view.seed, island)
         fresh = self._fresh(view, table)
         if len(fresh):
-            return Selection(PolicyRole.MUTATE, island, parents=(fresh[rng.integers(len(fresh))],))
+            pool = pool_of(view.problem.space, fresh)
+            child = softmax(pool.points, rng, weights, self.config.temperature)
+            return Selection(PolicyRole.MUTATE, island, parents=(int(pool.numbers[child]),))
         living = self._resets.living(table)
         if not len(living):
             return Selection(PolicyRole.PROPOSE, island)
         pool = pool_of(view.problem.space, living)
-        parents = self._parents(pool, island_weights(view.problem, view.seed, island), rng)
+        parents = self._parents(pool, weights, rng)
         return Selection(PolicyRole.MUTATE if parents else PolicyRole.PROPOSE, island, parents)
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
@@ -121,12 +124,12 @@ class MindEvolution:
         rank = self._resets.rank(view.elites(target))
         return copies(view, table, target, pool.numbers[best[: self.config.emigrants]], rank)
 
-    def _fresh(self, view: PopulationView, table: EliteTable) -> list[int]:
+    def _fresh(self, view: PopulationView, table: EliteTable) -> EliteTable:
         """Return the children of this generation that may be refined: none in its first turn."""
         turn = view.batch // self.islands
         begin = (turn - turn % self.config.turns) * self.islands
-        rows = zip(table.cells, table.fitness.tolist(), table.numbers.tolist(), strict=True)
-        return sorted({number for cell, time, number in rows if cell.startswith(_TURN) and begin <= time < view.batch})
+        rows = zip(table.cells, table.fitness.tolist(), strict=True)
+        return rows_of(table, np.array([c.startswith(_TURN) and begin <= time < view.batch for c, time in rows], bool))
 
     def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> tuple[int, ...]:
         """Draw 0 to ``parents`` different parents by Boltzmann selection."""
