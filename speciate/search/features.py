@@ -1,7 +1,7 @@
 """Feature cells: programs of different shapes do not compete, so that the archive holds unlike ways to solve a problem.
 
 A cell is a bin on every chosen feature, named such as ``length:2,nesting:1`` (MAP-Elites, Mouret and Clune 2015,
-arXiv 1504.04909). All features but ``depth`` cost some microseconds; ``depth`` parses the program.
+arXiv 1504.04909). All features cost some microseconds, but ``depth``, which parses the program, and ``novelty``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import ast
 import math
 import re
 import warnings
-import zlib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
@@ -38,7 +38,7 @@ class Feature(StrEnum):
     """The whole vector of rewards, to three digits, hashed to a bin: who behaves alike competes, as in the clusters of
     FunSearch (Romera-Paredes et al. 2024, Nature 625, Methods)."""
     NOVELTY = "novelty"
-    """Share of the program's runs of three words that the seed program does not have, in even steps."""
+    """Share of the program's runs of three words that the seed program does not have, in even steps. ¼ ms for 3 kB."""
 
 
 Measure = Callable[[Evaluated, Problem, int], int | None]
@@ -111,7 +111,7 @@ def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
 
 def _signature(candidate: Evaluated, problem: Problem, bins: int) -> int:
     digits = np.round(problem.space.normalise([candidate.rewards]), 3) + 0.0  # no minus zero
-    return zlib.crc32(digits.tobytes()) % bins
+    return int.from_bytes(blake2b(digits.tobytes(), digest_size=8).digest()) % bins
 
 
 def _novelty(candidate: Evaluated, problem: Problem, bins: int) -> int:

@@ -16,7 +16,7 @@ POPULATIONS = (100, 1_000, 10_000)
 _BATCH, _PROMPTS, _ROUNDS = 16, 4, 60
 
 
-def run(settings: Settings) -> None:  # noqa: ARG001 - one signature for all
+def run(settings: Settings) -> None:
     """Measure maintaining, selecting for four prompts and placing sixteen candidates, of four rewards each."""
     rows = []
     for name in STRATEGIES:
@@ -43,9 +43,9 @@ def _batch(strategy: Strategy, view: SharedTables, rng: np.random.Generator) -> 
         view.elites(island)
     at = time.process_time()
     moved = strategy.maintain(view, rng)
-    island = [strategy.select(view, rng) for _ in range(_PROMPTS)][0].island
+    selections = [strategy.select(view, rng) for _ in range(_PROMPTS)]
     spent = time.process_time() - at
-    batch = synthetic_batch(view.problem, 2 + view.batch * _BATCH, _BATCH, island, rng)
+    batch = synthetic_batch(view.problem, 2 + view.batch * _BATCH, _BATCH, selections[0].island, rng)
     at = time.process_time()
     placed = strategy.place(view, batch)
     spent += time.process_time() - at
