@@ -26,7 +26,7 @@ class TestIslandsMapElites(StrategyConformance):
 
 class TestSequentialRevision(StrategyConformance):
     kind = "sequential_revision"
-    most_elites = 4 * 26
+    most_elites = 2 * 26
 
     def make_strategy(self) -> Strategy:
         return build_strategy(self.kind, {})
@@ -42,7 +42,7 @@ class TestRestartedChains(StrategyConformance):
 
 class TestMindEvolution(StrategyConformance):
     kind = "mind_evolution"
-    most_elites = 4 * (25 + 20 + 5)
+    most_elites = 2 * (25 + 20 + 5)
 
     def make_strategy(self) -> Strategy:
         return build_strategy(self.kind, {})
@@ -52,7 +52,7 @@ class TestMindEvolutionInAHurry(StrategyConformance):
     kind = "mind_evolution"
 
     def make_strategy(self) -> Strategy:
-        return build_strategy(self.kind, {"turns": 2, "reset_interval": 1, "resets": 3})
+        return build_strategy(self.kind, {"islands": 4, "turns": 2, "reset_interval": 1, "resets": 3})
 
 
 class TestVectorEvolution(StrategyConformance):

@@ -1,14 +1,15 @@
 """Mind Evolution: generations of recombination and refinement turns on islands.
 
 Source: Lee et al. 2025 (Mind Evolution, arXiv 2501.09891, section 3). A generation of an island is ``turns`` of its
-batches: in the first one, 0 to ``parents`` parents drawn by Boltzmann selection are recombined; in the others, the
-newest children are refined with their feedback, although better programs may be there. Then the best emigrate to the
-next island of the ring, and every few generations the weakest islands start anew from diverse elites of all.
+batches: in the first one, 0 to ``parents`` parents drawn by Boltzmann selection are recombined; in the others, one is
+refined with its feedback, a child of this generation or, where those are much worse, an older program. Then the best
+emigrate to the next island of the ring, and every few generations the weakest start anew from diverse elites of all.
 
 Deviations: a population is an archive of bounded size, the best under every weighting of a lattice and the best of
 ``population`` random classes of programs under the island's own weighting; a clock of batches takes the place of
 barriers between generations, so that no worker waits; founders are chosen by distance in rewards, not by a model; the
-words of critic and author are those of the prompt, one call for each turn.
+words of critic and author are those of the prompt, one call for each turn. The source has 4 islands and 4 turns; at
+some hundred candidates, half of each leaves time for more than two generations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Pool, improvements, pool_of, rows_of, trade_off_bids
+from speciate.search.archive import Pool, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import copies, island_of, island_weights, next_island
@@ -36,21 +37,21 @@ _TURN: Final = f"{CLOCKED}turn"
 class MindEvolutionConfig(StrategyConfig):
     """Options of ``mind_evolution``; an island holds at most ``25 + population + conversations`` elites."""
 
-    islands: int = Field(default=4, ge=1, le=64, description="Number of islands; batches take them in turn.")
+    islands: int = Field(default=2, ge=1, le=64, description="Number of islands; batches take them in turn.")
     population: int = Field(
         default=20, ge=1, le=256, description="Classes of programs of which an island keeps the best, beside records."
     )
     conversations: int = Field(default=5, ge=1, le=64, description="Newest children that the next turn may refine.")
-    turns: int = Field(default=4, ge=1, le=64, description="Batches of an island in a generation; 1 for no refinement.")
+    turns: int = Field(default=2, ge=1, le=64, description="Batches of an island in a generation; 1 for no refinement.")
     parents: int = Field(
         default=5, ge=1, le=16, description="Most parents; their number is drawn from 0 (from scratch) to this."
     )
     temperature: float = Field(
-        default=0.1, gt=0, le=100, description="Of the Boltzmann selection, in units of normalised reward."
+        default=0.02, gt=0, le=100, description="Of the Boltzmann selection, in units of normalised reward."
     )
     emigrants: int = Field(default=5, ge=0, le=64, description="Best elites that are copied on after a generation.")
     reset_interval: int = Field(default=3, ge=0, le=100_000, description="Generations between resets; 0 for never.")
-    resets: int = Field(default=2, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
+    resets: int = Field(default=1, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
     founders: int = Field(default=5, ge=1, le=64, description="Diverse elites of all islands that found a new one.")
 
 
@@ -75,12 +76,11 @@ class MindEvolution:
         island = self._resets.island_of(view)
         table = view.elites(island)
         weights = island_weights(view.problem, view.seed, island)
-        fresh = self._fresh(view, table)
+        fresh, living = self._fresh(view, table), self._resets.living(table)
         if len(fresh):
-            pool = pool_of(view.problem.space, fresh)
+            pool = pool_of(view.problem.space, concatenated([fresh, living]))
             child = softmax(pool.points, rng, weights, self.config.temperature)
             return Selection(PolicyRole.MUTATE, island, parents=(int(pool.numbers[child]),))
-        living = self._resets.living(table)
         if not len(living):
             return Selection(PolicyRole.PROPOSE, island)
         pool = pool_of(view.problem.space, living)

@@ -1,8 +1,8 @@
 """Sequential revision: chains of answers, each a revision of the last one with its feedback.
 
 Sources: Madaan et al. 2023 (Self-Refine, arXiv 2303.17651); arXiv 2501.09891, section 4.1 (the baseline
-Sequential-Revision+: ten independent answers, then chains that revise each of them). A chain lives on an island of its
-own. Its last answer is the cell ``@last``, whose fitness is the batch it came from: the clock of the chain, by which a
+Sequential-Revision+: independent answers first, then chains that revise them). A chain lives on an island of its own.
+Its last answer is the cell ``@last``, whose fitness is the batch it came from: the clock of the chain, by which a
 late answer of an older one is known. Trade-off cells beside it keep the records and are never selected from.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
@@ -33,23 +33,35 @@ class Acceptance(StrEnum):
     NOT_WORSE = "not_worse"
     """One that is at least as good under the chain's weighting; after a worse one, the same answer is revised anew."""
     ALWAYS = "always"
-    """Every one, as in the source."""
+    """Every one, as in the source; of drafts the best all the same."""
 
 
 class SequentialRevisionConfig(StrategyConfig):
     """Options of ``sequential_revision``. A chain holds at most 26 elites."""
 
-    chains: int = Field(default=4, ge=1, le=64, description="Chains side by side; every prompt goes to one of them.")
+    chains: int = Field(default=2, ge=1, le=64, description="Chains side by side; every prompt goes to one of them.")
     accept: Acceptance = Field(
         default=Acceptance.NOT_WORSE,
         description="Which revision becomes the last answer: one that is not worse, or always the newest.",
+    )
+    drafts: int = Field(
+        default=3,
+        ge=0,
+        le=10_000,
+        description="Batches at the beginning of a chain that write from scratch; the best answer is then revised.",
     )
     length: int = Field(
         default=0,
         ge=0,
         le=1_000_000,
-        description="Batches of the run after which a chain starts again from scratch; 0 for never.",
+        description="Batches of the run, more than `drafts`, after which a chain starts from scratch; 0 for never.",
     )
+
+    @model_validator(mode="after")
+    def _chains_get_to_revise(self) -> Self:
+        if 0 < self.length <= self.drafts:
+            raise ValueError(f"length is {self.length}: expected 0 or more than drafts, {self.drafts}")
+        return self
 
 
 class SequentialRevision:
@@ -67,11 +79,12 @@ class SequentialRevision:
         return self.config.chains
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Draw a chain; revise its last answer, or begin it from scratch."""
+        """Draw a chain; revise its last answer, or draft its first one."""
         chain = int(rng.integers(self.config.chains))
         table = view.elites(chain)
         last = _last(table)
-        if last is None or not self._current(table.fitness[last], view.batch, chain):
+        beginning = self._beginning(view.batch, chain)
+        if view.batch < beginning + self.config.drafts or last is None or table.fitness[last] < beginning:
             return Selection(PolicyRole.PROPOSE, chain)
         return Selection(PolicyRole.MUTATE, chain, parents=(int(table.numbers[last]),))
 
@@ -97,9 +110,12 @@ class SequentialRevision:
     def _time(self, view: PopulationView, chain: int, table: EliteTable, score: float) -> float:
         """Return the fitness at which an answer enters as the last one; -inf where it does not."""
         last = _last(table)
-        if last is None or not self._current(table.fitness[last], view.batch, chain):
+        beginning = self._beginning(view.batch, chain)
+        if last is None or table.fitness[last] < beginning:
             return float(view.batch)
-        if self.config.accept is Acceptance.ALWAYS:
+        if self._beginning(math.floor(table.fitness[last]), chain) > beginning:
+            return -math.inf  # a late answer of a chain that has begun anew
+        if self.config.accept is Acceptance.ALWAYS and view.batch >= beginning + self.config.drafts:
             return float(view.batch)
         weights = island_weights(view.problem, view.seed, chain)
         held = weigh(view.problem.space.normalise(table.rewards[[last]]), weights[None, :]).item()
@@ -109,13 +125,13 @@ class SequentialRevision:
             return max(float(view.batch), float(table.fitness[last]) + _MOMENT)
         return float(view.batch)
 
-    def _current(self, time: float, batch: int, chain: int) -> bool:
-        """Tell whether an answer belongs to the chain as it is in a batch; chains restart one after the other."""
+    def _beginning(self, batch: int, chain: int) -> int:
+        """Return the batch in which a chain began as it is in a batch; chains restart one after the other."""
         length = self.config.length
         if length == 0:
-            return True
+            return 0
         offset = chain * length // self.config.chains
-        return (math.floor(time) + offset) // length == (batch + offset) // length
+        return (batch + offset) // length * length - offset
 
 
 def _last(table: EliteTable) -> int | None:

@@ -37,11 +37,14 @@ class VectorEvolutionConfig(StrategyConfig):
         default=32, ge=0, le=256, description="Members that live by dominated novelty, beside the records."
     )
     scratch: float = Field(
-        default=0.1, ge=0, le=1, description="Probability of a program from scratch; higher while there are few elites."
+        default=0.05,
+        ge=0,
+        le=1,
+        description="Probability of a program from scratch; higher while elites are few.",
     )
     founders: int = Field(default=8, ge=1, le=256, description="Different elites at which there are no longer few.")
     focus: float = Field(
-        default=0.5, ge=0, le=1, description="Probability of a parent for a weighting that is served badly."
+        default=0.8, ge=0, le=1, description="Probability of a parent for a weighting that is served badly."
     )
     weightings: int = Field(
         default=4, ge=1, le=64, description="Weightings drawn, of which the one served worst is used; 1: any."

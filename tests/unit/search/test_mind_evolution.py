@@ -56,30 +56,44 @@ def test_parents_are_drawn_by_their_score_and_the_temperature() -> None:
     assert abs(shares[1] - 1 / 8) < 0.06
 
 
-def test_the_other_turns_refine_the_newest_children_good_or_bad() -> None:
+def test_the_other_turns_refine_newest_children_where_they_are_not_much_worse() -> None:
     strategy = mind_evolution(conversations=4)
     view = grown(strategy)
+    weights = island_weights(PROBLEM, view.seed, 0)
+    best = float((view.elites(0).rewards @ weights).max())
     view.batch = 3
-    children = [Evaluated(900 + i, 0, f"y = {i}\n", (-0.5, -0.5, -0.5)) for i in range(2)]
+    children = [Evaluated(900 + i, 0, f"y = {i}\n", (best + 0.2 - i,) * 3) for i in range(2)]
     view.grant(strategy.place(view, children))
     for view.batch in (4, 5):
         selections = [strategy.select(view, np.random.default_rng(seed)) for seed in range(60)]
-        assert {s.parents for s in selections} <= {(900,), (901,)}
         assert {s.role for s in selections} == {PolicyRole.MUTATE}
-    view.batch = 6
-    again = [strategy.select(view, np.random.default_rng(seed)) for seed in range(60)]
-    assert not {900, 901}.intersection(number for s in again for number in s.parents)
+        assert {len(s.parents) for s in selections} == {1}
+        assert [s.parents for s in selections].count((900,)) > 50
+        assert (901,) not in {s.parents for s in selections}
+
+
+def test_a_child_without_a_place_among_the_elites_is_refined_in_its_own_generation_only() -> None:
+    strategy = mind_evolution(conversations=1, temperature=50.0)
+    view = grown(strategy)
+    view.batch = 3
+    view.grant(strategy.place(view, [Evaluated(900, 0, "y = 0\n", (-0.5, -0.5, -0.5))]))
+    refined = {}
+    for view.batch in (4, 5, 6):
+        chosen = [strategy.select(view, np.random.default_rng(seed)).parents for seed in range(400)]
+        refined[view.batch] = any(900 in parents for parents in chosen)
+    assert refined == {4: True, 5: True, 6: False}
 
 
 def test_a_child_of_a_later_turn_takes_the_place_of_a_better_one() -> None:
     strategy = mind_evolution(conversations=1)
     view = ListView(PROBLEM)
     view.grant(strategy.place(view, [Evaluated(2, 0, "x", (0.9, 0.9, 0.9)), Evaluated(3, 0, "y", (0.1, 0.1, 0.1))]))
-    view.batch = 1
-    assert strategy.select(view, np.random.default_rng(0)).parents == (2,)
-    view.grant(strategy.place(view, [Evaluated(4, 0, "z", (0.2, 0.2, 0.2))]))
-    view.batch = 2
-    assert strategy.select(view, np.random.default_rng(0)).parents == (4,)
+    newest = {}
+    for view.batch in (1, 2):
+        view.grant(strategy.place(view, [Evaluated(3 + view.batch, 0, f"z{view.batch}", (0.2, 0.2, 0.2))]))
+        table = view.elites(0)
+        newest[view.batch] = int(table.numbers[table.cells.index("@turn0")])
+    assert newest == {1: 4, 2: 5}
 
 
 def test_one_turn_is_no_refinement() -> None:

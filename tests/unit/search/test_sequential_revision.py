@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Selection, Strategy
@@ -14,7 +15,7 @@ PROBLEM = vector_problem(1)
 
 
 def one_chain(**options: object) -> Strategy:
-    return build_strategy("sequential_revision", {"chains": 1, **options})
+    return build_strategy("sequential_revision", {"chains": 1, "drafts": 0, **options})
 
 
 def answer(strategy: Strategy, view: ListView, number: int, reward: float, chain: int = 0) -> None:
@@ -69,7 +70,7 @@ def test_an_answer_that_comes_late_is_followed_only_if_it_is_better() -> None:
 
 
 def test_chains_know_nothing_of_each_other() -> None:
-    strategy, view = build_strategy("sequential_revision", {"chains": 2}), ListView(PROBLEM)
+    strategy, view = build_strategy("sequential_revision", {"chains": 2, "drafts": 0}), ListView(PROBLEM)
     answer(strategy, view, 2, 0.9, chain=0)
     answer(strategy, view, 3, 0.1, chain=1)
     chosen = {(s.island, s.parents) for s in (selected(strategy, view, seed) for seed in range(40))}
@@ -98,9 +99,26 @@ def test_a_late_answer_of_the_old_chain_does_not_become_the_last_one_of_the_new(
 
 
 def test_chains_restart_one_after_the_other() -> None:
-    strategy, view = build_strategy("sequential_revision", {"chains": 2, "length": 10}), ListView(PROBLEM, batch=4)
+    strategy, view = (
+        build_strategy("sequential_revision", {"chains": 2, "drafts": 0, "length": 10}),
+        ListView(PROBLEM, batch=4),
+    )
     for chain in (0, 1):
         answer(strategy, view, 2 + chain, 0.5, chain)
     view.batch = 5
     roles = {s.island: s.role for s in (selected(strategy, view, seed) for seed in range(40))}
     assert roles == {0: PolicyRole.MUTATE, 1: PolicyRole.PROPOSE}
+
+
+def test_the_best_draft_is_what_a_chain_revises() -> None:
+    strategy, view = one_chain(drafts=3), ListView(PROBLEM)
+    for view.batch, reward in enumerate((0.2, 0.8, 0.5)):
+        assert selected(strategy, view).role is PolicyRole.PROPOSE
+        answer(strategy, view, 2 + view.batch, reward)
+    view.batch = 3
+    assert selected(strategy, view).parents == (3,)
+
+
+def test_a_chain_that_would_never_revise_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="more than drafts, 5"):
+        one_chain(drafts=5, length=5)
