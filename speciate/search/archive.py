@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, RewardSpace
@@ -31,6 +32,26 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable:
+    """Return some rows of an archive, by index or by a mask of shape (n,)."""
+    return EliteTable(
+        numbers=table.numbers[rows],
+        cells=tuple(np.array(table.cells, dtype=object)[rows].tolist()),
+        fitness=table.fitness[rows],
+        rewards=table.rewards[rows],
+    )
+
+
+def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
+    """Return the rows of several archives, one after the other; a cell may come more than once."""
+    return EliteTable(
+        numbers=np.concatenate([table.numbers for table in tables]),
+        cells=tuple(cell for table in tables for cell in table.cells),
+        fitness=np.concatenate([table.fitness for table in tables]),
+        rewards=np.concatenate([table.rewards for table in tables]),
+    )
 
 
 def pool_of(space: RewardSpace, table: EliteTable) -> Pool:

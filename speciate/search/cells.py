@@ -20,6 +20,9 @@ MAX_TRADE_OFFS: Final = 24
 DECLARED: Final = "declared"
 """Name of the cell that ranks by the problem's own weights, where it declares some."""
 
+CLOCKED: Final = "@"
+"""First letter of cells that rank by time: they hold what came last, and not what is best."""
+
 # Many rewards are passed or failed, and most candidates are equal on one or two of them. A corner or a pair that looked
 # at nothing else would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good
 # elsewhere.
@@ -67,6 +70,11 @@ def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, .
     if declared is None:
         return names, lattice
     return (*names, DECLARED), _frozen(np.concatenate([lattice, np.array([declared])]))
+
+
+def is_clocked(cell: str) -> bool:
+    """Tell whether a cell holds what came last."""
+    return cell.startswith(CLOCKED)
 
 
 def weigh(points: FloatArray, weights: FloatArray) -> FloatArray:

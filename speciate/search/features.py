@@ -1,17 +1,22 @@
 """Feature cells: programs of different shapes do not compete, so that the archive holds unlike ways to solve a problem.
 
 A cell is a bin on every chosen feature, named such as ``length:2,nesting:1`` (MAP-Elites, Mouret and Clune 2015,
-arXiv 1504.04909). All features but ``depth`` cost some microseconds; ``depth`` parses the program.
+arXiv 1504.04909). All features cost some microseconds, but ``depth``, which parses the program, and ``novelty``.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
+
+import numpy as np
 
 from speciate.domain.objective import Role
 from speciate.domain.problem import Problem
@@ -29,6 +34,11 @@ class Feature(StrEnum):
     """Depth of the syntax tree in threes, where the text is Python; bin 0 where it is not. About 1 ms for 3 kB."""
     RECORD = "record"
     """The first objective of role ``record``, in even steps over its declared range; no feature without one."""
+    SIGNATURE = "signature"
+    """The whole vector of rewards, to three digits, hashed to a bin: who behaves alike competes, as in the clusters of
+    FunSearch (Romera-Paredes et al. 2024, Nature 625, Methods)."""
+    NOVELTY = "novelty"
+    """Share of the program's runs of three words that the seed program does not have, in even steps. ¼ ms for 3 kB."""
 
 
 Measure = Callable[[Evaluated, Problem, int], int | None]
@@ -41,6 +51,7 @@ _LEVEL: Final = " " * 4
 _DEPTH_STEP: Final = 3
 # What a candidate costs must not grow with what a hostile one sends.
 _READ_CHARACTERS: Final = 64 << 10
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 
 def feature_cell(candidate: Evaluated, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
@@ -55,11 +66,6 @@ def feature_cell(candidate: Evaluated, problem: Problem, features: Sequence[Feat
     measured = ((feature, _MEASURES[feature](candidate, problem, bins)) for feature in features)
     parts = [f"{f}{_SEPARATOR}{min(max(value, 0), bins - 1)}" for f, value in measured if value is not None]
     return ",".join(parts) or None
-
-
-def is_feature_cell(cell: str) -> bool:
-    """Tell whether a cell's name is that of a feature cell."""
-    return _SEPARATOR in cell
 
 
 def syntax_depth(text: str) -> int | None:
@@ -103,9 +109,32 @@ def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
     return None
 
 
+def _signature(candidate: Evaluated, problem: Problem, bins: int) -> int:
+    digits = np.round(problem.space.normalise([candidate.rewards]), 3) + 0.0  # no minus zero
+    return int.from_bytes(blake2b(digits.tobytes(), digest_size=8).digest()) % bins
+
+
+def _novelty(candidate: Evaluated, problem: Problem, bins: int) -> int:
+    runs = _runs(candidate.program[:_READ_CHARACTERS])
+    unknown = runs - _seed_runs(problem.seed_program[:_READ_CHARACTERS])
+    return math.floor(bins * len(unknown) / max(1, len(runs)))
+
+
+def _runs(text: str) -> frozenset[tuple[str, str, str]]:
+    words = _WORD.findall(text)
+    return frozenset(zip(words, words[1:], words[2:], strict=False))
+
+
+@lru_cache(maxsize=64)
+def _seed_runs(seed_program: str) -> frozenset[tuple[str, str, str]]:
+    return _runs(seed_program)
+
+
 _MEASURES: Final[dict[Feature, Measure]] = {
     Feature.LENGTH: _length,
     Feature.NESTING: _nesting,
     Feature.DEPTH: _depth,
     Feature.RECORD: _record,
+    Feature.SIGNATURE: _signature,
+    Feature.NOVELTY: _novelty,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -9,10 +10,12 @@ import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Bid, improvements
-from speciate.search.cells import weigh
-from speciate.search.features import is_feature_cell
-from speciate.search.strategy import Evaluated, IntArray, Placement, PopulationView
+from speciate.search.archive import improvements
+from speciate.search.cells import weightings
+from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement, PopulationView
+
+Rank = Callable[[float], float]
+"""Score to fitness, rising."""
 
 # Keeps the weightings apart from every other stream of random numbers that is made from the seed of a run.
 _WEIGHTS_STREAM: Final = 0x1514A4D
@@ -53,26 +56,29 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
     return _weights(len(problem.space.selected), seed, island, declared)
 
 
-def migrate(view: PopulationView, source: int, target: int, migrants: IntArray) -> tuple[Placement, ...]:
+def copies(
+    view: PopulationView, source: EliteTable, target: int, numbers: IntArray, rank: Rank = float
+) -> tuple[Placement, ...]:
     """Return copies of elites for the cells of the same name on another island, where they are better there.
 
-    Trade-off cells rank alike everywhere; feature cells rank by the weighting of the island that receives.
+    Trade-off cells rank alike everywhere; all others rank by the weighting of the island that receives.
 
     Args:
         view: The population.
-        source: Island that sends.
+        source: Elites to copy from, of any islands.
         target: Island that receives.
-        migrants: Run-wide numbers of elites of ``source``.
+        numbers: Run-wide numbers of the elites to copy.
+        rank: Score to fitness, on the island that receives.
     """
-    table = view.elites(source)
-    rows = np.flatnonzero(np.isin(table.numbers, migrants)).tolist()
-    travellers = [Evaluated(int(table.numbers[row]), source, "", tuple(table.rewards[row].tolist())) for row in rows]
-    weights = island_weights(view.problem, view.seed, target)
-    there = weigh(view.problem.space.normalise(table.rewards[rows]), weights[None, :])[:, 0].tolist()
-    bids: list[Bid] = []
-    for i, row in enumerate(rows):
-        cell = table.cells[row]
-        bids.append((cell, i, there[i] if is_feature_cell(cell) else float(table.fitness[row])))
+    rows = np.flatnonzero(np.isin(source.numbers, numbers)).tolist()
+    travellers = [Evaluated(int(source.numbers[row]), target, "", tuple(source.rewards[row].tolist())) for row in rows]
+    points = view.problem.space.normalise(source.rewards[rows])
+    own = island_weights(view.problem, view.seed, target)
+    names, lattice = weightings(points.shape[1], view.problem.weight_vector)
+    weights = dict(zip(names, lattice, strict=True))
+    there = np.array([weights.get(source.cells[row], own) for row in rows]).reshape(points.shape)
+    scores = (points * there).sum(axis=1).tolist()
+    bids = [(source.cells[row], i, rank(scores[i])) for i, row in enumerate(rows)]
     return tuple(improvements(view.elites(target), target, bids, travellers))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, sandbox, scaling, serving, throughput
+from tests.benchmarks import batches, sandbox, scaling, serving, strategies, throughput
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "batches": batches.run,
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
+    "strategies": strategies.run,
     "sandbox": sandbox.run,
     "serving": serving.run,
 }

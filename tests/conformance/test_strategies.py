@@ -24,6 +24,53 @@ class TestIslandsMapElites(StrategyConformance):
         return build_strategy(self.kind, {"migration_interval": 2})
 
 
+class TestSequentialRevision(StrategyConformance):
+    kind = "sequential_revision"
+    most_elites = 2 * 26
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {})
+
+
+class TestRestartedChains(StrategyConformance):
+    kind = "sequential_revision"
+    most_elites = 3 * 26
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {"chains": 3, "accept": "always", "length": 4})
+
+
+class TestMindEvolution(StrategyConformance):
+    kind = "mind_evolution"
+    most_elites = 2 * (25 + 20 + 5)
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {})
+
+
+class TestMindEvolutionInAHurry(StrategyConformance):
+    kind = "mind_evolution"
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {"islands": 4, "turns": 2, "reset_interval": 1, "resets": 3})
+
+
+class TestVectorEvolution(StrategyConformance):
+    kind = "vector_evolution"
+    most_elites = 25 + 32
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {})
+
+
+class TestIslandsThatAreReset(StrategyConformance):
+    kind = "islands_map_elites"
+
+    def make_strategy(self) -> Strategy:
+        options = {"reset_interval": 2, "migration_interval": 3, "features": ["length", "novelty"]}
+        return build_strategy(self.kind, options)
+
+
 class TestOneIslandByRandomScalarization(StrategyConformance):
     kind = "islands_map_elites"
 
@@ -32,7 +79,8 @@ class TestOneIslandByRandomScalarization(StrategyConformance):
 
 
 def test_no_strategy_goes_untested() -> None:
-    assert {each.kind for each in (TestBestOfN, TestIslandsMapElites)} == set(STRATEGIES)
+    tested = (TestBestOfN, TestSequentialRevision, TestMindEvolution, TestIslandsMapElites, TestVectorEvolution)
+    assert {each.kind for each in tested} == set(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

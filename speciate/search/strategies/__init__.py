@@ -9,11 +9,19 @@ from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.options import read_options
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
+from speciate.search.strategies.mind_evolution import MindEvolution
+from speciate.search.strategies.sequential_revision import SequentialRevision
+from speciate.search.strategies.vector_evolution import VectorEvolution
 from speciate.search.strategy import Strategy
 
-STRATEGIES: Final[dict[str, type[BestOfN] | type[IslandsMapElites]]] = {
+_Kind = type[BestOfN] | type[SequentialRevision] | type[MindEvolution] | type[IslandsMapElites] | type[VectorEvolution]
+
+STRATEGIES: Final[dict[str, _Kind]] = {
     "best_of_n": BestOfN,
+    "sequential_revision": SequentialRevision,
+    "mind_evolution": MindEvolution,
     "islands_map_elites": IslandsMapElites,
+    "vector_evolution": VectorEvolution,
 }
 """The strategies by the name that a run gives."""
 
@@ -35,7 +43,7 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
     return _build(STRATEGIES[name], name, options)
 
 
-def _build(kind: type[BestOfN] | type[IslandsMapElites], name: str, options: Mapping[str, Any]) -> Strategy:
+def _build(kind: _Kind, name: str, options: Mapping[str, Any]) -> Strategy:
     # Each class takes its own config model, which a union of classes cannot express.
     make: Any = kind
     strategy: Strategy = make(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))

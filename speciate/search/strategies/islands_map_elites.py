@@ -18,8 +18,9 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, Pool, draw_different, improvements, pool_of, trade_off_bids
 from speciate.search.cells import weigh
+from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell
-from speciate.search.islands import island_of, island_weights, migrate, next_island, sends_migrants
+from speciate.search.islands import copies, island_of, island_weights, next_island, sends_migrants
 from speciate.search.selection import SELECTIONS
 from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
@@ -60,10 +61,15 @@ class IslandsMapElitesConfig(StrategyConfig):
         description="What the shape of a program is measured by; empty for trade-off cells alone.",
     )
     bins: int = Field(default=8, ge=1, le=16, description="Bins of each feature.")
+    reset_interval: int = Field(
+        default=0, ge=0, le=100_000, description="Batches of an island between two resets of the weakest; 0 for never."
+    )
+    resets: int = Field(default=2, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
+    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites of all islands that found a new one.")
 
 
 class IslandsMapElites:
-    """Islands × (trade-off cells + feature cells), with migration around a ring."""
+    """Islands × (trade-off cells + feature cells), with migration around a ring and resets."""
 
     name: ClassVar[str] = "islands_map_elites"
     Config: ClassVar[type[StrategyConfig]] = IslandsMapElitesConfig
@@ -71,6 +77,7 @@ class IslandsMapElites:
     def __init__(self, config: IslandsMapElitesConfig) -> None:
         self.config = config
         self._choose = SELECTIONS[config.selection]
+        self._resets = Resets(config.islands, config.reset_interval, config.resets, config.founders)
 
     @property
     def islands(self) -> int:
@@ -79,8 +86,8 @@ class IslandsMapElites:
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Choose parents and inspirations on the island whose turn it is; while it is empty, begin from the seed."""
-        island = island_of(view.batch, self.islands)
-        table = view.elites(island)
+        island = self._resets.island_of(view)
+        table = self._resets.living(view.elites(island))
         if not len(table):
             return _beginning(view, island)
         pool = pool_of(view.problem.space, table)
@@ -98,24 +105,32 @@ class IslandsMapElites:
         """Return the cells in which a candidate beats what its island holds."""
         placements: list[Placement] = []
         for island in sorted({candidate.island for candidate in candidates}):
+            table = view.elites(island)
+            if self._resets.too_late(view, table):
+                continue
             own = [candidate for candidate in candidates if candidate.island == island]
             points = view.problem.space.normalise([candidate.rewards for candidate in own])
             bids = [*trade_off_bids(view.problem, points), *self._feature_bids(view, island, own, points)]
-            placements.extend(improvements(view.elites(island), island, bids, own))
+            rank = self._resets.rank(table)
+            aged = [(cell, row, rank(score)) for cell, row, score in bids]
+            placements.extend(improvements(table, island, aged, own))
         return tuple(placements)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
-        """Return copies of elites for the next island, when it is the turn of this batch's island to send some."""
+        """Return founders of islands that start anew, or copies of elites when it is an island's turn to send some."""
+        if self._resets.due(view):
+            return self._resets.reset(view)
         if not sends_migrants(view.batch, self.islands, self.config.migration_interval):
             return ()
         source = island_of(view.batch, self.islands)
-        table = view.elites(source)
+        table = self._resets.living(view.elites(source))
         if not len(table):
             return ()
         pool = pool_of(view.problem.space, table)
         weights = island_weights(view.problem, view.seed, source)
         chosen = [self._choose(pool.points, rng, weights) for _ in range(self.config.migrants)]
-        return migrate(view, source, next_island(source, self.islands), pool.numbers[chosen])
+        target = next_island(source, self.islands)
+        return copies(view, table, target, pool.numbers[chosen], self._resets.rank(view.elites(target)))
 
     def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> list[int]:
         first = self._parent(pool.points, weights, rng)

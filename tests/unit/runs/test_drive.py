@@ -23,6 +23,7 @@ from speciate.runs import ledger
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.replay import Recorded, replay
 from speciate.runs.workbench import Workbench
+from speciate.search.strategies import STRATEGIES
 from speciate.storage.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 
@@ -94,7 +95,7 @@ def session(spec: RunSpec, problem: Problem | None = None, **options: object) ->
     return made
 
 
-@pytest.mark.parametrize("strategy", ["best_of_n", "islands_map_elites"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_run_spends_its_budget_and_ends(strategy: str, lanes: int) -> None:
     s = session(toy_spec(50, strategy=strategy, lanes=lanes))
@@ -205,8 +206,9 @@ def _replayed(s: Session, change: Callable[[list[Recorded]], None] = lambda _: N
     return report.identical, "" if report.difference is None else str(report.difference)
 
 
-def test_a_replay_is_identical() -> None:
-    s = session(toy_spec(60, seed=3))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_replay_is_identical(strategy: str) -> None:
+    s = session(toy_spec(60, seed=3, strategy=strategy))
     s.go()
     assert _replayed(s) == (True, "")
 

@@ -11,7 +11,7 @@ import pytest
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.search.islands import island_of, island_weights, next_island, sends_migrants
-from speciate.search.strategies import build_strategy
+from speciate.search.strategies import STRATEGIES, build_strategy
 from speciate.search.strategy import Evaluated
 from speciate.testing.population import ListView, raw_rewards, synthetic_batch, vector_problem
 
@@ -113,7 +113,7 @@ def test_best_of_n_never_looks_at_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "where", "says"),
     [
-        ("hill_climb", {}, "strategy", "best_of_n, islands_map_elites"),
+        ("hill_climb", {}, "strategy", ", ".join(STRATEGIES)),
         ("best_of_n", {"n": 3}, "strategy_options.n", "Options: none"),
         ("islands_map_elites", {"islands": 0}, "strategy_options.islands", "islands: integer, ≥ 1, ≤ 64, default 4"),
         ("islands_map_elites", {"crossover": float("nan")}, "strategy_options.crossover", "≥ 0, ≤ 1"),

@@ -94,6 +94,11 @@ def test_softmax_has_boltzmanns_distribution() -> None:
     assert softmax(points * 1e9, np.random.default_rng(0), weights) == 2
 
 
+def test_curiosity_prefers_the_young_by_their_rank() -> None:
+    points = np.array([[0.9], [0.1], [0.5], [0.2]])
+    assert_close(frequencies("curiosity", points), np.array([1 / 4, 1 / 3, 1 / 2, 1.0]) / (25 / 12))
+
+
 def test_a_tournament_of_all_chooses_from_the_front() -> None:
     points = np.random.default_rng(2).random((12, 2))
     front = set(np.flatnonzero(pareto_front(points)).tolist())

@@ -1,0 +1,143 @@
+"""Mind Evolution: generations of recombination and refinement turns on islands.
+
+Source: Lee et al. 2025 (Mind Evolution, arXiv 2501.09891, section 3). A generation of an island is ``turns`` of its
+batches: in the first one, 0 to ``parents`` parents drawn by Boltzmann selection are recombined; in the others, one is
+refined with its feedback, a child of this generation or, where those are much worse, an older program. Then the best
+emigrate to the next island of the ring, and every few generations the weakest start anew from diverse elites of all.
+
+Deviations: a population is an archive of bounded size, the best under every weighting of a lattice and the best of
+``population`` random classes of programs under the island's own weighting; a clock of batches takes the place of
+barriers between generations, so that no worker waits; founders are chosen by distance in rewards, not by a model; the
+words of critic and author are those of the prompt, one call for each turn. The source has 4 islands and 4 turns; at
+some hundred candidates, half of each leaves time for more than two generations.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from speciate.domain.policy import PolicyRole
+from speciate.domain.reward import FloatArray
+from speciate.search.archive import Pool, concatenated, improvements, pool_of, rows_of, trade_off_bids
+from speciate.search.cells import CLOCKED, weigh
+from speciate.search.epochs import Resets, ranked
+from speciate.search.islands import copies, island_of, island_weights, next_island
+from speciate.search.selection.softmax import softmax
+from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
+
+_CLASS: Final = "class:"
+_TURN: Final = f"{CLOCKED}turn"
+
+
+class MindEvolutionConfig(StrategyConfig):
+    """Options of ``mind_evolution``; an island holds at most ``25 + population + conversations`` elites."""
+
+    islands: int = Field(default=2, ge=1, le=64, description="Number of islands; batches take them in turn.")
+    population: int = Field(
+        default=20, ge=1, le=256, description="Classes of programs of which an island keeps the best, beside records."
+    )
+    conversations: int = Field(default=5, ge=1, le=64, description="Newest children that the next turn may refine.")
+    turns: int = Field(default=2, ge=1, le=64, description="Batches of an island in a generation; 1 for no refinement.")
+    parents: int = Field(
+        default=5, ge=1, le=16, description="Most parents; their number is drawn from 0 (from scratch) to this."
+    )
+    temperature: float = Field(
+        default=0.02, gt=0, le=100, description="Of the Boltzmann selection, in units of normalised reward."
+    )
+    emigrants: int = Field(default=5, ge=0, le=64, description="Best elites that are copied on after a generation.")
+    reset_interval: int = Field(default=3, ge=0, le=100_000, description="Generations between resets; 0 for never.")
+    resets: int = Field(default=1, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
+    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites of all islands that found a new one.")
+
+
+class MindEvolution:
+    """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
+
+    name: ClassVar[str] = "mind_evolution"
+    Config: ClassVar[type[StrategyConfig]] = MindEvolutionConfig
+
+    def __init__(self, config: MindEvolutionConfig) -> None:
+        self.config = config
+        interval = config.reset_interval * config.turns
+        self._resets = Resets(config.islands, interval, config.resets, config.founders)
+
+    @property
+    def islands(self) -> int:
+        """Number of islands."""
+        return self.config.islands
+
+    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
+        """Refine a child of the turn before, or recombine parents of the island whose turn it is."""
+        island = self._resets.island_of(view)
+        table = view.elites(island)
+        weights = island_weights(view.problem, view.seed, island)
+        fresh, living = self._fresh(view, table), self._resets.living(table)
+        if len(fresh):
+            pool = pool_of(view.problem.space, concatenated([fresh, living]))
+            child = softmax(pool.points, rng, weights, self.config.temperature)
+            return Selection(PolicyRole.MUTATE, island, parents=(int(pool.numbers[child]),))
+        if not len(living):
+            return Selection(PolicyRole.PROPOSE, island)
+        pool = pool_of(view.problem.space, living)
+        parents = self._parents(pool, weights, rng)
+        return Selection(PolicyRole.MUTATE if parents else PolicyRole.PROPOSE, island, parents)
+
+    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+        """Return the cells in which a candidate beats what its island holds, and the children of this turn."""
+        placements: list[Placement] = []
+        for island in sorted({candidate.island for candidate in candidates}):
+            table = view.elites(island)
+            if self._resets.too_late(view, table):
+                continue
+            own = [candidate for candidate in candidates if candidate.island == island]
+            points = view.problem.space.normalise([candidate.rewards for candidate in own])
+            weights = island_weights(view.problem, view.seed, island)
+            scores = weigh(points, weights[None, :])[:, 0].tolist()
+            rank = self._resets.rank(table)
+            hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in own]
+            bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, points)]
+            for row, (score, number) in enumerate(zip(scores, hashes, strict=True)):
+                bids.append((f"{_CLASS}{number % self.config.population}", row, rank(score)))
+                bids.append((f"{_TURN}{number % self.config.conversations}", row, ranked(score, view.batch)))
+            placements.extend(improvements(table, island, bids, own))
+        return tuple(placements)
+
+    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
+        """Return founders of islands that start anew, or the emigrants of an island whose generation is over."""
+        if self._resets.due(view):
+            return self._resets.reset(view)
+        source = island_of(view.batch, self.islands)
+        turn = view.batch // self.islands
+        if self.islands == 1 or turn == 0 or turn % self.config.turns or not self.config.emigrants:
+            return ()
+        table = self._resets.living(view.elites(source))
+        if not len(table):
+            return ()
+        pool = pool_of(view.problem.space, table)
+        best = np.argsort(-(pool.points @ island_weights(view.problem, view.seed, source)), kind="stable")
+        target = next_island(source, self.islands)
+        rank = self._resets.rank(view.elites(target))
+        return copies(view, table, target, pool.numbers[best[: self.config.emigrants]], rank)
+
+    def _fresh(self, view: PopulationView, table: EliteTable) -> EliteTable:
+        """Return the children of this generation that may be refined: none in its first turn."""
+        turn = view.batch // self.islands
+        begin = (turn - turn % self.config.turns) * self.islands
+        rows = zip(table.cells, table.fitness.tolist(), strict=True)
+        return rows_of(table, np.array([c.startswith(_TURN) and begin <= time < view.batch for c, time in rows], bool))
+
+    def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> tuple[int, ...]:
+        """Draw 0 to ``parents`` different parents by Boltzmann selection."""
+        count = min(int(rng.integers(self.config.parents + 1)), len(pool))
+        rows = np.arange(len(pool))
+        chosen: list[int] = []
+        while len(chosen) < count:
+            at = softmax(pool.points[rows], rng, weights, self.config.temperature)
+            chosen.append(int(pool.numbers[rows[at]]))
+            rows = np.delete(rows, at)
+        return tuple(chosen)
