@@ -17,6 +17,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import Stage, Step, check_stages
 from speciate.domain.target import Target
+from speciate.domain.template import TemplateName, TemplateText
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
     FileName,
@@ -26,8 +27,10 @@ from speciate.domain.values import (
     Slug,
     Value,
     digest_of,
+    digest_without_defaults,
 )
 
+_CAME_LATER = ("prompts",)
 _RESERVED = frozenset({"and", "or", "not"})
 
 
@@ -109,6 +112,7 @@ class Problem(Value):
         preload: Modules that candidates and the script find already imported, at no cost to any of them.
         stages: The evaluation cascade, cheapest stage first; empty means that everything is measured at once.
         language: How programs are built and run that are not Python; None means Python.
+        prompts: Templates of prompts that take the place of the default ones, by name.
         limits: What one evaluation may use.
         confirmations: How often a candidate is evaluated again before its target counts.
         stochastic: Whether the score depends on the evaluation's seed.
@@ -131,6 +135,7 @@ class Problem(Value):
     preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16)
     stages: tuple[Stage, ...] = Field(default=(), max_length=16)
     language: Language | None = None
+    prompts: dict[TemplateName, TemplateText] = Field(default_factory=dict)
     limits: Limits = Limits()
     confirmations: int = Field(default=1, ge=0, le=20)
     stochastic: bool = False
@@ -219,7 +224,7 @@ class Problem(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole definition: two problems with one digest are the same version."""
-        return digest_of(self.model_dump(mode="json"))
+        return digest_without_defaults(self, _CAME_LATER)
 
     @cached_property
     def evaluator_digest(self) -> str:

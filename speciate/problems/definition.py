@@ -18,9 +18,11 @@ from speciate.domain.problem import Case, Limits, Problem, ProblemKind
 from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
+from speciate.domain.template import TemplateName
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.domain.wording import wording
 from speciate.problems.markers import marker_flaws
+from speciate.prompts.template import template_flaws
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
     "objectives": Objective,
@@ -30,6 +32,8 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
     "stages": Stage,
     "language": Language,
 }
+_OF_KEY: Final = "[key]"
+"""What Pydantic adds to a place when the key is wrong, not the value."""
 _NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 # Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
 _WHOLE_CHECKS: Final = {
@@ -75,7 +79,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
     seed = definition.get("seed_program")
     if isinstance(seed, str) and (size := len(seed.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
         raise TooLargeError(f"the seed program has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
-    flaws = [*_rule_flaws(definition), *_program_flaws(definition)]
+    flaws = [*_rule_flaws(definition), *_program_flaws(definition), *_template_flaws(definition)]
     problem = None
     try:
         problem = Problem.model_validate(dict(definition))
@@ -94,7 +98,7 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 
 
 def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
-    where = ".".join(str(part) for part in detail["loc"])
+    where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
             return Flaw("is missing: expected a value", where)
@@ -157,6 +161,14 @@ def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
         missing = [python_flaws(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
         flaws += next(filter(None, missing), [])
     return flaws
+
+
+def _template_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+    templates = definition.get("prompts")
+    if not isinstance(templates, Mapping):
+        return []
+    known = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
+    return [flaw for name, text in known.items() for flaw in template_flaws(name, text, where=f"prompts.{name}")]
 
 
 def _functions(definition: Mapping[str, Any]) -> list[str | None]:

@@ -297,3 +297,38 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "problem.toml").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="not UTF-8"):
         load_problem(tmp_path)
+
+
+def test_templates_lie_in_their_own_folder_or_in_the_definition() -> None:
+    text = "Task: $request\n\n$problem\n\n$parent\n"
+    named = parse_problem('prompts = ["change.txt"]\n' + TOML, FILES | {"prompts/change.txt": text})
+    inline = parse_problem(TOML + f"\n[prompts]\nchange = {json.dumps(text)}\n", FILES)
+    assert named == inline
+    assert dict(named.prompts) == {"change": text}
+    assert named.digest == inline.digest != parse_problem(TOML, FILES).digest
+    assert named.evaluator_digest == parse_problem(TOML, FILES).evaluator_digest
+
+
+def test_a_flaw_of_a_template_names_its_file_and_line() -> None:
+    files = FILES | {"prompts/change.txt": "$problem\n\n$parant\n$parent\n$request\n"}
+    flaw = the_flaw('prompts = ["change.txt"]\n' + TOML, files)
+    assert (flaw.file, flaw.line, flaw.where) == ("prompts/change.txt", 3, "prompts.change")
+    assert "unknown placeholder $parant: expected one of $problem, $others, $parent" in flaw.message
+    assert (
+        "'system', 'propose', 'change'"
+        in the_flaw('prompts = ["chance.txt"]\n' + TOML, FILES | {"prompts/chance.txt": "x"}).message
+    )
+    for name in ("../evaluate.py", "change.txt", "prompts/change.txt"):
+        flaw = the_flaw(f'prompts = ["{name}"]\n' + TOML)
+        assert flaw.file == "problem.toml"
+        assert "expected the name of a file" in flaw.message or "no file 'prompts/change.txt'" in flaw.message
+    assert "texts by name" in the_flaw('prompts = "change.txt"\n' + TOML).message
+
+
+def test_a_folder_of_templates_is_read(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "problem.toml").write_text('prompts = ["propose_requests.txt"]\n' + TOML)
+    (tmp_path / "prompts" / "propose_requests.txt").write_text("Begin.\n")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    assert dict(load_problem(tmp_path).prompts) == {"propose_requests": "Begin.\n"}
