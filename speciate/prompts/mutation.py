@@ -63,8 +63,13 @@ def build_prompt(
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal)
-    others = tuple(_member(problem, member) for member in (*parents[1:], *inspirations))
-    shown = _fitting(writer, _Shown(others, artifact_texts(parents[0]) if parents else ()), policy.prompt_tokens)
+    shown = _Shown(
+        problem=problem_text(problem),
+        others=tuple(_member(problem, member) for member in (*parents[1:], *inspirations)),
+        parent=_member(problem, parents[0]) if parents else "",
+        feedback=artifact_texts(parents[0]) if parents else (),
+    )
+    shown = _fitting(writer, shown, policy.prompt_tokens)
     wordings = writer.requests(shown)
     request = wordings[int(rng.integers(len(wordings)))]
     if shown.others:
@@ -75,21 +80,19 @@ def build_prompt(
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What of a prompt may be left out or cut.
+    """What a prompt shows, as text: that of which something may be left out or cut.
 
     Attributes:
-        others: Further programs as they are shown, most useful first.
-        feedback: Texts that the evaluation of the program to change left behind.
-        examples: Whether the problem's visible examples are shown.
-        program_chars: Length at which the program to change is cut; None for all of it.
-        description_chars: Length at which the problem's description is cut; None for all of it.
+        problem: The problem.
+        others: Further programs, most useful first.
+        parent: The program to change, or nothing.
+        feedback: Texts that its evaluation left behind.
     """
 
+    problem: str
     others: tuple[str, ...]
+    parent: str
     feedback: tuple[str, ...]
-    examples: bool = True
-    program_chars: int | None = None
-    description_chars: int | None = None
 
 
 class _Writer:
@@ -120,10 +123,10 @@ class _Writer:
         """Return the prompt."""
         form = f"Answer in the form given at the top{': edits of the program to change' if self._edits else ''}."
         values = {
-            "problem": problem_text(self.problem, examples=shown.examples, description_chars=shown.description_chars),
+            "problem": shown.problem,
             "others": "\n\n".join(shown.others),
             "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
-            "parent": "" if self.parent is None else _member(self.problem, self.parent, shown.program_chars),
+            "parent": shown.parent,
             "feedback": "\n".join(shown.feedback),
             "request": f"{request} {form}{self._goal}",
         }
@@ -139,17 +142,21 @@ class _Writer:
 def _fitting(writer: _Writer, shown: _Shown, most: int) -> _Shown:
     """Return what is to be shown so that the prompt has at most ``most`` tokens, or as little as there can be."""
     over = 0
-    for less in _less_and_less(shown):
+    for less in _less_and_less(writer.problem, shown):
         if (over := writer.tokens(less) - most) <= 0:
             return less
         shown = less
     if writer.parent is not None:
-        shown = replace(shown, program_chars=_cut(writer.parent.program, over))
+        chars = _cut(writer.parent.program, over)
+        shown = replace(shown, parent=_member(writer.problem, writer.parent, chars))
         over = writer.tokens(shown) - most
-    return shown if over <= 0 else replace(shown, description_chars=_cut(writer.problem.description, over))
+    if over > 0:
+        chars = _cut(writer.problem.description, over)
+        shown = replace(shown, problem=problem_text(writer.problem, examples=False, description_chars=chars))
+    return shown
 
 
-def _less_and_less(shown: _Shown) -> Iterator[_Shown]:
+def _less_and_less(problem: Problem, shown: _Shown) -> Iterator[_Shown]:
     """Yield everything, then what is left after each omission."""
     yield shown
     while shown.others:
@@ -158,7 +165,7 @@ def _less_and_less(shown: _Shown) -> Iterator[_Shown]:
     while shown.feedback:
         shown = replace(shown, feedback=shown.feedback[:-1])
         yield shown
-    yield replace(shown, examples=False)
+    yield replace(shown, problem=problem_text(problem, examples=False))
 
 
 def _cut(text: str, over: int) -> int:
