@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from speciate.domain.errors import Flaw, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Case, Limits, Problem, ProblemKind
@@ -44,6 +45,7 @@ _WHOLE_CHECKS: Final = {
     "kind": "kind",
     "stages": "stages",
     "the seed program": "seed_program",
+    "many_files": "many_files",
 }
 
 
@@ -153,14 +155,28 @@ def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
     seed = definition.get("seed_program")
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
-            called = definition.get("entry_point", "solve") if kind == ProblemKind.CASES.value else None
-            flaws += python_flaws(seed, where="seed_program", defines=called)
+            flaws += _seed_flaws(seed, definition)
         flaws += marker_flaws(seed, where="seed_program")
     evaluator = definition.get("evaluator")
     if isinstance(evaluator, str) and evaluator.strip():
         missing = [python_flaws(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
         flaws += next(filter(None, missing), [])
     return flaws
+
+
+def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[Flaw]:
+    called = definition.get("entry_point", "solve") if definition.get("kind") == ProblemKind.CASES.value else None
+    if definition.get("many_files") is not True:
+        return python_flaws(seed, where="seed_program", defines=called)
+    try:
+        files = files_of(seed)
+    except FilesError:
+        return []  # the domain's own reading says so
+    return [
+        flaw
+        for name, text in files.items()
+        for flaw in python_flaws(text, where=f"seed_program.{name}", defines=called if name == PYTHON_MAIN else None)
+    ]
 
 
 def _template_flaws(definition: Mapping[str, Any]) -> list[Flaw]:

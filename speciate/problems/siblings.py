@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.errors import Flaw
+from speciate.domain.files import FilesError, text_of
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Largest file of a definition that is read, in bytes."""
@@ -58,9 +59,12 @@ class Siblings:
         if flaw.file is not None:
             return flaw
         match head:
+            case "seed_program" if f"seed.{rest}" in self._files:
+                return replace(flaw, where="seed", file=self._files[f"seed.{rest}"])
             case "seed_program" if "seed" in self._raw:
                 # Only what is on a line is about the program itself.
-                return replace(flaw, where="seed", file=None if flaw.line is None else self._files.get("seed"))
+                where = f"seed.{rest}" if rest else "seed"
+                return replace(flaw, where=where, file=None if flaw.line is None else self._files.get("seed"))
             case "evaluator" if flaw.line is not None and head in self._files:
                 return replace(flaw, file=self._files[head])
             case "prompts" if flaw.where in self._files:
@@ -85,6 +89,25 @@ class Siblings:
             return None
         self._files[key] = path
         return text
+
+    def seed(self, names: object) -> str | None:
+        """Return the seed program: one file by name, or several by a list of names or a table of texts."""
+        if not isinstance(names, list | dict):
+            return self.text("seed", names)
+        if self._raw.get("many_files") is not True:
+            one = "expected the name of a file in the same directory, or many_files = true beside it"
+            self.flaws.append(Flaw(f"has several files: {one}", "seed"))
+            return None
+        texts = names if isinstance(names, dict) else {str(n): self.text(f"seed.{n}", n) for n in names}
+        if not all(isinstance(text, str) for text in texts.values()):
+            if isinstance(names, dict):
+                self.flaws.append(Flaw("expected texts by name of the file", "seed"))
+            return None
+        try:
+            return text_of({str(name): str(text) for name, text in texts.items()})
+        except FilesError as error:
+            self.flaws.append(Flaw(error.message, "seed"))
+            return None
 
     def script(self, script: object) -> str | None:
         """Return the evaluator: a text of several lines is the script itself, one line is the name of its file."""
@@ -134,7 +157,7 @@ class Siblings:
 
 
 _INLINE: Final = {
-    "seed": "; a text stands in seed_program",
+    "seed": ", or a list of such names; a text stands in seed_program",
     "evaluator": ", or a script of several lines",
     "cases": ", or an array of cases",
 }
@@ -150,7 +173,7 @@ def _short(value: object) -> str:
 
 
 _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
-    "seed": ("seed_program", lambda parts, name: parts.text("seed", name)),
+    "seed": ("seed_program", Siblings.seed),
     "evaluator": ("evaluator", Siblings.script),
     "cases": ("cases", Siblings.cases),
     "files": ("files", lambda parts, names: parts.texts("files", names)),

@@ -25,6 +25,17 @@ lines copied from the program, exactly as they stand there, enough of them to be
 the lines that take their place
 >>>>>>> REPLACE"""
 
+_REWRITE_FILES: Final = """Answer with every file that you change or add, whole, under its heading, in one fenced block:
+```
+# === file: NAME ===
+the whole file
+```
+Files that you leave out stay as they are."""
+
+_DIFF_FILES: Final = """
+Name the file on a line above its first edit, by its heading: # === file: NAME ===
+An edit with nothing under SEARCH adds a file that is not there."""
+
 _DATA: Final = """Answer with the document itself, and nothing else, between two tags:
 <answer>
 the document
@@ -62,7 +73,9 @@ def system_values(problem: Problem, policy: Policy, *, with_base: bool) -> dict[
 
 def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
     if policy.edit_format is EditFormat.DIFF and with_base:
-        return _DIFF
+        return _DIFF + _DIFF_FILES if problem.many_files else _DIFF
+    if problem.many_files:
+        return _REWRITE_FILES
     if problem.language is not None:
         return _REWRITE_OTHER
     return _DATA if problem.kind is ProblemKind.DATA else _REWRITE

@@ -175,6 +175,9 @@ def _setting(problem: Problem) -> str:
     entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
     if problem.language is not None:
         entry = _language(problem.language)
+    if problem.many_files:
+        called = "run" if problem.language is not None else "called, and imports the others"
+        entry += f"A program is a set of files, each under a heading; {problem.main_file} is the one that is {called}. "
     limits = problem.limits
     use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."

@@ -332,3 +332,39 @@ def test_a_folder_of_templates_is_read(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     assert dict(load_problem(tmp_path).prompts) == {"propose_requests": "Begin.\n"}
+
+
+MANY = TOML.replace('seed = "seed.py"', 'many_files = true\nseed = ["candidate.py", "geometry.py"]')
+SEEDS = FILES | {"candidate.py": "import geometry\n", "geometry.py": "area = 1"}
+
+
+def test_a_seed_of_many_files_is_one_text() -> None:
+    named = parse_problem(MANY, SEEDS)
+    assert named.seed_program == (
+        "# === file: candidate.py ===\nimport geometry\n# === file: geometry.py ===\narea = 1\n"
+    )
+    table = '{ "candidate.py" = "import geometry", "geometry.py" = "area = 1" }'
+    assert parse_problem(MANY.replace('["candidate.py", "geometry.py"]', table), FILES) == named
+    assert parse_problem(TOML, FILES).evaluator_digest != named.evaluator_digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "files", "place", "words"),
+    [
+        ("", "", {"geometry.py": "x = 1\ny = (\n"}, ("geometry.py", 2), "does not compile"),
+        ("", "", {"geometry.py": "# EVOLVE-BLOCK-START\n"}, ("problem.toml", 5), "without an EVOLVE-BLOCK-END"),
+        ("many_files = true", "", {}, ("problem.toml", 5), "or many_files = true beside it"),
+        ('"candidate.py", ', "", {}, ("problem.toml", 5), "has no file 'candidate.py'"),
+        ('"geometry.py"', '"table.json"', {"table.json": "1"}, ("problem.toml", 5), "expected modules of Python"),
+        ('"geometry.py"', '"nowhere.py"', {}, ("problem.toml", 5), "there is no file 'nowhere.py'"),
+        ('["candidate.py", "geometry.py"]', "{ a = 1 }", {}, ("problem.toml", 5), "expected texts by name"),
+        ('["candidate.py", "geometry.py"]', '{ "../a" = "" }', {}, ("problem.toml", 5), "is no name of a file"),
+        ('["candidate.py", "geometry.py"]', '"seed.py"', {}, ("problem.toml", 5), "expected a heading"),
+        ('kind = "evaluator"', 'kind = "in_process"', {}, ("problem.toml", 4), "is one text"),
+    ],
+)
+def test_a_flaw_of_many_files_names_its_place(
+    old: str, new: str, files: dict[str, str], place: tuple[str, int], words: str
+) -> None:
+    flaws = flaws_of(MANY.replace(old, new), SEEDS | files)
+    assert any(words in flaw.message and (flaw.file, flaw.line) == place for flaw in flaws), flaws

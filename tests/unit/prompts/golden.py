@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from speciate.domain.candidate import Failure, FailureKind, Member
+from speciate.domain.files import text_of
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.prompts.mutation import build_prompt
@@ -61,6 +62,12 @@ _CASES: dict[str, Any] = {
     ],
     "language": {"name": "C++", "file": "a.cpp", "build": ["g++", "a.cpp"], "run": ["./a.out"]},
 }
+_FILES: dict[str, Any] = {
+    **_EVALUATED,
+    "many_files": True,
+    "seed_program": text_of({"candidate.py": "import shapes\n", "shapes.py": "# === file: x ===\ny = 1\n"}),
+}
+_SET = (Member(1, _FILES["seed_program"], (1.0, 0.0, 0.0)),)
 _OWN = {
     "system": "You are terse. You write $candidates for $$5.\n\n$form\n\n$caution\n",
     "propose": "# First\n\n$problem\n\n# Seed\n\n$seed\n\n$others\n\n$request\n",
@@ -76,6 +83,8 @@ CASES: dict[str, dict[str, Any]] = {
     "change": {},
     "change-diff": {"asked": {"edit_format": "diff", "answers_per_rollout": 3}, "goal": (1.0,)},
     "change-data": {"problem": {**_EVALUATED, **_DATA}},
+    "change-files": {"problem": _FILES, "parents": _SET, "others": ()},
+    "change-files-diff": {"problem": _FILES, "parents": _SET, "asked": {"edit_format": "diff"}, "others": ()},
     "change-hidden-cases": {"problem": _CASES, "parents": (Member(1, "int main() {}\n", (0.5, 0.25)),), "others": ()},
     "change-hostile": {"parents": (HOSTILE,), "others": (HOSTILE,)},
     "change-own": {"problem": {**_EVALUATED, "prompts": _OWN}},
