@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from evaluators.broker import Broker
+from evaluators.canary import examine
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.files import text_of
 from tests.unit.evaluators.conftest import MakeProblem
@@ -33,6 +35,14 @@ def test_files_are_modules_of_each_other(broker: Broker, make_problem: MakeProbl
     bare["shapes/circle.py"] = "def area(x):\n    return x\n"
     bare["geometry.py"] = "import candidate\n\n\ndef double(x):\n    return 2 * x * callable(candidate.solve)\n"
     assert evaluate(broker, make_problem, bare).rewards == (1.0,)
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_no_tier_needs_a_folder_for_modules(tier: str, make_problem: MakeProblem) -> None:
+    if not examine(tier).holds:
+        pytest.skip(f"tier {tier} does not hold here: {examine(tier).flaws}")
+    with closing(Broker(tier)) as broker:
+        assert evaluate(broker, make_problem, FILES).rewards == (1.0,)
 
 
 def test_nothing_is_left_for_the_next_program(broker: Broker, make_problem: MakeProblem) -> None:
