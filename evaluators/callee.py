@@ -13,6 +13,7 @@ from evaluators.texts import clean
 from evaluators.tiers.sandbox import Contained, Usage
 from evaluators.verdict import REFUSALS, failure_of
 from speciate.domain.candidate import Failure
+from speciate.domain.files import FilesError, files_of
 from speciate.domain.problem import Problem
 
 LOADING = -1
@@ -48,7 +49,7 @@ class Callee:
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
         self._language = problem.language
         self._limits = limits
-        self._session.post({"program": program, "seed": seed, **_commands(problem)})
+        self._session.post({**_unpacked(program, problem), "seed": seed, **_commands(problem)})
         self._open = {LOADING}
         self._strays = 0
         self._ended: tuple[Usage, dict[str, str]] | None = None
@@ -95,6 +96,16 @@ class Callee:
             usage = self._session.end()
             self._ended = usage, self._session.logs()
         return self._ended
+
+
+def _unpacked(program: str, problem: Problem) -> dict[str, JsonValue]:
+    """Return the main file of a program and the others; a text that is no set of files is all in the main one."""
+    try:
+        files = files_of(program) if problem.many_files else {}
+    except FilesError:
+        files = {}  # nothing that was read as an answer comes here; it fails by itself
+    main = files.pop(problem.main_file, program)
+    return {"program": main, "files": {**files}}
 
 
 def _commands(problem: Problem) -> dict[str, JsonValue]:

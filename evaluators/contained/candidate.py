@@ -1,6 +1,7 @@
 """Serves calls into a candidate's program.
 
-First message: ``{"program": text, "seed": int}``. Then calls ``{"index": i, "call": name, "args": [...]}``, answered in
+First message: ``{"program": text, "files": {name: text}, "seed": int}``, the program being the main file and ``files``
+the modules beside it. Then calls ``{"index": i, "call": name, "args": [...]}``, answered in
 order by ``{"index": i, "value": v}`` or ``{"index": i, "error": reason, "detail": text}``. A program that cannot be
 loaded is reported once, with index -1.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .modules import offer
 from .program import DETAIL_CHARS, describe, load, reason_of
 from .seeding import import_generators, seed_generators
 from .wire import TooLongError, Wire
@@ -25,8 +27,9 @@ def serve(wire: Wire) -> None:
         return
     text = first["program"]
     try:
-        import_generators(text)
+        import_generators("\n".join([text, *first["files"].values()]))
         seed_generators(first["seed"])
+        offer(first["files"])
         names = load(text, NAME)
     except BaseException as error:  # noqa: BLE001  # sys.exit() in a program is its failure, not our end
         _refuse(wire, LOADING, reason_of(error, NAME), describe(error, text, NAME))

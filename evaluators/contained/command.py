@@ -1,8 +1,9 @@
 """Serves calls into a candidate that is not Python: writes its source, builds it, and runs a command for every call.
 
-First message: ``{"program": text, "seed": int, "language": {...}, "cpu_s": s}``, answered with index -1 by a value when
-it is built, or by ``build_failed``. Then calls as in ``candidate``. The candidate's own processes share namespaces with
-this one and may do to it what they like: nothing here decides what counts.
+First message: ``{"program": text, "files": {name: text}, "seed": int, "language": {...}, "cpu_s": s}``, the program
+being the main file, answered with index -1 by a value when it is built, or by ``build_failed``. Then calls as in
+``candidate``. The candidate's own processes share namespaces with this one and may do to it what they like: nothing
+here decides what counts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def serve(wire: Wire) -> None:
         return
     language: dict[str, Any] = first["language"]
     try:
-        Path(language["file"]).write_text(first["program"], "utf-8")
+        for name, text in {**first["files"], language["file"]: first["program"]}.items():
+            path = Path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
         if language["build"]:
             _run(language["build"], b"", wire.max_bytes)
     except (_CommandFailedError, OSError) as error:

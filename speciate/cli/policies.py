@@ -50,6 +50,9 @@ def add(
     codec: Annotated[str | None, typer.Option(help="A tiny model's own language: maze, programs.")] = None,
     edit_format: Annotated[str | None, typer.Option(help="rewrite or diff.")] = None,
     answers_per_rollout: Annotated[int | None, typer.Option(help="Programs in one completion.")] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option(help="Longest prompt, counted as one token for each byte of UTF-8.")
+    ] = None,
     timeout_s: Annotated[float | None, typer.Option(help="Seconds one request may take.")] = None,
     sampling: Annotated[
         list[str] | None,
@@ -75,6 +78,7 @@ def add(
         "codec": codec,
         "edit_format": edit_format,
         "answers_per_rollout": answers_per_rollout,
+        "prompt_tokens": prompt_tokens,
         "timeout_s": timeout_s,
         "sampling": key_values(sampling, "--sampling") or None,
         "options": key_values(option, "--option") or None,

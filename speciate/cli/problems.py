@@ -176,6 +176,53 @@ def show(
         _show(version)
 
 
+@app.command("prompt", epilog=examples("speciate problems prompt ./my-problem", "speciate problems prompt sorting@2"))
+def prompt(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, or name, name@version or id.")],
+    diff: Annotated[bool, typer.Option("--diff", help="As for a policy that sends diffs.")] = False,
+    answers: Annotated[int, typer.Option(help="As for a policy with so many answers in one completion.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Draws the wording of the request.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a policy is asked; of a directory, without a service."""
+    from speciate.cli.prompting import example_prompts
+    from speciate.problems.loader import load_problem
+
+    if Path(name).exists():
+        problem = load_problem(Path(name))
+    else:
+        with client(ctx) as service:
+            problem = service.problems.get(name).definition
+    shown = example_prompts(problem, diff=diff, answers=answers, seed=seed)
+    if as_json:
+        output.json_line({role: {"system": made.system, "user": made.user} for role, made in shown.items()})
+        return
+    for role, made in shown.items():
+        output.say(f"──── {role}: system")
+        output.raw(made.system)
+        output.say(f"──── {role}: user")
+        output.raw(made.user)
+
+
+@app.command("templates", epilog=examples("speciate problems templates my-problem"))
+def templates(directory: Directory, as_json: AsJson = False) -> None:
+    """Write the default templates of prompts into the folder prompts of a problem, to change them."""
+    from speciate.cli.prompting import write_templates
+
+    try:
+        written = write_templates(directory)
+    except OSError as error:
+        raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
+    if as_json:
+        output.json_line({"files": [str(path) for path in written]})
+        return
+    for path in written:
+        output.say(path)
+    names = ", ".join(f'"{path.name}"' for path in written)
+    output.say(f"Keep those that you change, and name them at the top of problem.toml: prompts = [{names}]")
+
+
 def _directory(name: str, known: dict[str, Path]) -> Path:
     # A directory of that name wins over a bundled problem: what lies there is what the user sees.
     path = Path(name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Slug, Value, digest_of
+from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Slug, Value, digest_without_defaults
+
+_CAME_LATER: Final = ("prompt_tokens",)
 
 
 class PromptFormat(StrEnum):
@@ -71,6 +73,8 @@ class Policy(Value):
             means English.
         edit_format: Whether it rewrites programs or sends diffs.
         answers_per_rollout: m, the number of programs in one completion.
+        prompt_tokens: Longest prompt, in tokens; each byte of UTF-8 is counted as one, so that it holds whatever the
+            tokenizer is. What does not fit is left out, the least useful first. A codec's prompts are not bounded.
         sampling: How completions are drawn.
         timeout_s: Seconds one request may take.
         options: Options of the client, checked by its own config model.
@@ -88,6 +92,7 @@ class Policy(Value):
     codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
+    prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
     sampling: Sampling = Sampling()
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
     options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -101,7 +106,7 @@ class Policy(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the registration: two registrations with one digest are the same version."""
-        return digest_of(self.model_dump(mode="json"))
+        return digest_without_defaults(self, _CAME_LATER)
 
     def answers_for(self, role: PolicyRole) -> int:
         """Return how many answers one completion holds: a tiny model changes one candidate at a time."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, sections_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective, Role
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import Stage, Step, check_stages
 from speciate.domain.target import Target
+from speciate.domain.template import TemplateName, TemplateText
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
     FileName,
@@ -26,8 +28,10 @@ from speciate.domain.values import (
     Slug,
     Value,
     digest_of,
+    digest_without_defaults,
 )
 
+_CAME_LATER = ("prompts", "many_files")
 _RESERVED = frozenset({"and", "or", "not"})
 _TEXT_READERS = ("source", "vars(", "__dict__")
 
@@ -110,6 +114,8 @@ class Problem(Value):
         preload: Modules that candidates and the script find already imported, at no cost to any of them.
         stages: The evaluation cascade, cheapest stage first; empty means that everything is measured at once.
         language: How programs are built and run that are not Python; None means Python.
+        many_files: Whether candidates are sets of files, each under a heading (``speciate.domain.files``).
+        prompts: Templates of prompts that take the place of the default ones, by name.
         limits: What one evaluation may use.
         confirmations: How often a candidate is evaluated again before its target counts.
         stochastic: Whether the score depends on the evaluation's seed.
@@ -132,6 +138,8 @@ class Problem(Value):
     preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16)
     stages: tuple[Stage, ...] = Field(default=(), max_length=16)
     language: Language | None = None
+    many_files: bool = False
+    prompts: dict[TemplateName, TemplateText] = Field(default_factory=dict)
     limits: Limits = Limits()
     confirmations: int = Field(default=1, ge=0, le=20)
     stochastic: bool = False
@@ -178,8 +186,35 @@ class Problem(Value):
                     raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
         if self.language is not None and self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
             raise ValueError(f"kind {self.kind.value!r} has no language: candidates are Python programs or texts")
+        if self.many_files:
+            self._check_files()
         if self.forgeable and self.confirmations < 1:
             raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
+
+    def _check_files(self) -> None:
+        if self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
+            raise ValueError(f"many_files: a candidate of kind {self.kind.value!r} is one text")
+        if not self.seed_program:
+            return
+        try:
+            files = sections_of(self.seed_program)
+        except FilesError as error:
+            raise ValueError(f"the seed program is no set of files: {error}") from None
+        if wrong := self.wrong_files(files):
+            raise ValueError(f"the seed program {wrong}")
+
+    def wrong_files(self, names: Collection[str]) -> str | None:
+        """Say what is wrong with the names of a program's files, or return None."""
+        if self.main_file not in names:
+            return f"has no file {self.main_file!r}, which is the one that is run"
+        if self.language is None and (other := [name for name in names if not MODULE_FILE.fullmatch(name)]):
+            return f"has a file {other[0]!r}: expected modules of Python, such as geometry.py"
+        return None
+
+    @property
+    def main_file(self) -> str:
+        """The file of a program that is run, or holds the entry point."""
+        return PYTHON_MAIN if self.language is None else self.language.file
 
     @cached_property
     def space(self) -> RewardSpace:
@@ -236,13 +271,14 @@ class Problem(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole definition: two problems with one digest are the same version."""
-        return digest_of(self.model_dump(mode="json"))
+        return digest_without_defaults(self, _CAME_LATER)
 
     @cached_property
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on besides the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits"}
+        scored_by |= {"many_files"} if self.many_files else set()
         return digest_of(self.model_dump(mode="json", include=scored_by))
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -52,6 +53,16 @@ def canonical_json(value: Any) -> str:
 def digest_of(value: Any) -> str:
     """Return the SHA-256 of ``canonical_json(value)`` as 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def digest_without_defaults(value: Value, came_later: Iterable[str]) -> str:
+    """Return the SHA-256 of a value's JSON text, without fields that came later as long as they are at their defaults.
+
+    So what was registered before such a field was there is still the same version.
+    """
+    fields = type(value).model_fields
+    unset = {name for name in came_later if getattr(value, name) == fields[name].get_default(call_default_factory=True)}
+    return digest_of(value.model_dump(mode="json", exclude=unset))
 
 
 def text_digest(text: str) -> str:

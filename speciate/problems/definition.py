@@ -12,15 +12,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from speciate.domain.errors import Flaw, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Case, Limits, Problem, ProblemKind
 from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
+from speciate.domain.template import TemplateName
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.domain.wording import wording
 from speciate.problems.markers import marker_flaws
+from speciate.prompts.template import template_flaws
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
     "objectives": Objective,
@@ -30,6 +33,8 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
     "stages": Stage,
     "language": Language,
 }
+_OF_KEY: Final = "[key]"
+"""What Pydantic adds to a place when the key is wrong, not the value."""
 _NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 # Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
 _WHOLE_CHECKS: Final = {
@@ -40,6 +45,7 @@ _WHOLE_CHECKS: Final = {
     "kind": "kind",
     "stages": "stages",
     "the seed program": "seed_program",
+    "many_files": "many_files",
 }
 
 
@@ -75,7 +81,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
     seed = definition.get("seed_program")
     if isinstance(seed, str) and (size := len(seed.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
         raise TooLargeError(f"the seed program has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
-    flaws = [*_rule_flaws(definition), *_program_flaws(definition)]
+    flaws = [*_rule_flaws(definition), *_program_flaws(definition), *_template_flaws(definition)]
     problem = None
     try:
         problem = Problem.model_validate(dict(definition))
@@ -94,7 +100,7 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 
 
 def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
-    where = ".".join(str(part) for part in detail["loc"])
+    where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
             return Flaw("is missing: expected a value", where)
@@ -149,14 +155,36 @@ def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
     seed = definition.get("seed_program")
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
-            called = definition.get("entry_point", "solve") if kind == ProblemKind.CASES.value else None
-            flaws += python_flaws(seed, where="seed_program", defines=called)
+            flaws += _seed_flaws(seed, definition)
         flaws += marker_flaws(seed, where="seed_program")
     evaluator = definition.get("evaluator")
     if isinstance(evaluator, str) and evaluator.strip():
         missing = [python_flaws(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
         flaws += next(filter(None, missing), [])
     return flaws
+
+
+def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[Flaw]:
+    called = definition.get("entry_point", "solve") if definition.get("kind") == ProblemKind.CASES.value else None
+    if definition.get("many_files") is not True:
+        return python_flaws(seed, where="seed_program", defines=called)
+    try:
+        files = files_of(seed)
+    except FilesError:
+        return []  # the domain's own reading says so
+    return [
+        flaw
+        for name, text in files.items()
+        for flaw in python_flaws(text, where=f"seed_program.{name}", defines=called if name == PYTHON_MAIN else None)
+    ]
+
+
+def _template_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+    templates = definition.get("prompts")
+    if not isinstance(templates, Mapping):
+        return []
+    known = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
+    return [flaw for name, text in known.items() for flaw in template_flaws(name, text, where=f"prompts.{name}")]
 
 
 def _functions(definition: Mapping[str, Any]) -> list[str | None]:

@@ -1,7 +1,8 @@
 """Reading ``problem.toml`` and the files beside it.
 
 ``problem.toml`` holds the fields of ``speciate.domain.problem.Problem``. ``seed`` (instead of ``seed_program``),
-``evaluator``, ``cases``, ``files`` and ``data_files`` may name files in the same directory.
+``evaluator``, ``cases``, ``files`` and ``data_files`` may name files in the same directory, and ``prompts`` files in
+its folder ``prompts``.
 """
 
 from __future__ import annotations

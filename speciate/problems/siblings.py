@@ -1,4 +1,4 @@
-"""The files beside a ``problem.toml``: seed, evaluator, cases and further files, read into the definition.
+"""The files beside a ``problem.toml``: seed, evaluator, cases, templates, further files, read into the definition.
 
 All of them may also stand in the definition itself.
 """
@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.errors import Flaw
+from speciate.domain.files import FilesError, text_of
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Largest file of a definition that is read, in bytes."""
+
+TEMPLATE_FOLDER: Final = "prompts"
+"""Where templates of prompts lie, beside the definition."""
+TEMPLATE_SUFFIX: Final = ".txt"
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
 
@@ -54,30 +59,55 @@ class Siblings:
         if flaw.file is not None:
             return flaw
         match head:
+            case "seed_program" if f"seed.{rest}" in self._files:
+                return replace(flaw, where="seed", file=self._files[f"seed.{rest}"])
             case "seed_program" if "seed" in self._raw:
                 # Only what is on a line is about the program itself.
-                return replace(flaw, where="seed", file=None if flaw.line is None else self._files.get("seed"))
+                where = f"seed.{rest}" if rest else "seed"
+                return replace(flaw, where=where, file=None if flaw.line is None else self._files.get("seed"))
             case "evaluator" if flaw.line is not None and head in self._files:
                 return replace(flaw, file=self._files[head])
+            case "prompts" if flaw.where in self._files:
+                return replace(flaw, file=self._files[flaw.where])
             case "cases" if rest and head in self._files:
                 return replace(flaw, file=self._files[head], line=self._case_lines[int(rest.partition(".")[0])])
             case _:
                 return flaw
 
-    def text(self, key: str, name: object) -> str | None:
-        """Return the content of a named file, or None after noting the flaw."""
+    def text(self, key: str, name: object, folder: str | None = None) -> str | None:
+        """Return the content of a named file, beside the definition or in a folder, or None after noting the flaw."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
             self.flaws.append(
                 Flaw(f"is {_short(name)}: expected the name of a file in the same directory{_or(key)}", key)
             )
             return None
         try:
-            text = self._read(name)
+            path = name if folder is None else f"{folder}/{name}"
+            text = self._read(path)
         except UnreadableError as error:
             self.flaws.append(Flaw(str(error), key))
             return None
-        self._files[key] = name
+        self._files[key] = path
         return text
+
+    def seed(self, names: object) -> str | None:
+        """Return the seed program: one file by name, or several by a list of names or a table of texts."""
+        if not isinstance(names, list | dict):
+            return self.text("seed", names)
+        if self._raw.get("many_files") is not True:
+            one = "expected the name of a file in the same directory, or many_files = true beside it"
+            self.flaws.append(Flaw(f"has several files: {one}", "seed"))
+            return None
+        texts = names if isinstance(names, dict) else {str(n): self.text(f"seed.{n}", n) for n in names}
+        if not all(isinstance(text, str) for text in texts.values()):
+            if isinstance(names, dict):
+                self.flaws.append(Flaw("expected texts by name of the file", "seed"))
+            return None
+        try:
+            return text_of({str(name): str(text) for name, text in texts.items()})
+        except FilesError as error:
+            self.flaws.append(Flaw(error.message, "seed"))
+            return None
 
     def script(self, script: object) -> str | None:
         """Return the evaluator: a text of several lines is the script itself, one line is the name of its file."""
@@ -95,6 +125,14 @@ class Siblings:
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
+
+    def templates(self, names: object) -> object:
+        """Return the templates in a list of names of files in the folder ``prompts``; a table holds the texts."""
+        if not isinstance(names, list):
+            return self.texts(TEMPLATE_FOLDER, names)
+        wanted = {str(name).removesuffix(TEMPLATE_SUFFIX): name for name in names}
+        texts = {part: self.text(f"prompts.{part}", name, TEMPLATE_FOLDER) for part, name in wanted.items()}
+        return {part: text for part, text in texts.items() if text is not None}
 
     def cases(self, cases: object) -> list[Any] | None:
         """Return the cases in a named JSON file and remember their lines; an array of tables holds them itself."""
@@ -119,7 +157,7 @@ class Siblings:
 
 
 _INLINE: Final = {
-    "seed": "; a text stands in seed_program",
+    "seed": ", or a list of such names; a text stands in seed_program",
     "evaluator": ", or a script of several lines",
     "cases": ", or an array of cases",
 }
@@ -135,10 +173,11 @@ def _short(value: object) -> str:
 
 
 _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
-    "seed": ("seed_program", lambda parts, name: parts.text("seed", name)),
+    "seed": ("seed_program", Siblings.seed),
     "evaluator": ("evaluator", Siblings.script),
     "cases": ("cases", Siblings.cases),
     "files": ("files", lambda parts, names: parts.texts("files", names)),
+    "prompts": ("prompts", Siblings.templates),
     "data_files": ("data_files", lambda parts, names: parts.texts("data_files", names)),
 }
 

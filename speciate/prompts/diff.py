@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from speciate.domain.candidate import Failure
+from speciate.domain.files import heading_in
 from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.rejection import Reason, rejected
@@ -43,12 +44,18 @@ class Edit:
         replace: Lines that take their place.
         section: How many separator lines stand before it, outside of blocks.
         complete: Whether its end was seen.
+        file: File whose heading stands last above it, outside of blocks; None for none.
     """
 
     search: list[str] = field(default_factory=list)
     replace: list[str] = field(default_factory=list)
     section: int = 0
     complete: bool = False
+    file: str | None = None
+
+
+Apply = Callable[[str, Edit, int], str | Failure]
+"""``(text, edit, number)`` to the text with the edit made, or why that is not possible."""
 
 
 def read_edits(text: str) -> list[list[Edit]]:
@@ -57,13 +64,15 @@ def read_edits(text: str) -> list[list[Edit]]:
         return []
     edits: list[Edit] = []
     into: list[str] | None = None
-    section = 0
+    section, file = 0, None
     for line in text.split("\n"):
         if _SEARCH.match(line):
-            edits.append(Edit(section=section))
+            edits.append(Edit(section=section, file=file))
             into = edits[-1].search
         elif into is None:
-            section += line.strip() == SEPARATOR
+            file = heading_in(line) or file
+            if line.strip() == SEPARATOR:
+                section, file = section + 1, None
         elif into is edits[-1].search and _DIVIDER.match(line):
             into = edits[-1].replace
         elif _REPLACE.match(line):
@@ -77,8 +86,14 @@ def read_edits(text: str) -> list[list[Edit]]:
     return list(groups.values())
 
 
-def apply_edits(base: str, edits: Sequence[Edit]) -> str | Failure:
-    """Return the base with the edits made one after the other, or why that is not possible."""
+def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) -> str | Failure:
+    """Return the base with the edits made one after the other, or why that is not possible.
+
+    Args:
+        base: The program.
+        edits: In the order in which they were written.
+        apply: Makes one edit; ``apply_edit`` if nothing else is said.
+    """
     if len(edits) > _MAX_EDITS:
         return rejected(Reason.DIFF_MALFORMED, f"{len(edits)} SEARCH/REPLACE blocks: at most {_MAX_EDITS} are read")
     text = base
@@ -87,14 +102,15 @@ def apply_edits(base: str, edits: Sequence[Edit]) -> str | Failure:
             return rejected(
                 Reason.DIFF_MALFORMED, f"SEARCH/REPLACE block {number} has no ======= or no >>>>>>> REPLACE"
             )
-        outcome = _apply(text, edit, number)
+        outcome = (apply or apply_edit)(text, edit, number)
         if isinstance(outcome, Failure):
             return outcome
         text = outcome
     return rejected(Reason.EMPTY_DIFF, "the diff leaves the program as it was") if text == base else text
 
 
-def _apply(text: str, edit: Edit, number: int) -> str | Failure:
+def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
+    """Return the text with one complete edit made, or why that is not possible; ``number`` is what it is called."""
     if not any(line.strip() for line in edit.search):
         return rejected(
             Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: SEARCH is empty: it must quote lines of the program"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,27 +12,18 @@ from speciate.domain.candidate import Member
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt
+from speciate.domain.template import TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
-from speciate.prompts.hostile import fenced
-from speciate.prompts.instructions import system_text
-from speciate.prompts.render import artifacts_text, failure_text, missing_text, problem_text, rewards_text
+from speciate.prompts.hostile import bounded, fenced
+from speciate.prompts.instructions import system_values
+from speciate.prompts.length import clipped, prompt_tokens, token_bound
+from speciate.prompts.render import artifact_texts, failure_text, missing_text, problem_text, rewards_text
+from speciate.prompts.template import default_template, fill, requests, template_of
 
-MAX_USER_CHARS: Final = 120_000
-"""Length above which further programs are left out, the least useful first; the parent is always shown whole."""
-
-_CHANGES: Final = (
-    "Improve the program where its rewards are weakest, without losing what it is good at.",
-    "Change the one thing that holds the program back most.",
-    "Try a different idea inside the program and keep what works.",
-    "Make one bold change that could reach the target.",
-    "Combine what the programs above are good at.",
-)
-_PROPOSALS: Final = (
-    "Write a program that solves the problem.",
-    "Write a simple program that is surely valid, then make it good.",
-    "Write a program that follows an uncommon idea.",
-)
+_LEAST_CHARS: Final = 400
+"""A program or description that is cut keeps at least so much."""
+_CUT_NOTE_CHARS: Final = 64
 
 
 def build_prompt(
@@ -47,14 +39,19 @@ def build_prompt(
 
     The stable part comes first (form of the answer, then the problem), so that a server's prefix cache holds it for a
     whole run; inspirations, further parents, the parent with its feedback and the request follow, in rising order of
-    what a model attends to.
+    what a model attends to. The wording is that of the templates, the problem's own where it has any.
+
+    A prompt is at most ``policy.prompt_tokens`` long, by ``token_bound``. What does not fit is left out in this order,
+    the least useful first, until the rest fits: the inspirations, the last one first; further parents, the last one
+    first; texts of feedback, the last one by name first; the problem's examples; the middle of the program to change;
+    the middle of the description; at last the middle of whatever is there.
 
     Args:
         problem: The problem.
         role: From scratch, or a change of ``parents[0]``.
         parents: First the one to change, then those to recombine with it.
         inspirations: Further programs to show, most useful first.
-        policy: Who is asked, in which edit format and for how many answers.
+        policy: Who is asked, in which edit format, for how many answers and with how long a prompt.
         rng: Draws the wording of the request and the order of the inspirations.
         goal: Shape (k,): a weighting of the rewards that the answer should aim for, summing to 1.
 
@@ -65,64 +62,134 @@ def build_prompt(
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
-    template = problem.seed_program if role is PolicyRole.PROPOSE and not parents else ""
-    tail = _parent_parts(problem, parents) if parents else _template_parts(problem, template)
-    tail += ["## Request", _request(problem, role, policy, rng)]
-    if goal is not None:
-        weights = ", ".join(f"{o.name} {w:.2f}" for o, w in zip(problem.space.selected, goal, strict=True))
-        tail.append(f"This time the rewards count with these weights: {weights}.")
-    head = problem_text(problem)
-    room = MAX_USER_CHARS - len(head) - sum(map(len, tail))
-    shown = _fitting([_member(problem, "Program", member) for member in (*parents[1:], *inspirations)], room)
-    if shown:
-        order = rng.permutation(len(shown))
-        shown = ["## Other programs found so far", *(shown[i] for i in order)]
-    with_base = bool(parents or template)
-    return Prompt(
-        system=storable(system_text(problem, policy, with_base=with_base)),
-        user=storable("\n\n".join([head, *shown, *tail])),
+    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal)
+    shown = _Shown(
+        problem=problem_text(problem),
+        others=tuple(_member(problem, member) for member in (*parents[1:], *inspirations)),
+        parent=_member(problem, parents[0]) if parents else "",
+        feedback=artifact_texts(parents[0]) if parents else (),
     )
+    shown = _fitting(writer, shown, policy.prompt_tokens)
+    wordings = writer.requests(shown)
+    request = wordings[int(rng.integers(len(wordings)))]
+    if shown.others:
+        order = rng.permutation(len(shown.others))
+        shown = replace(shown, others=tuple(shown.others[i] for i in order))
+    return clipped(writer.prompt(shown, request), policy.prompt_tokens)
 
 
-def _parent_parts(problem: Problem, parents: Sequence[Member]) -> list[str]:
-    feedback = artifacts_text(parents[0])
-    parts = ["## The program to change", _member(problem, "Program", parents[0])]
-    return [*parts, f"Feedback from its evaluation:\n{feedback}"] if feedback else parts
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a prompt shows, as text: that of which something may be left out or cut.
+
+    Attributes:
+        problem: The problem.
+        others: Further programs, most useful first.
+        parent: The program to change, or nothing.
+        feedback: Texts that its evaluation left behind.
+    """
+
+    problem: str
+    others: tuple[str, ...]
+    parent: str
+    feedback: tuple[str, ...]
 
 
-def _template_parts(problem: Problem, template: str) -> list[str]:
-    return ["## A first program to start from", fenced(template, _label(problem))] if template else []
+class _Writer:
+    """Writes one prompt, with as much in it as it is told to show."""
+
+    def __init__(
+        self, problem: Problem, role: PolicyRole, parent: Member | None, policy: Policy, goal: Sequence[float] | None
+    ) -> None:
+        self.problem, self.parent = problem, parent
+        self._seed = problem.seed_program if role is PolicyRole.PROPOSE and parent is None else ""
+        self._edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
+        self._goal = "" if goal is None else _goal(problem, goal)
+        self._wordings = TemplateName.PROPOSE_REQUESTS if role is PolicyRole.PROPOSE else TemplateName.CHANGE_REQUESTS
+        with_base = parent is not None or self._seed != ""
+        values = system_values(problem, policy, with_base=with_base)
+        self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
+
+    def requests(self, shown: _Shown) -> list[str]:
+        """Return the wordings of the request that fit what is shown."""
+        word = "document" if self.problem.kind is ProblemKind.DATA else "program"
+        values = {"candidate": word, "others": f"{word}s" if shown.others else ""}
+        # A template that was never checked may hold none.
+        return requests(template_of(self.problem, self._wordings), values) or requests(
+            default_template(self._wordings), values
+        )
+
+    def prompt(self, shown: _Shown, request: str) -> Prompt:
+        """Return the prompt."""
+        form = f"Answer in the form given at the top{': edits of the program to change' if self._edits else ''}."
+        values = {
+            "problem": shown.problem,
+            "others": "\n\n".join(shown.others),
+            "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
+            "parent": shown.parent,
+            "feedback": "\n".join(shown.feedback),
+            "request": f"{request} {form}{self._goal}",
+        }
+        name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
+        user = fill(template_of(self.problem, name), values)
+        return Prompt(system=storable(self._system), user=storable(user))
+
+    def tokens(self, shown: _Shown) -> int:
+        """Return the bound on the tokens of the prompt with the longest of the requests that may be drawn."""
+        return prompt_tokens(self.prompt(shown, max(self.requests(shown), key=token_bound)))
 
 
-def _member(problem: Problem, title: str, member: Member) -> str:
-    parts = [f"### {title} {member.number}"]
+def _fitting(writer: _Writer, shown: _Shown, most: int) -> _Shown:
+    """Return what is to be shown so that the prompt has at most ``most`` tokens, or as little as there can be."""
+    over = 0
+    for less in _less_and_less(writer.problem, shown):
+        if (over := writer.tokens(less) - most) <= 0:
+            return less
+        shown = less
+    if writer.parent is not None:
+        chars = _cut(writer.parent.program, over)
+        shown = replace(shown, parent=_member(writer.problem, writer.parent, chars))
+        over = writer.tokens(shown) - most
+    if over > 0:
+        chars = _cut(writer.problem.description, over)
+        shown = replace(shown, problem=problem_text(writer.problem, examples=False, description_chars=chars))
+    return shown
+
+
+def _less_and_less(problem: Problem, shown: _Shown) -> Iterator[_Shown]:
+    """Yield everything, then what is left after each omission."""
+    yield shown
+    while shown.others:
+        shown = replace(shown, others=shown.others[:-1])
+        yield shown
+    while shown.feedback:
+        shown = replace(shown, feedback=shown.feedback[:-1])
+        yield shown
+    yield replace(shown, problem=problem_text(problem, examples=False))
+
+
+def _cut(text: str, over: int) -> int:
+    # A character is at least one byte: so many characters less are enough.
+    return max(_LEAST_CHARS, len(text) - over - _CUT_NOTE_CHARS)
+
+
+def _goal(problem: Problem, goal: Sequence[float]) -> str:
+    weights = ", ".join(f"{o.name} {w:.2f}" for o, w in zip(problem.space.selected, goal, strict=True))
+    return f"\n\nThis time the rewards count with these weights: {weights}."
+
+
+def _member(problem: Problem, member: Member, most_chars: int | None = None) -> str:
+    """Return a program with its rewards and what it lacks for the targets, or why it has none."""
+    parts = [f"### Program {member.number}"]
     if member.rewards is not None:
         parts += [rewards_text(problem, member.rewards), missing_text(problem, member.rewards)]
     if member.failure is not None:
         parts.append(failure_text(member.failure))
-    return "\n".join([*parts, fenced(member.program, _label(problem))])
+    program = member.program if most_chars is None else bounded(member.program, most_chars)
+    return "\n".join([*parts, fenced(program, _label(problem))])
 
 
 def _label(problem: Problem) -> str:
     if problem.language is not None:
         return problem.language.name.lower()
     return "" if problem.kind is ProblemKind.DATA else "python"
-
-
-def _fitting(parts: list[str], room: int) -> list[str]:
-    kept: list[str] = []
-    for part in parts:
-        room -= len(part)
-        if room < 0:
-            break
-        kept.append(part)
-    return kept
-
-
-def _request(problem: Problem, role: PolicyRole, policy: Policy, rng: np.random.Generator) -> str:
-    texts = _PROPOSALS if role is PolicyRole.PROPOSE else _CHANGES
-    text = texts[int(rng.integers(len(texts)))]
-    if problem.kind is ProblemKind.DATA:
-        text = text.replace("program", "document")
-    edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
-    return f"{text} Answer in the form given at the top{': edits of the program to change' if edits else ''}."

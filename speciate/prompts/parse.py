@@ -17,9 +17,11 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
+from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import Fenced, fenced_blocks, sections
 from speciate.prompts.hostile import unstorable
-from speciate.prompts.protected import keep_protected
+from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
+from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
 from speciate.prompts.rejection import Reason, rejected
 
@@ -69,7 +71,11 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
     wanted = policy.answers_per_rollout
     if policy.codec is not None:
         return [*codec_of(policy.codec).read(text, answers=wanted)]
-    return _from_diffs(text, base) or (_programs(text, wanted, problem) if problem.is_python else _texts(text, wanted))
+    if found := _from_diffs(text, base, many_files=problem.many_files):
+        return found
+    if problem.many_files:
+        return file_sets(text, wanted)
+    return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted)
 
 
 def _after_thoughts(text: str) -> str:
@@ -77,12 +83,12 @@ def _after_thoughts(text: str) -> str:
     return rest if end else text
 
 
-def _from_diffs(text: str, base: str | None) -> list[str | Failure]:
+def _from_diffs(text: str, base: str | None, *, many_files: bool) -> list[str | Failure]:
     """Apply SEARCH/REPLACE blocks where there are any, also for a policy that was asked for a rewrite."""
     groups = read_edits(text)
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
-    return [apply_edits(base or "", edits) for edits in groups]
+    return [apply_edits(base or "", edits, apply_to_files if many_files else None) for edits in groups]
 
 
 def _texts(text: str, wanted: int) -> list[str | Failure]:
@@ -153,18 +159,44 @@ def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
         return Answer("", raw)
     if failure := _unkeepable(raw):
         return Answer("", failure)
-    is_data = problem.kind is ProblemKind.DATA
-    kept = raw if is_data else keep_protected(base or "", raw)
+    kept = _kept(raw, base, problem)
     if isinstance(kept, Failure):
         return Answer(raw, kept)
-    program = kept.strip() if is_data else kept.lstrip("\n").rstrip() + "\n" if base is None else kept
+    program = kept
+    if problem.kind is ProblemKind.DATA:
+        program = kept.strip()
+    elif base is None:
+        program = kept.lstrip("\n").rstrip() + "\n"
     # Again, since the parent's text came in: its regions were kept, or a diff was applied to it.
     if failure := _unkeepable(program):
         return Answer("", failure)
     if not program.strip():
         return Answer("", _nothing(problem, "the answer is empty"))
-    tree = parse_python(program) if problem.is_python else None
-    return Answer(program, tree if isinstance(tree, Failure) else None)
+    return Answer(program, _syntax(program, problem))
+
+
+def _kept(raw: str, base: str | None, problem: Problem) -> str | Failure:
+    """Return the answer with what it leaves to its parent: other files, and all outside of the EVOLVE-BLOCKs."""
+    if problem.kind is ProblemKind.DATA:
+        return raw
+    whole = with_files(base or "", raw, problem) if problem.many_files else raw
+    keep = keep_files_protected if problem.many_files else keep_protected
+    kept = whole if isinstance(whole, Failure) else keep(base or "", whole)
+    if base is None or isinstance(kept, Failure) or not blocks_or_none(problem.seed_program):
+        return kept
+    if protected_digest(kept) != protected_digest(problem.seed_program):
+        detail = "what stands outside of the EVOLVE-BLOCKs is not what stands there in the seed program"
+        return rejected(Reason.PROTECTED_REGION_CHANGED, detail)
+    return kept
+
+
+def _syntax(program: str, problem: Problem) -> Failure | None:
+    if not problem.is_python:
+        return None
+    if problem.many_files:
+        return syntax_failure(program)
+    tree = parse_python(program)
+    return tree if isinstance(tree, Failure) else None
 
 
 def _nothing(problem: Problem, detail: str) -> Failure:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from speciate.domain.candidate import Failure
+from speciate.domain.values import digest_of
 from speciate.prompts.evolve_blocks import (
     Block,
     blocks_or_none,
@@ -49,6 +50,11 @@ def keep_protected(base: str, child: str) -> str | Failure:
     if len(blocks_or_none(kept)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
     return kept
+
+
+def protected_digest(text: str) -> str:
+    """Return the SHA-256 of all that stands outside of the EVOLVE-BLOCKs of a program."""
+    return digest_of(outside_of(text, blocks_or_none(text)))
 
 
 def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failure | None:

@@ -7,8 +7,10 @@ import warnings
 from typing import Final
 
 from speciate.domain.candidate import Failure
+from speciate.domain.files import FilesError, heading, sections_of
 from speciate.prompts.rejection import Reason, rejected
 
+_FILE: Final = heading("")[:12]
 _TRIES: Final = 10
 _PASSIVE: Final = (ast.Expr, ast.Pass)
 
@@ -54,6 +56,12 @@ def defined_names(text: str) -> frozenset[str]:
 
 def shape_key(text: str) -> str:
     """Return a key that two programs share exactly when their syntax trees are equal (else their texts)."""
+    try:
+        files = sections_of(text) if text.startswith(_FILE) else {}
+    except FilesError:
+        files = {}
+    if len(files) > 1:  # what a file is called, and which one holds what, is part of the shape
+        return "\n".join(f"{heading(name)}\n{shape_key(section)}" for name, section in sorted(files.items()))
     tree = parse_python(text)
     if isinstance(tree, Failure):
         return text.strip()

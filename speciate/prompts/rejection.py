@@ -33,6 +33,8 @@ class Reason(StrEnum):
     """The lines to replace are not in the parent."""
     DIFF_AMBIGUOUS = "diff_ambiguous"
     """The lines to replace are in the parent more than once."""
+    FILES_MALFORMED = "files_malformed"
+    """The answer is no set of files, or one of them has a name that cannot be."""
     PROTECTED_REGION_CHANGED = "protected_region_changed"
     """Lines outside of the EVOLVE-BLOCKs differ from the parent."""
     DUPLICATE_IN_ROLLOUT = "duplicate_in_rollout"

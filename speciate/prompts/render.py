@@ -12,19 +12,27 @@ from speciate.domain.language import Exchange, Language
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rule import parse_rule
+from speciate.domain.target import Target
 from speciate.prompts.hostile import bounded, fenced, printable
 
 MAX_ARTIFACT_CHARS: Final = 2000
 MAX_ARTIFACTS_CHARS: Final = 6000
 _MAX_REWARDS: Final = 40
+_MAX_TARGETS: Final = 8
 _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
 _COMPARISON: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*[-+]?[\d.][\w.+-]*", re.ASCII)
 _NEGATION: Final = re.compile(r"\bnot\b")
 
 
-def problem_text(problem: Problem) -> str:
-    """Return the part of a prompt that is the same for the whole run: task, rewards, targets, limits, examples."""
+def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
+    """Return the part of a prompt that is the same for the whole run: task, rewards, targets, limits, examples.
+
+    Args:
+        problem: The problem.
+        examples: Whether the visible cases are shown.
+        description_chars: Length at which the middle of the description is cut out; None for all of it.
+    """
     secret = secret_objectives(problem)
     rewards = [_objective_line(o) for o in problem.objectives if o.name not in secret][: 2 * _MAX_REWARDS]
     targets = [
@@ -32,8 +40,11 @@ def problem_text(problem: Problem) -> str:
         + (f" — {t.description}" if t.description else "")
         for t in problem.targets
     ]
-    parts = [f"# Problem: {problem.title}", problem.description.strip(), "## Rewards", "\n".join(rewards)]
-    parts += ["## Targets", "\n".join(targets), _setting(problem), _examples(problem)]
+    description = problem.description.strip()
+    if description_chars is not None:
+        description = bounded(description, description_chars)
+    parts = [f"# Problem: {problem.title}", description, "## Rewards", "\n".join(rewards)]
+    parts += ["## Targets", "\n".join(targets), _setting(problem), _examples(problem) if examples else ""]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -61,19 +72,40 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
 
 
 def missing_text(problem: Problem, rewards: Sequence[float]) -> str:
-    """Say what a raw reward vector of shape (d,) still lacks for the unlock."""
-    position, target = next((i, t) for i, t in enumerate(problem.targets) if t.unlock)
-    if problem.rules[position].holds(rewards):
-        return f"Meets the unlock target {target.name} ({target.rule})."
+    """Say which targets a raw reward vector of shape (d,) meets and what each other one still lacks, the unlock first.
+
+    Of a target that rests on hidden cases nothing is said, unless it unlocks the problem.
+    """
+    secret = secret_objectives(problem)
+    ordered = sorted(zip(problem.targets, problem.rules, strict=True), key=lambda pair: not pair[0].unlock)
+    known = [(target, rule) for target, rule in ordered if target.unlock or not rule.uses & secret]
+    met = [f"{_name(target)} ({target.rule})" for target, rule in known if rule.holds(rewards)]
+    lines = [f"Meets the {', the '.join(met[:_MAX_TARGETS])}{_and_more(len(met))}."] if met else []
+    unmet = [target for target, rule in known if not rule.holds(rewards)]
+    lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
+    if len(unmet) > _MAX_TARGETS:
+        lines.append(f"Targets not met besides: {len(unmet) - _MAX_TARGETS}.")
+    return "\n".join(lines)
+
+
+def _and_more(count: int) -> str:
+    return f" and {count - _MAX_TARGETS} more targets" if count > _MAX_TARGETS else ""
+
+
+def _name(target: Target) -> str:
+    return f"{'unlock ' if target.unlock else ''}target {target.name}"
+
+
+def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
     if _NEGATION.search(target.rule):
-        return f"Does not meet the unlock target {target.name}: {target.rule}."
+        return f"Does not meet the {_name(target)}: {target.rule}."
     names, secret = problem.space.names, secret_objectives(problem)
     open_ones = [
         f"{found[0]} (now {number(rewards[names.index(found[1])])})"
         for found in _COMPARISON.finditer(target.rule)
         if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
     ]
-    return f"Still missing for the unlock target {target.name}: {'; '.join(open_ones) or target.rule}."
+    return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or target.rule}."
 
 
 # The same few comparisons are asked of every program that is shown.
@@ -86,8 +118,8 @@ def failure_text(failure: Failure) -> str:
     return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
 
 
-def artifacts_text(member: Member) -> str:
-    """Return the feedback on a program, each text and all together bounded."""
+def artifact_texts(member: Member) -> tuple[str, ...]:
+    """Return the feedback on a program by name, each text and all together bounded."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):
@@ -95,7 +127,7 @@ def artifacts_text(member: Member) -> str:
             shown = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
             left -= len(shown)
             parts.append(f"{bounded(printable(name), 80).replace(chr(10), ' ')}:\n{fenced(shown)}")
-    return "\n".join(parts)
+    return tuple(parts)
 
 
 def number(value: float) -> str:
@@ -143,6 +175,9 @@ def _setting(problem: Problem) -> str:
     entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
     if problem.language is not None:
         entry = _language(problem.language)
+    if problem.many_files:
+        called = "run" if problem.language is not None else "called, and imports the others"
+        entry += f"A program is a set of files, each under a heading; {problem.main_file} is the one that is {called}. "
     limits = problem.limits
     use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."

@@ -53,6 +53,21 @@ def test_files_are_stored_as_their_definition(api: Api) -> None:
     assert answer.json()["definition"]["evaluator"] == SCORE
 
 
+def test_templates_travel_with_their_problem(api: Api) -> None:
+    plain = api.post("/v1/problems", {"toml": TOML, "files": {"score.py": SCORE}}).json()
+    assert plain["definition"]["prompts"] == {}
+    files = {"score.py": SCORE, "prompts/change_requests.txt": "Count higher.\n"}
+    own = api.post("/v1/problems", {"toml": 'prompts = ["change_requests.txt"]\n' + TOML, "files": files}).json()
+    assert own["definition"]["prompts"] == {"change_requests": "Count higher.\n"}
+    assert (own["version"], own["evaluator_digest"]) == (plain["version"] + 1, plain["evaluator_digest"])
+    assert api.get(f"/v1/problems/toy@{own['version']}").json() == own
+    again = api.post("/v1/problems", {"definition": own["definition"]})
+    assert (again.status_code, again.json()) == (200, own)
+    wrong = own["definition"] | {"prompts": {"change": "$problem\n\n$request\n"}}
+    details = refused(api.post("/v1/problems", {"definition": wrong}), 422, "invalid-input")
+    assert [flaw["where"] for flaw in details["errors"]] == ["prompts.change"]
+
+
 def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
     for directory in bundled().values():
         files = {p.name: p.read_text() for p in directory.iterdir() if p.is_file()}

@@ -110,3 +110,47 @@ def test_a_bundled_problem_that_was_not_added(cli: Cli, service: StandIn) -> Non
     missing = problem(404, "not-found", "there is no problem 'circle-packing-26@1'.")
     service.on("GET", "/v1/problems/circle-packing-26@1", missing)
     assert "`speciate problems add circle-packing-26`" in cli("problems", "show", "circle-packing-26@1").err
+
+
+def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    outcome = cli("problems", "prompt", tmp_path / "p")
+    assert outcome.code == Exit.OK
+    assert outcome.lines[0] == "──── propose: system"
+    assert "──── mutate: user" in outcome.lines
+    assert "Still missing for the unlock target tight: smallest_distance >= 0.4 (now 0); outside <= 0 (now 10)." in (
+        outcome.lines
+    )
+    asked = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
+    assert list(asked) == ["propose", "mutate"]
+    assert "<<<<<<< SEARCH" in asked["mutate"]["system"]
+    assert "Give 3 answers" in asked["mutate"]["system"]
+    others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
+    assert len(others) > 1
+
+
+def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: StandIn) -> None:
+    from speciate.problems.loader import bundled
+
+    definition = load_problem(bundled()["circle-packing-26"]).definition()
+    definition["prompts"] = {"propose_requests": "Start\x1b[2J somewhere."}
+    service.on("GET", "/v1/problems/circle-packing-26@2", say({**VERSION, "definition": definition}))
+    outcome = cli("problems", "prompt", "circle-packing-26@2")
+    assert "Start\ufffd[2J somewhere. Answer in the form given at the top." in outcome.lines
+
+
+def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    outcome = cli("problems", "templates", tmp_path / "p")
+    assert outcome.code == Exit.OK
+    named = outcome.lines[-1].partition("problem.toml: ")[2]
+    path = tmp_path / "p" / "problem.toml"
+    path.write_text(f"{named}\n{path.read_text()}")
+    written = load_problem(tmp_path / "p")
+    assert len(written.prompts) == 5
+    before = cli("problems", "prompt", tmp_path / "p").out
+    (tmp_path / "p" / "prompts" / "change_requests.txt").write_text("Make it shorter.\n")
+    after = cli("problems", "prompt", tmp_path / "p").out
+    assert ("Make it shorter." in before, "Make it shorter." in after) == (False, True)
+    assert cli("problems", "templates", tmp_path / "p").code == Exit.CONFLICT
+    assert cli("problems", "templates", tmp_path / "nowhere").code == Exit.NOT_FOUND

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from speciate.domain.budget import Budget
 from speciate.domain.errors import RuleError
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.values import digest_of
 from speciate.testing.runs import toy_problem
 
 
@@ -22,6 +24,20 @@ def test_equal_definitions_have_one_digest() -> None:
     assert toy_problem().digest != _changed(title="Another").digest
     assert toy_problem().evaluator_digest == _changed(title="Another").evaluator_digest
     assert toy_problem().evaluator_digest != _changed(evaluator="def evaluate(c, x): ...").evaluator_digest
+
+
+def test_what_nobody_has_set_leaves_older_digests_as_they_were() -> None:
+    definition = {
+        key: value for key, value in toy_problem().definition().items() if key not in ("prompts", "many_files")
+    }
+    assert toy_problem().digest == digest_of(definition)
+    changed = _changed(prompts={"change_requests": "Make it shorter."})
+    assert changed.digest != toy_problem().digest
+    assert changed.evaluator_digest == toy_problem().evaluator_digest
+    policy = Policy(slug="p", kind="scripted")
+    before = {key: value for key, value in policy.definition().items() if key != "prompt_tokens"}
+    assert policy.digest == digest_of(before)
+    assert Policy(slug="p", kind="scripted", prompt_tokens=4000).digest != policy.digest
 
 
 def test_targets_are_a_bit_mask() -> None:

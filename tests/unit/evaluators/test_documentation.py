@@ -32,6 +32,14 @@ BETTER = {
     "short-tour": (None, "[0, 2, 4, 7, 1, 8, 6, 3, 5]", None),
     "imported-average": ((0.25,), "from statistics import mean", (1.0,)),
     "careful-sorter": ((0.5, 0.0), "sort = sorted", (1.0, 1.0)),
+    "area-of-rings": (
+        (0.0,),
+        (
+            "# === file: candidate.py ===\nfrom a import solve\n"
+            "# === file: a.py ===\nfrom math import pi\ndef solve(a, b):\n    return pi * (b**2 - a**2)\n"
+        ),
+        (1.0,),
+    ),
     "doubling-in-cpp": (
         (0.5,),
         "#include <iostream>\nint main() { long x; std::cin >> x; std::cout << 2 * x; }",

@@ -297,3 +297,74 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "problem.toml").write_bytes(b"\xff")
     with pytest.raises(InvalidInputError, match="not UTF-8"):
         load_problem(tmp_path)
+
+
+def test_templates_lie_in_their_own_folder_or_in_the_definition() -> None:
+    text = "Task: $request\n\n$problem\n\n$parent\n"
+    named = parse_problem('prompts = ["change.txt"]\n' + TOML, FILES | {"prompts/change.txt": text})
+    inline = parse_problem(TOML + f"\n[prompts]\nchange = {json.dumps(text)}\n", FILES)
+    assert named == inline
+    assert dict(named.prompts) == {"change": text}
+    assert named.digest == inline.digest != parse_problem(TOML, FILES).digest
+    assert named.evaluator_digest == parse_problem(TOML, FILES).evaluator_digest
+
+
+def test_a_flaw_of_a_template_names_its_file_and_line() -> None:
+    files = FILES | {"prompts/change.txt": "$problem\n\n$parant\n$parent\n$request\n"}
+    flaw = the_flaw('prompts = ["change.txt"]\n' + TOML, files)
+    assert (flaw.file, flaw.line, flaw.where) == ("prompts/change.txt", 3, "prompts.change")
+    assert "unknown placeholder $parant: expected one of $problem, $others, $parent" in flaw.message
+    assert (
+        "'system', 'propose', 'change'"
+        in the_flaw('prompts = ["chance.txt"]\n' + TOML, FILES | {"prompts/chance.txt": "x"}).message
+    )
+    for name in ("../evaluate.py", "change.txt", "prompts/change.txt"):
+        flaw = the_flaw(f'prompts = ["{name}"]\n' + TOML)
+        assert flaw.file == "problem.toml"
+        assert "expected the name of a file" in flaw.message or "no file 'prompts/change.txt'" in flaw.message
+    assert "texts by name" in the_flaw('prompts = "change.txt"\n' + TOML).message
+
+
+def test_a_folder_of_templates_is_read(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "problem.toml").write_text('prompts = ["propose_requests.txt"]\n' + TOML)
+    (tmp_path / "prompts" / "propose_requests.txt").write_text("Begin.\n")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    assert dict(load_problem(tmp_path).prompts) == {"propose_requests": "Begin.\n"}
+
+
+MANY = TOML.replace('seed = "seed.py"', 'many_files = true\nseed = ["candidate.py", "geometry.py"]')
+SEEDS = FILES | {"candidate.py": "import geometry\n", "geometry.py": "area = 1"}
+
+
+def test_a_seed_of_many_files_is_one_text() -> None:
+    named = parse_problem(MANY, SEEDS)
+    assert named.seed_program == (
+        "# === file: candidate.py ===\nimport geometry\n# === file: geometry.py ===\narea = 1\n"
+    )
+    table = '{ "candidate.py" = "import geometry", "geometry.py" = "area = 1" }'
+    assert parse_problem(MANY.replace('["candidate.py", "geometry.py"]', table), FILES) == named
+    assert parse_problem(TOML, FILES).evaluator_digest != named.evaluator_digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "files", "place", "words"),
+    [
+        ("", "", {"geometry.py": "x = 1\ny = (\n"}, ("geometry.py", 2), "does not compile"),
+        ("", "", {"geometry.py": "# EVOLVE-BLOCK-START\n"}, ("problem.toml", 5), "without an EVOLVE-BLOCK-END"),
+        ("many_files = true", "", {}, ("problem.toml", 5), "or many_files = true beside it"),
+        ('"candidate.py", ', "", {}, ("problem.toml", 5), "has no file 'candidate.py'"),
+        ('"geometry.py"', '"table.json"', {"table.json": "1"}, ("problem.toml", 5), "expected modules of Python"),
+        ('"geometry.py"', '"nowhere.py"', {}, ("problem.toml", 5), "there is no file 'nowhere.py'"),
+        ('["candidate.py", "geometry.py"]', "{ a = 1 }", {}, ("problem.toml", 5), "expected texts by name"),
+        ('["candidate.py", "geometry.py"]', '{ "../a" = "" }', {}, ("problem.toml", 5), "is no name of a file"),
+        ('["candidate.py", "geometry.py"]', '"seed.py"', {}, ("problem.toml", 5), "expected a heading"),
+        ('kind = "evaluator"', 'kind = "in_process"', {}, ("problem.toml", 4), "is one text"),
+    ],
+)
+def test_a_flaw_of_many_files_names_its_place(
+    old: str, new: str, files: dict[str, str], place: tuple[str, int], words: str
+) -> None:
+    flaws = flaws_of(MANY.replace(old, new), SEEDS | files)
+    assert any(words in flaw.message and (flaw.file, flaw.line) == place for flaw in flaws), flaws

@@ -4,7 +4,7 @@ import pytest
 
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.prompts.instructions import system_text
+from speciate.prompts.instructions import system_values
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.render import problem_text
 
@@ -31,7 +31,7 @@ POLICY = Policy(slug="p", kind="scripted")
 
 
 def test_the_prompt_says_how_programs_are_built_run_and_spoken_to(problem):
-    assert "programs in C++" in system_text(problem, POLICY, with_base=True)
+    assert system_values(problem, POLICY, with_base=True)["candidates"] == "programs in C++"
     text = problem_text(problem)
     assert "built with `g++ a.cpp` and run with `./a.out`" in text
     assert "standard input" in text

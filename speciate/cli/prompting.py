@@ -1,0 +1,62 @@
+"""Prompts of a problem as people see them before a run: filled with an example, and as templates to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from speciate.domain.candidate import Member
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.objective import Direction
+from speciate.domain.policy import EditFormat, Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Prompt
+from speciate.domain.template import TemplateName
+from speciate.problems.siblings import TEMPLATE_FOLDER, TEMPLATE_SUFFIX
+from speciate.prompts.mutation import build_prompt
+from speciate.prompts.template import default_template
+
+
+def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
+    """Return what a policy is asked for a first program, and for a change of the seed program, by role.
+
+    The seed program is shown as if every reward were at the bad end of its range; a problem without one shows none.
+
+    Args:
+        problem: The problem.
+        diff: Whether the policy sends diffs.
+        answers: m, how many answers are asked for in one completion.
+        seed: Draws the wording of the request.
+    """
+    policy = Policy(
+        slug="example",
+        kind="scripted",
+        edit_format=EditFormat.DIFF if diff else EditFormat.REWRITE,
+        answers_per_rollout=answers,
+    )
+    worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
+    parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (Member(1, problem.seed_program, worst),)}
+    return {
+        role.value: build_prompt(problem, role, shown, (), policy, np.random.default_rng(seed))
+        for role, shown in parents.items()
+    }
+
+
+def write_templates(directory: Path) -> list[Path]:
+    """Write the default templates into the folder of templates beside a definition, and return the files.
+
+    Raises:
+        NotFoundError: There is no such directory.
+        ConflictError: One of the files is there already; nothing was written.
+    """
+    if not directory.is_dir():
+        raise NotFoundError(f"there is no directory {directory}.")
+    folder = directory / TEMPLATE_FOLDER
+    paths = {folder / f"{name.value}{TEMPLATE_SUFFIX}": name for name in TemplateName}
+    if present := [path for path in paths if path.exists()]:
+        raise ConflictError(f"{present[0]} is there already.", remedy="Move it away first.")
+    folder.mkdir(exist_ok=True)
+    for path, name in paths.items():
+        path.write_text(default_template(name), encoding="utf-8")
+    return list(paths)

@@ -1,0 +1,69 @@
+"""A set of files and its one text turn into each other without loss."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speciate.domain.files import MAX_FILES, FilesError, files_of, sections_of, text_of, text_of_sections
+
+LOOKS = "# === file: a.py ==="
+LINES = st.lists(
+    st.sampled_from(
+        [LOOKS, "# \\=== file: a.py ===", "# \\\\=== file: ", "# === file: ", "", " ", "x = 1", "é\r", "\\"]
+    )
+    | st.text(max_size=8).filter(lambda text: "\n" not in text),
+    max_size=6,
+).map(lambda lines: "".join(f"{line}\n" for line in lines))
+NAMES = st.sampled_from(["candidate.py", "a.py", "b/c.py", "b/d-e.txt", "_/0.h", "Makefile"])
+
+
+@settings(deadline=None)
+@given(st.dictionaries(NAMES, LINES, min_size=1))
+def test_nothing_is_lost(files: dict[str, str]) -> None:
+    text = text_of(files)
+    assert files_of(text) == files
+    assert list(files_of(text)) == list(files)
+    assert text_of(files_of(text)) == text
+    assert text_of_sections(sections_of(text)) == text
+
+
+def test_the_text_is_what_it_looks_like() -> None:
+    text = text_of({"candidate.py": "import a", "a.py": f"x = '''\n{LOOKS}\n'''\n", "empty.py": ""})
+    assert text == (
+        "# === file: candidate.py ===\nimport a\n"
+        "# === file: a.py ===\nx = '''\n# \\=== file: a.py ===\n'''\n"
+        "# === file: empty.py ===\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "expected a heading"),
+        ("\nx = 1\n", 2, "expected a heading"),
+        (f"x = 1\n{LOOKS}\n", 1, "expected a heading"),
+        (f"{LOOKS}\nx\n{LOOKS}\n", 3, "is there already"),
+        ("# === file: ../a.py ===\n", 1, "is no name of a file"),
+        ("# === file: /etc/passwd ===\n", 1, "is no name of a file"),
+        ("# === file: a//b ===\n", 1, "is no name of a file"),
+        ("# === file: .hidden ===\n", 1, "is no name of a file"),
+        ("# === file: a b ===\n", 1, "is no name of a file"),
+        (f"# === file: {'a' * 300} ===\n", 1, "is no name of a file"),
+        (f"# === file: {'/'.join('abcdefghi')} ===\n", 1, "is no name of a file"),
+        ("# === file:  ===\n", 1, "is no name of a file"),
+        ("".join(f"# === file: {i} ===\n" for i in range(MAX_FILES + 1)), MAX_FILES + 1, "more than 64 files"),
+    ],
+)
+def test_what_is_no_set_of_files_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(FilesError) as caught:
+        files_of(text)
+    assert caught.value.line == line
+    assert words in caught.value.message
+
+
+def test_a_bad_name_is_not_written_either() -> None:
+    for files in ({}, {"../a": ""}, {"a ===\nb": ""}):
+        with pytest.raises(FilesError):
+            text_of(files)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from speciate.domain.template import TemplateName
+from speciate.prompts.template import (
+    PLACEHOLDERS,
+    REQUIRED,
+    default_template,
+    fill,
+    requests,
+    template_flaws,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", TemplateName)
+def test_the_default_templates_are_right_and_use_every_placeholder(name: TemplateName) -> None:
+    text = default_template(name)
+    assert template_flaws(name, text, where="") == []
+    assert all(f"${placeholder}" in text for placeholder in PLACEHOLDERS[name])
+
+
+def test_every_placeholder_is_documented() -> None:
+    page = (ROOT / "docs" / "prompts.md").read_text()
+    for name, placeholders in PLACEHOLDERS.items():
+        assert f"`{name.value}.txt`" in page
+        for placeholder, meaning in placeholders.items():
+            assert f"`${placeholder}`" in page
+            assert meaning in page, placeholder
+
+
+def test_what_is_put_in_is_not_read_again() -> None:
+    assert fill("a $x b", {"x": "$y ${x} $$ $", "y": "never"}) == "a $y ${x} $$ $ b"
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("one\n\n$empty\n\ntwo", "one\n\ntwo"),
+        ("one\n\n# Head\n\n$empty\n\n## Next\n\ntwo", "one\n\n## Next\n\ntwo"),
+        ("# Head\n\n$empty\n\n$full", "full"),
+        ("$empty and $full", " and full"),
+        ("# Head of $empty\n\ntwo", "two"),
+        ("# Two\n\n# Heads\n\n$empty", "# Two"),
+        ("\none  \n \t\n\n$full\n", "one  \n\nfull"),
+        ("$unknown $$ ${full}", "$unknown $ full"),
+        ("costs $", "costs $"),
+        ("# Head", "# Head"),
+    ],
+)
+def test_empty_parts_go_with_the_heading_above_them(template: str, filled: str) -> None:
+    assert fill(template, {"empty": "", "full": "full"}) == filled
+
+
+def test_a_request_whose_placeholder_is_empty_is_never_drawn() -> None:
+    text = "Change it.\n\n  Beat the $others.  \nBe ${candidate}."
+    assert requests(text, {"candidate": "a", "others": ""}) == ["Change it.", "Be a."]
+    assert requests(text, {"candidate": "a", "others": "b"}) == ["Change it.", "Beat the b.", "Be a."]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "words"),
+    [
+        (TemplateName.CHANGE, "$problem\n$prnt\n$parent\n$request", 2, "unknown placeholder $prnt: expected one of"),
+        (TemplateName.CHANGE, "$problem\n$parent\n\n5 $ each\n$request", 4, "write '$$'"),
+        (TemplateName.CHANGE, "$problem\n$request", 1, "$parent is missing"),
+        (TemplateName.PROPOSE, "$problem\nSeed: $seed\n$request", 2, "$seed needs a line of its own"),
+        (TemplateName.PROPOSE, "$problem\n```\n$seed\n```\n$request", 3, "$seed stands inside a fence"),
+        (TemplateName.PROPOSE, "$problem\n\n$parent\n\n$request", 3, "unknown placeholder $parent"),
+        (TemplateName.SYSTEM, "$form", 1, "$caution is missing"),
+        (TemplateName.SYSTEM, "Be good.\n$caution", 1, "$form is missing"),
+        (TemplateName.CHANGE_REQUESTS, "\nBeat the $others.\n", 1, "holds no request that always fits"),
+        (TemplateName.PROPOSE_REQUESTS, " \n", 1, "holds no request that always fits"),
+    ],
+)
+def test_flaws_say_line_and_what_was_expected(name: TemplateName, text: str, line: int, words: str) -> None:
+    (flaw,) = template_flaws(name, text, where=f"prompts.{name}")
+    assert (flaw.where, flaw.line) == (f"prompts.{name}", line)
+    assert words in flaw.message
+
+
+def test_a_template_may_leave_out_what_is_not_needed() -> None:
+    for name, needed in REQUIRED.items():
+        text = "\n".join(f"${placeholder}" for placeholder in needed) + "\nNo $$ here: ``` and ~~~.\n"
+        assert template_flaws(name, text, where="") == []
