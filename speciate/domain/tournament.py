@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
@@ -123,9 +124,10 @@ class Tournament(Value):
         if len(self.entrants) < 2:
             raise ValueError(f"a tournament of {len(self.entrants)} entrants compares nobody: expected at least 2")
         names = [entrant.name for entrant in self.entrants]
+        given: Sequence[object]
         for what, given in (("entrant", names), ("problem", self.problems), ("seed", self.seeds)):
-            if repeated := [each for i, each in enumerate(given) if each in given[:i]]:
-                raise ValueError(f"{what} {repeated[0]!r} is named twice: expected each once")
+            if (most := Counter(given).most_common(1)) and most[0][1] > 1:
+                raise ValueError(f"{what} {most[0][0]!r} is named twice: expected each once")
         if self.baseline not in names:
             raise ValueError(f"baseline {self.baseline!r} is no entrant: expected one of {', '.join(names)}")
         for entrant in self.entrants:
