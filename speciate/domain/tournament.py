@@ -33,6 +33,24 @@ class TournamentState(StrEnum):
     CANCELLED = "cancelled"
 
 
+_MOVES: Final[dict[TournamentState, frozenset[TournamentState]]] = {
+    TournamentState.RUNNING: frozenset({TournamentState.PAUSED, TournamentState.CANCELLED}),
+    TournamentState.PAUSED: frozenset({TournamentState.RUNNING, TournamentState.CANCELLED}),
+}
+
+
+def check_move(slug: str, source: TournamentState, goal: TournamentState) -> None:
+    """Let people only make moves that a tournament allows; control alone completes it.
+
+    Raises:
+        ConflictError: This one is not; the message says which ones are.
+    """
+    allowed = _MOVES.get(source, frozenset())
+    if goal not in allowed:
+        why = f"only {' or '.join(sorted(allowed))}" if allowed else "it has ended"
+        raise ConflictError(f"tournament {slug!r} is {source.value} and cannot become {goal.value}: {why}.")
+
+
 class Metric(StrEnum):
     """What is compared, one number for each problem and entrant."""
 

@@ -13,6 +13,18 @@ from speciate.prompts.codecs import codec_of
 from speciate.search.strategies import build_strategy
 
 
+def check_run(problem: ProblemVersion, policy: PolicyVersion, mutator: PolicyVersion | None, spec: RunSpec) -> None:
+    """Let a run go on only if it can work.
+
+    Raises:
+        InvalidInputError: The strategy or one of its options is not valid, or a codec cannot write the problem.
+    """
+    build_strategy(spec.strategy, spec.strategy_options)
+    for asked in (policy, mutator):
+        if asked is not None and asked.definition.codec is not None:
+            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
+
+
 def start_run(
     store: RunStore,
     signals: Signals,
@@ -32,10 +44,7 @@ def start_run(
         InvalidInputError: The strategy or one of its options is not valid, or a codec cannot write the problem.
         ConflictError: The key was used for another request.
     """
-    build_strategy(spec.strategy, spec.strategy_options)
-    for asked in (policy, mutator):
-        if asked is not None and asked.definition.codec is not None:
-            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
+    check_run(problem, policy, mutator, spec)
     run_id, new = store.create(problem, policy, mutator, spec, idempotency_key=idempotency_key)
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:

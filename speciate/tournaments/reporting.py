@@ -182,7 +182,7 @@ def _outcomes(course: Course, results: Results) -> FloatArray:
 
 
 def _pairwise(course: Course, results: Results) -> tuple[Pairwise, ...]:
-    sooner, whole = _outcomes(course, results), results.ended.all(axis=1)
+    sooner, whole = _outcomes(course, results), np.asarray(results.ended.all(axis=1))
     found = []
     for number, ((i, a), (j, b)) in enumerate(combinations(enumerate(course.declared.entrants), 2)):
         both = whole[:, i] & whole[:, j]

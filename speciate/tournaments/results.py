@@ -17,6 +17,11 @@ MISSING: Final = 2
 """What became of a planned run: it completed, or it failed or was cancelled, or neither yet."""
 
 
+_NUMBERS: Final = (
+    "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "evaluated", "failed", "duplicates",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Results:
     """Every array has the shape (n_problems, n_seeds, n_entrants).
@@ -51,8 +56,8 @@ class Results:
     def empty(cls, problems: int, seeds: int, entrants: int) -> Self:
         """Return results of a tournament in which nothing has ended."""
         shape = (problems, seeds, entrants)
-        numbers = [np.zeros(shape) for _ in range(8)]
-        return cls(np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=np.bool_), *numbers, reasons={})
+        numbers: dict[str, Any] = {name: np.zeros(shape) for name in _NUMBERS}
+        return cls(np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=np.bool_), **numbers)
 
     @property
     def ended(self) -> BoolArray:
