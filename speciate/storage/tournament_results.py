@@ -27,7 +27,8 @@ WHERE r.tournament_id = :id
 """
 _PROBLEMS = sa.text(
     "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
-    " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets, definition -> 'objectives' AS objectives FROM problems"
+    " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets,"
+    " definition -> 'objectives' AS objectives FROM problems"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
 )
 _POLICIES = sa.text(

@@ -145,7 +145,7 @@ def _comparison(
         neither=0 if table is None else table.neither,
         mcnemar=None if test is None or table is None else table.p_value,
         e_value=None if settled is None else settled.e_value,
-        e_threshold=2.0 * len(course.declared.comparisons) / course.declared.alpha,
+        e_threshold=len(course.declared.comparisons) / course.declared.alpha,
         e_problems=bets,
         verdict=verdict,
         note=note,

@@ -143,7 +143,7 @@ class Comparison(Part):
         both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` alike.
         mcnemar: Exact McNemar p-value of these sets; None while it is withheld.
         e_value: Evidence of the e-process; may be looked at any time.
-        e_threshold: From which on it decides.
+        e_threshold: What the e-value has passed when it decides: comparisons ÷ α.
         e_problems: Problems that it has bet on.
         note: Why something is withheld, or what the verdict stands on.
     """
