@@ -58,7 +58,11 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_tournament_runs_run_id")),
         sa.PrimaryKeyConstraint("tournament_id", "ord", name=op.f("pk_tournament_runs")),
         sa.UniqueConstraint(
-            "tournament_id", "entrant", "problem", "seed", name=op.f("uq_tournament_runs_tournament_id")
+            "tournament_id",
+            "entrant",
+            "problem",
+            "seed",
+            name=op.f("uq_tournament_runs_tournament_id_entrant_problem_seed"),
         ),
     )
     op.create_index(

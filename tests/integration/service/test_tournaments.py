@@ -122,14 +122,14 @@ def test_pairs_are_started_side_by_side_seed_by_seed(fair: Lab) -> None:
 
 def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
     reports = []
-    for seed in range(3):
+    for seed in range(2):
         # Another name is another declaration with other random numbers: the same one must be run again from nothing.
         with fair.plane.engine.begin() as connection:
             connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
         _declare(fair)
         _play(fair, order=Random(seed))
         reports.append(_report(fair))
-    assert reports[0] == reports[1] == reports[2]
+    assert reports[0] == reports[1]
 
 
 def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,17 +229,17 @@ def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) ->
 
 
 def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair: Lab) -> None:
-    slugs = [f"toy-{i}" for i in range(20)]
+    slugs = [f"toy-{i}" for i in range(12)]
     for slug in slugs:
         fair.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
-    _declare(fair, problems=slugs, stopping="e_process", budget={"evaluations": 40}, alpha=0.2, seeds=[1])
-    _play(fair, units=200)
+    _declare(fair, problems=slugs, stopping="e_process", budget={"evaluations": 10}, alpha=0.3, seeds=[1])
+    _play(fair, units=10)
     done = fair.api.get("/v1/tournaments/first").json()
     assert done["state"] == "completed"
     report = _report(fair)
     decided = report["design"]["decided_after"]
     assert done["reason"] == f"every comparison was decided after {decided} problems"
-    assert 0 < decided < 20
+    assert 0 < decided < 12
     assert len(report["matrix"]["rows"]) == decided
     (comparison,) = report["standings"]["comparisons"]
     assert (comparison["verdict"], comparison["p_value"], comparison["e_problems"]) == ("better", None, decided)
