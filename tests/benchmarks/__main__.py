@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, sandbox, scaling, serving, throughput
+from tests.benchmarks import batches, sandbox, scaling, serving, throughput, tournaments
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "sampling": scaling.sampling,
     "sandbox": sandbox.run,
     "serving": serving.run,
+    "tournaments": tournaments.run,
 }
 
 
