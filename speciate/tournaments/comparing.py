@@ -120,7 +120,8 @@ def _comparison(
 ) -> Comparison:
     a, b = course.declared.comparisons[i]
     n, pairs = len(paired.used), int(paired.both.sum())
-    found = evidence(course, results, paired)
+    # More seeds for problems that were looked at would change bets that were made.
+    found = None if looked and course.declared.stopping is StoppingRule.FIXED else evidence(course, results, paired)
     bets = 0 if found is None else found.stopped_at or len(found.log_a)
     # Wealth is read where it first reached the threshold: what comes later was not needed.
     settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
@@ -130,7 +131,7 @@ def _comparison(
     return Comparison(
         a=a,
         b=b,
-        difference=_difference(course, paired, i),
+        difference=_difference(course, paired, i, finished),
         pairs=pairs,
         missing_pairs=paired.missing,
         wins=int((paired.differences > 0).sum()),
@@ -152,13 +153,19 @@ def _comparison(
     )
 
 
-def _difference(course: Course, paired: Paired, i: int) -> Estimate:
+def _difference(course: Course, paired: Paired, i: int, finished: bool) -> Estimate:
     n, runs = len(paired.used), 2 * int(paired.both.sum())
     if n == 0:
         return Estimate(value=None, problems=0, runs=0, note="no pair has completed")
     value = float(paired.differences.mean())
+    # An interval that is looked at again and again misses more often than it says, like any test.
+    why = "" if finished else "interval withheld until all runs have ended"
+    if course.declared.stopping is StoppingRule.E_PROCESS:
+        why = "interval withheld: none holds under a rule that stops early"
     if n < MIN_CLUSTERS:
-        return Estimate(value=value, problems=n, runs=runs, note=TOO_FEW)
+        why = TOO_FEW
+    if why:
+        return Estimate(value=value, problems=n, runs=runs, note=why)
     found = clustered_interval(paired.differences, rng_for(course, 1000 + i))
     return Estimate(value=value, low=found.low, high=found.high, level=found.level, problems=n, runs=runs)
 

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
+from speciate.domain.errors import InvalidInputError
 from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
 from speciate.storage.plane import Plane
@@ -194,6 +195,19 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
     report = _report(fair)
     assert report["design"]["missing"] == 12
     assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
+
+
+def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
+    fair: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidInputError("the strategy is gone.")
+
+    _declare(fair)
+    monkeypatch.setattr("workers.tournaments.start_run", refuse)
+    Tender().run(fair.plane)
+    paused = fair.api.get("/v1/tournaments/first").json()
+    assert (paused["state"], paused["reason"]) == ("paused", "a run cannot be started: the strategy is gone.")
 
 
 def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:

@@ -84,6 +84,8 @@ def test_p_values_are_withheld_until_every_run_has_ended() -> None:
     (comparison,) = report_of(course, results).standings.comparisons
     assert comparison.verdict is Verdict.UNFINISHED
     assert (comparison.p_value, comparison.holm, comparison.mcnemar) == (None, None, None)
+    assert (comparison.difference.low, comparison.difference.high) == (None, None)
+    assert "until all runs have ended" in comparison.difference.note
     assert comparison.e_value is not None
     assert comparison.e_problems <= 39
 
@@ -111,7 +113,9 @@ def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> Non
     results = results_of(course, shift=3.0)
     for ended, verdict in ((0, Verdict.BETTER), (5, Verdict.EXPLORATORY)):
         amendment = Amendment(extension=Extension(seeds=(9,), reason="more"), ended_runs=ended)
-        assert report_of(course, results, (amendment,)).standings.comparisons[0].verdict is verdict
+        (comparison,) = report_of(course, results, (amendment,)).standings.comparisons
+        assert comparison.verdict is verdict
+        assert (comparison.e_value is None) == (ended > 0)
 
 
 def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_later() -> None:
@@ -125,6 +129,7 @@ def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_late
     (comparison,) = report.standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.e_problems) == (Verdict.BETTER, None, decided)
     assert (comparison.e_value or 0) >= comparison.e_threshold
+    assert comparison.difference.low is None
     # Whatever happened beyond the decision changes nothing.
     late = results_of(course, shift=4.0)
     late.state[decided:] = PENDING
