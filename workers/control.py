@@ -17,6 +17,7 @@ from speciate.storage.plane import Plane
 from speciate.storage.reconciler import beat, book_downtime
 from workers.composition import plane, settings
 from workers.disk import pause_when_full
+from workers.tournaments import Tender
 
 _LEADER_KEY: Final = 0x5EC1A7ED
 _PASS_S: Final = 1.0
@@ -61,6 +62,7 @@ def _one_pass(plane: Plane) -> None:
         _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
     _refresh.run(plane)
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
+    _tender.run(plane)
 
 
 class _Refresh:
@@ -76,6 +78,7 @@ class _Refresh:
 
 
 _refresh = _Refresh()
+_tender = Tender()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from service.api import (
     runs,
     steering,
     strategies,
+    tournaments,
     unlocks,
     workers,
 )
@@ -36,6 +37,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     candidates.router,
     rollouts.router,
     unlocks.router,
+    tournaments.router,
     workers.router,
 )
 """In the order in which paths are tried."""

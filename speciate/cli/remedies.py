@@ -7,13 +7,14 @@ from typing import Final
 
 from speciate.domain.errors import NotFoundError
 
-_MISSING: Final = re.compile(r"there is no (problem set|problem|policy|run|candidate)\b(?: '([^']*)')?")
+_MISSING: Final = re.compile(r"there is no (problem set|problem|policy|run|candidate|tournament)\b(?: '([^']*)')?")
 _LISTS: Final = {
     "problem set": "speciate sets list",
     "problem": "speciate problems list",
     "policy": "speciate policies list",
     "run": "speciate runs list",
     "candidate": "speciate candidates list RUN",
+    "tournament": "speciate tournament list",
 }
 
 

@@ -15,6 +15,7 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
 from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
+from speciate.client.tournaments import AsyncTournaments
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
@@ -41,6 +42,7 @@ class AsyncClient:
         policies: Policies and their versions.
         runs: Runs.
         candidates: Candidates by id.
+        tournaments: Head-to-head comparisons.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -61,6 +63,7 @@ class AsyncClient:
         self.policies = Policies(self._transport)
         self.runs = Runs(self._transport)
         self.candidates = Candidates(self._transport)
+        self.tournaments = AsyncTournaments(self._transport)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
 from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
 from speciate.client.run import RunHandle
+from speciate.client.tournaments import Tournaments
 from speciate.client.transport import Transport
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -41,6 +42,7 @@ class Client:
         policies: Policies and their versions.
         runs: Runs.
         candidates: Candidates by id.
+        tournaments: Head-to-head comparisons.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -61,6 +63,7 @@ class Client:
         self.policies = Policies(self._transport)
         self.runs = Runs(self._transport)
         self.candidates = Candidates(self._transport)
+        self.tournaments = Tournaments(self._transport)
 
     def __enter__(self) -> Self:
         return self

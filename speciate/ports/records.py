@@ -12,7 +12,9 @@ from speciate.domain.candidate import CandidateStatus, FailureKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec, RunState
+from speciate.domain.tournament import Course, Tournament, TournamentState
 from speciate.domain.unlock import ClaimState
+from speciate.tournaments.report import Amendment
 
 
 class Record(BaseModel):
@@ -291,6 +293,44 @@ class UnlockRecord(Record):
     tokens: int
     seconds: float
     at: datetime
+
+
+class TournamentAmendment(Amendment):
+    """An extension as it was made, and when."""
+
+    created_at: datetime
+
+
+class TournamentRecord(Record):
+    """A tournament with its progress.
+
+    Attributes:
+        declaration: What was declared; it never changes.
+        digest: SHA-256 of the declaration.
+        reason: Why it is paused, cancelled or was completed early.
+        amendments: Extensions, oldest first.
+        planned: Runs of the plan.
+        started: Those that were started.
+        ended: Those that completed, failed or were cancelled.
+    """
+
+    id: UUID
+    slug: str
+    declaration: Tournament
+    digest: str
+    state: TournamentState
+    reason: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    amendments: tuple[TournamentAmendment, ...]
+    planned: int
+    started: int
+    ended: int
+
+    @property
+    def course(self) -> Course:
+        """What is run in the end."""
+        return Course.of(self.declaration, [amendment.extension for amendment in self.amendments])
 
 
 class WorkRecord(Record):

@@ -15,6 +15,27 @@ from speciate.prompts.codecs import codec_of
 from speciate.search.strategies import build_strategy
 
 
+def check_run(
+    problem: ProblemVersion,
+    policy: PolicyVersion,
+    mutator: PolicyVersion | None,
+    spec: RunSpec,
+    ensembles: Ensembles = NO_ENSEMBLES,
+) -> None:
+    """Let a run go on only if it can work.
+
+    Raises:
+        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, or an
+            ensemble names a policy twice or weights that its choice does not use.
+    """
+    build_strategy(spec.strategy, spec.strategy_options)
+    _check_ensembles(ensembles, spec)
+    shares = (share.version for of_role in ensembles.values() for share in of_role)
+    for asked in (policy, mutator, *shares):
+        if asked is not None and asked.definition.codec is not None:
+            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
+
+
 def start_run(
     store: RunStore,
     signals: Signals,
@@ -35,16 +56,10 @@ def start_run(
         The run's id, and whether it is new.
 
     Raises:
-        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, or an
-            ensemble names a policy twice or weights that its choice does not use.
+        InvalidInputError: The run could not work, see ``check_run``.
         ConflictError: The key was used for another request.
     """
-    build_strategy(spec.strategy, spec.strategy_options)
-    _check_ensembles(ensembles, spec)
-    shares = (share.version for of_role in ensembles.values() for share in of_role)
-    for asked in (policy, mutator, *shares):
-        if asked is not None and asked.definition.codec is not None:
-            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
+    check_run(problem, policy, mutator, spec, ensembles)
     run_id, new = store.create(problem, policy, mutator, spec, ensembles=ensembles, idempotency_key=idempotency_key)
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:

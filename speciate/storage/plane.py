@@ -20,6 +20,7 @@ from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
 from speciate.storage.signals import RedisSignals
+from speciate.storage.tournament_results import TournamentResults
 from speciate.storage.unlocks import UnlockRecords
 from speciate.storage.work_store import PostgresWorkStore
 
@@ -37,6 +38,7 @@ class Plane:
     work: PostgresWorkStore
     queries: Queries
     unlocks: UnlockRecords
+    tournaments: TournamentResults
     signals: RedisSignals
 
     def close(self) -> None:
@@ -74,5 +76,6 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=Queries(engine),
         unlocks=UnlockRecords(engine),
+        tournaments=TournamentResults(engine),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )

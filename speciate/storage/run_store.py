@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
 from speciate.domain.values import digest_of, storable
 from speciate.ports.records import (
@@ -31,9 +31,10 @@ from speciate.storage.contexts import load_context
 from speciate.storage.database import patient
 from speciate.storage.effects import write
 from speciate.storage.ensemble_rows import SHARES, insert_shares, members
+from speciate.storage.idempotency import hold_key
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
-from speciate.storage.tables import idempotency_keys, progress, runs
+from speciate.storage.tables import progress, runs
 
 _SELECT = f"""
 SELECT r.id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*, {RUNNING_SECONDS} AS seconds_now,
@@ -100,7 +101,7 @@ class PostgresRunStore:
                     spec.model_dump(mode="json"),
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
-                held = _hold_key(connection, idempotency_key, digest_of(request), run_id)
+                held = hold_key(connection, idempotency_key, digest_of(request), run_id)
                 if held != run_id:
                     return held, False
             added = connection.execute(
@@ -241,19 +242,6 @@ def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit
     rows = connection.execute(_RING_READY, {"id": locked.run_id})
     refs = tuple(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0) for row in rows)
     return Commit(commit.run_id, refs, commit.placements, commit.revision, commit.last_event)
-
-
-def _hold_key(connection: sa.Connection, key: str, digest: str, run_id: UUID) -> UUID:
-    connection.execute(
-        insert(idempotency_keys).values(key=key, request_digest=digest, resource_id=run_id).on_conflict_do_nothing()
-    )
-    row = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
-    if row.request_digest != digest:
-        raise ConflictError(
-            f"Idempotency-Key {key!r} was used for another request.", remedy="Use a new key for a new request."
-        )
-    held: UUID = row.resource_id
-    return held
 
 
 def _record(row: sa.Row[Any]) -> RunRecord:

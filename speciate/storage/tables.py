@@ -302,3 +302,42 @@ idempotency_keys = sa.Table(
     sa.Column("resource_id", _Id, nullable=False),
     _created(),
 )
+
+tournaments = sa.Table(
+    "tournaments",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("declaration", pg.JSONB, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    _created(),
+    sa.Column("finished_at", _Time),
+)
+
+tournament_amendments = sa.Table(
+    "tournament_amendments",
+    metadata,
+    sa.Column("tournament_id", _Id, sa.ForeignKey("tournaments.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("extension", pg.JSONB, nullable=False),
+    sa.Column("ended_runs", sa.Integer, nullable=False),
+    _created(),
+)
+
+# The plan: one row for every run there will be, in the order in which they are started.
+tournament_runs = sa.Table(
+    "tournament_runs",
+    metadata,
+    sa.Column("tournament_id", _Id, sa.ForeignKey("tournaments.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("entrant", sa.Text, nullable=False),
+    sa.Column("problem", sa.Text, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
+    sa.Column("ended", sa.Boolean, nullable=False, server_default="false"),
+    sa.UniqueConstraint("tournament_id", "entrant", "problem", "seed"),
+    # What control looks at every second is small, however large the plan is.
+    sa.Index("ix_tournament_runs_open", "tournament_id", "ord", postgresql_where=sa.text("NOT ended")),
+)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, sandbox, scaling, serving, strategies, throughput
+from tests.benchmarks import batches, sandbox, scaling, serving, strategies, throughput, tournaments
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "strategies": strategies.run,
     "sandbox": sandbox.run,
     "serving": serving.run,
+    "tournaments": tournaments.run,
 }
 
 

@@ -34,8 +34,8 @@ def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-SILENT = {("runs", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
-"""Commands whose output is JSON Lines anyway, or a service."""
+SILENT = {("runs", "export"), ("tournament", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
+"""Commands whose output is JSON Lines anyway, a file, or a service."""
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -1,0 +1,102 @@
+"""Reports of tournaments on the terminal and in files, and following a tournament."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from speciate.cli import output
+from speciate.cli.exits import Exit
+from speciate.domain.errors import ConflictError
+from speciate.domain.tournament import TournamentState
+from speciate.tournaments.html import page
+from speciate.tournaments.report import Report
+from speciate.tournaments.tables import sections, verdict
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a tournament that is followed is read again."""
+
+
+def show_report(report: Report, most_rows: int) -> None:
+    """Print every table, the verdicts first."""
+    for comparison in report.standings.comparisons:
+        output.say(verdict(comparison), style="bold")
+    for section in sections(report):
+        output.say()
+        output.say(section.title, style="bold")
+        if section.note:
+            output.say(section.note, style="dim")
+        if section.rows:
+            output.table(section.columns, section.rows[:most_rows], empty="")
+        if (more := len(section.rows) - most_rows) > 0:
+            output.say(f"… and {more:,} more: speciate tournament export {report.standings.slug} --out report.html")
+
+
+def matrix_csv(report: Report) -> str:
+    """Return one line for every problem and entrant: runs, and those that reached the target."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("tournament", "problem", "entrant", "successes", "runs"))
+    for row in report.matrix.rows:
+        for name, successes, runs in zip(report.matrix.entrants, row.successes, row.runs, strict=True):
+            rows.writerow((report.standings.slug, row.problem, name, successes, runs))
+    return text.getvalue()
+
+
+FORMATS: Final[dict[str, Callable[[Report], str]]] = {
+    ".html": page,
+    ".json": lambda report: report.model_dump_json(indent=2) + "\n",
+    ".csv": matrix_csv,
+}
+"""What can be written, by the end of the file's name."""
+
+
+def write(report: Report, path: Path) -> None:
+    """Write a report; an old file is replaced whole or not at all.
+
+    Raises:
+        ConflictError: The file cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(FORMATS[path.suffix](report), encoding="utf-8")
+        os.replace(part, path)  # noqa: PTH105
+    except OSError as error:
+        raise ConflictError(f"{path} cannot be written: {error.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def follow(service: Client, name: str, *, as_json: bool) -> Exit:
+    """Show progress until a tournament ends or is paused; return the exit code."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    out = output.console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    record, told = service.tournaments.get(name), -1
+    with Progress(*columns, console=out, disable=as_json or not out.is_terminal) as progress:
+        bar = progress.add_task(output.clean(record.slug), total=record.planned)
+        while True:
+            progress.update(bar, completed=record.ended, total=record.planned)
+            if as_json and record.ended != told:
+                output.json_line(record)
+            elif not out.is_terminal and not as_json and record.ended != told:
+                output.say(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
+            told = record.ended
+            if record.state is not TournamentState.RUNNING:
+                break
+            time.sleep(LOOK_EVERY_S)
+            record = service.tournaments.get(name)
+    if not as_json:
+        output.say(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
+        if record.state is TournamentState.COMPLETED:
+            output.say(f"Read it with: speciate tournament report {record.slug}")
+    return Exit.OK if record.state is TournamentState.COMPLETED else Exit.FAILED

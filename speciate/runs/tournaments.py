@@ -1,0 +1,107 @@
+"""Before a tournament is stored: names become versions, and every run of the plan is checked as if it were started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.tournament import Entrant, Extension, Tournament
+from speciate.domain.wording import wording
+from speciate.ports.records import PolicyVersion, ProblemSet, ProblemVersion
+from speciate.runs.steer import check_run
+
+SET: Final = "set:"
+"""Before the name of a problem set where a problem is expected: all problems of the set."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Versions(Protocol):
+    """Finds versions by name; raises ``NotFoundError`` where there is none."""
+
+    def problem(self, name: str) -> ProblemVersion:
+        """Return a problem version."""
+        ...
+
+    def problem_set(self, name: str) -> ProblemSet:
+        """Return a frozen list of them."""
+        ...
+
+    def policy(self, name: str) -> PolicyVersion:
+        """Return a policy version."""
+        ...
+
+
+def pin(declared: Tournament, versions: Versions) -> Tournament:
+    """Return the declaration with ``slug@version`` for every name, checked: from here on nothing in it can change.
+
+    Raises:
+        NotFoundError: A problem, set or policy is unknown.
+        InvalidInputError: A problem lacks the target, a strategy or option is not valid, a codec cannot write a
+            problem, or two names mean the same version; the flaw says where.
+    """
+    entrants = tuple(_pinned(entrant, versions) for entrant in declared.entrants)
+    problems = tuple(_problems(declared.problems, versions))
+    pinned = _valid(Tournament, declared, problems=problems, entrants=entrants)
+    _check(pinned, problems, versions)
+    return pinned
+
+
+def pin_extension(extension: Extension, declared: Tournament, versions: Versions) -> Extension:
+    """Return an extension with versions for names, checked against its tournament; raises as ``pin`` does."""
+    problems = tuple(_problems(extension.problems, versions))
+    _check(declared, problems, versions)
+    return _valid(Extension, extension, problems=problems)
+
+
+def _problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
+    for name in names:
+        if name.startswith(SET):
+            members = versions.problem_set(name.removeprefix(SET)).problems
+            yield from (f"{member.slug}@{member.version}" for member in members)
+        else:
+            found = versions.problem(name)
+            yield f"{found.definition.slug}@{found.version}"
+
+
+def _pinned(entrant: Entrant, versions: Versions) -> Entrant:
+    def version(name: str) -> str:
+        found = versions.policy(name)
+        return f"{found.definition.slug}@{found.version}"
+
+    mutator = None if entrant.mutator is None else version(entrant.mutator)
+    return entrant.model_copy(update={"policy": version(entrant.policy), "mutator": mutator})
+
+
+def _check(declared: Tournament, problems: Iterable[str], versions: Versions) -> None:
+    found = [versions.problem(name) for name in problems]
+    for i, problem in enumerate(found):
+        names = [target.name for target in problem.definition.targets]
+        if declared.target is not None and declared.target not in names:
+            message = f"{declared.slug!r} counts target {declared.target!r}, which {problem.definition.slug!r} lacks"
+            raise _invalid(f"problems.{i}", f"{message}: expected one of {', '.join(names)}")
+    for i, entrant in enumerate(declared.entrants):
+        policy = versions.policy(entrant.policy)
+        mutator = None if entrant.mutator is None else versions.policy(entrant.mutator)
+        for problem in found:
+            try:
+                check_run(problem, policy, mutator, declared.spec(entrant, 0))
+            except InvalidInputError as error:
+                place = ".".join(["entrants", str(i), *(flaw.where for flaw in error.flaws[:1])])
+                raise _invalid(place.rstrip("."), f"entrant {entrant.name!r}: {error}") from None
+
+
+def _valid(model: type[M], given: M, **changes: object) -> M:
+    try:
+        return model.model_validate({**given.model_dump(), **changes})
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        raise _invalid(".".join(str(part) for part in detail["loc"]) or "problems", wording(detail)) from None
+
+
+def _invalid(where: str, message: str) -> InvalidInputError:
+    flaw = Flaw(message, where=where)
+    return InvalidInputError(f"The tournament is not valid: {flaw}", flaws=(flaw,))

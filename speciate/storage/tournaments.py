@@ -1,0 +1,317 @@
+"""Tournaments on PostgreSQL: declarations, amendments, and the plan with the runs that were started for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
+from speciate.domain.values import storable
+from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
+from speciate.storage import cursors
+from speciate.storage.database import patient
+from speciate.storage.idempotency import hold_key
+from speciate.storage.ids import uuid7
+from speciate.storage.tables import tournament_amendments, tournaments
+
+_ENDED = "('completed', 'failed', 'cancelled')"
+_SELECT = """
+SELECT t.*, n.planned, n.started, n.ended FROM tournaments t CROSS JOIN LATERAL (
+  SELECT count(*) AS planned, count(r.run_id) AS started,
+    count(*) FILTER (WHERE r.ended) AS ended
+  FROM tournament_runs r WHERE r.tournament_id = t.id) n
+"""
+_PLAN = sa.text(
+    "INSERT INTO tournament_runs (tournament_id, ord, entrant, problem, seed)"
+    " SELECT :id, :first + p.ord, p.entrant, p.problem, p.seed FROM"
+    " unnest(cast(:entrants AS text[]), cast(:problems AS text[]), cast(:seeds AS bigint[]))"
+    " WITH ORDINALITY AS p (entrant, problem, seed, ord)"
+)
+# What asks for something: whatever runs, and whatever stopped while some of its runs did not.
+_TENDED = sa.text(
+    "SELECT id FROM tournaments t WHERE state = 'running' OR EXISTS (SELECT 1 FROM tournament_runs r"
+    " WHERE r.tournament_id = t.id AND NOT r.ended AND r.run_id IS NOT NULL) ORDER BY id"
+)
+_MARK = sa.text(
+    "UPDATE tournament_runs r SET ended = true FROM run_progress p WHERE r.tournament_id = :id AND NOT r.ended"
+    f" AND p.run_id = r.run_id AND p.state IN {_ENDED}"
+)
+_UNDER_WAY = sa.text(
+    "SELECT r.run_id, p.state, p.reason FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id"
+    " WHERE r.tournament_id = :id AND NOT r.ended ORDER BY r.ord"
+)
+_NEXT = sa.text(
+    "SELECT ord, entrant, problem, seed FROM tournament_runs WHERE tournament_id = :id AND NOT ended"
+    " AND run_id IS NULL ORDER BY ord LIMIT :limit"
+)
+_ATTACH = sa.text("UPDATE tournament_runs SET run_id = :run_id WHERE tournament_id = :id AND ord = :ord")
+_FIRST_OPEN = sa.text("SELECT ord FROM tournament_runs WHERE tournament_id = :id AND NOT ended ORDER BY ord LIMIT 1")
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A run that was started for a tournament and has not ended."""
+
+    run_id: UUID
+    state: str
+    reason: str | None
+
+
+@dataclass
+class Tournaments:
+    """Declares, steers and reads tournaments; control starts their runs.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    def create(
+        self, declared: Tournament, *, request_digest: str, idempotency_key: str | None = None
+    ) -> tuple[UUID, bool]:
+        """Store a declaration, with names that are pinned to versions, and its plan; it begins at once.
+
+        Returns:
+            The id, and whether it is new: the same declaration again is the same tournament.
+
+        Raises:
+            ConflictError: The name is taken by another declaration, or the key was used for another request.
+        """
+        # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
+        return self._create(uuid7(), declared, request_digest, idempotency_key)
+
+    @patient
+    def _create(self, new_id: UUID, declared: Tournament, request_digest: str, key: str | None) -> tuple[UUID, bool]:
+        with self._engine.begin() as connection:
+            if key is not None:
+                held = hold_key(connection, key, request_digest, new_id)
+                if held != new_id:
+                    return held, False
+            values = {
+                "id": new_id,
+                "slug": declared.slug,
+                "digest": declared.digest,
+                "declaration": declared.model_dump(mode="json"),
+                "state": TournamentState.RUNNING.value,
+            }
+            statement = insert(tournaments).values(values).on_conflict_do_nothing().returning(tournaments.c.id)
+            if connection.execute(statement).one_or_none() is None:
+                return self._same(connection, new_id, declared, key)
+            _add_plan(connection, new_id, 0, declared.plan(declared.drawn(declared.problems), declared.seeds))
+        return new_id, True
+
+    def _same(
+        self, connection: sa.Connection, new_id: UUID, declared: Tournament, key: str | None
+    ) -> tuple[UUID, bool]:
+        row = connection.execute(sa.select(tournaments).where(tournaments.c.slug == declared.slug)).one()
+        if row.digest != declared.digest:
+            raise ConflictError(
+                f"there is a tournament {declared.slug!r} already, declared otherwise.",
+                remedy="Declarations are immutable: choose another name.",
+            )
+        if key is not None and row.id != new_id:
+            connection.execute(
+                sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
+            )
+        return row.id, row.id == new_id
+
+    @patient
+    def get(self, name: str | UUID) -> TournamentRecord:
+        """Return a tournament by id or name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with self._engine.connect() as connection:
+            return _find(connection, name)
+
+    @patient
+    def list(
+        self, *, state: TournamentState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[TournamentRecord]:
+        """Return tournaments, newest first."""
+        wanted = {
+            "t.state = :state": state.value if state else None,
+            "t.id < :after": cursors.decode_id(cursor) if cursor else None,
+        }
+        clauses = [clause for clause, value in wanted.items() if value is not None]
+        where = " WHERE " + " AND ".join(clauses) if clauses else ""
+        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        query = sa.text(_SELECT + where + " ORDER BY t.id DESC LIMIT :limit")
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+            return cursors.page(rows, limit, lambda row: _record(connection, row), lambda row: [str(row.id)])
+
+    @patient
+    def move(self, tournament_id: UUID, goal: TournamentState, reason: str | None = None) -> None:
+        """Pause, resume or cancel it; control then does the same with its runs.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: Its state does not allow it.
+        """
+        with self._engine.begin() as connection:
+            row = _lock(connection, tournament_id)
+            check_move(row.slug, TournamentState(row.state), goal)
+            _set_state(connection, tournament_id, goal, reason)
+
+    @patient
+    def complete(self, tournament_id: UUID, reason: str | None = None) -> bool:
+        """Complete a running tournament, at once where there is a reason, else if none of its runs is open.
+
+        Returns:
+            Whether it is completed now.
+        """
+        with self._engine.begin() as connection:
+            row = _lock(connection, tournament_id)
+            opened = connection.execute(_FIRST_OPEN, {"id": tournament_id}).one_or_none()
+            if row.state != TournamentState.RUNNING.value or (reason is None and opened is not None):
+                return False
+            _set_state(connection, tournament_id, TournamentState.COMPLETED, reason)
+            return True
+
+    @patient
+    def extend(self, tournament_id: UUID, extension: Extension) -> None:
+        """Add problems or seeds, with names that are pinned to versions, and record it; it goes on at once.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: It was cancelled or decided, or what is added does not fit.
+        """
+        with self._engine.begin() as connection:
+            row = _lock(connection, tournament_id)
+            record = _find(connection, tournament_id)
+            if row.state == TournamentState.CANCELLED.value or (row.state == "completed" and row.reason):
+                why = "was cancelled" if row.state == "cancelled" else "was decided"
+                raise ConflictError(f"tournament {row.slug!r} {why}.", remedy="Declare another one.")
+            before = record.course
+            known = {*before.plan()}
+            added = [planned for planned in before.extended(extension).plan() if planned not in known]
+            connection.execute(
+                sa.insert(tournament_amendments).values(
+                    tournament_id=tournament_id,
+                    ord=len(record.amendments) + 1,
+                    extension=extension.model_dump(mode="json"),
+                    ended_runs=record.ended,
+                )
+            )
+            _add_plan(connection, tournament_id, record.planned, added)
+            if row.state == TournamentState.COMPLETED.value:
+                _set_state(connection, tournament_id, TournamentState.RUNNING, None)
+
+    @patient
+    def tended(self) -> tuple[UUID, ...]:
+        """Return the tournaments that control has something to do for."""
+        with self._engine.connect() as connection:
+            return tuple(connection.execute(_TENDED).scalars())
+
+    @patient
+    def mark_ended(self, tournament_id: UUID) -> None:
+        """Note which runs have ended, so that nobody looks at them again."""
+        with self._engine.begin() as connection:
+            connection.execute(_MARK, {"id": tournament_id})
+
+    @patient
+    def under_way(self, tournament_id: UUID) -> tuple[UnderWay, ...]:
+        """Return runs that were started and have not ended."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_UNDER_WAY, {"id": tournament_id})
+            return tuple(UnderWay(row.run_id, row.state, row.reason) for row in rows)
+
+    @patient
+    def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, Planned], ...]:
+        """Return the next runs of the plan that were not started, with their places in it."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_NEXT, {"id": tournament_id, "limit": limit})
+            return tuple((row.ord, Planned(row.problem, row.seed, row.entrant)) for row in rows)
+
+    @patient
+    def attach(self, tournament_id: UUID, ordinal: int, run_id: UUID) -> None:
+        """Note that a run was started for a place of the plan."""
+        with self._engine.begin() as connection:
+            connection.execute(_ATTACH, {"id": tournament_id, "ord": ordinal, "run_id": run_id})
+
+    @patient
+    def complete_runs(self, tournament_id: UUID) -> int | None:
+        """Return how many leading runs of the plan have ended; None where all have."""
+        with self._engine.connect() as connection:
+            first = connection.execute(_FIRST_OPEN, {"id": tournament_id}).scalar_one_or_none()
+        return None if first is None else int(first) - 1
+
+
+def _add_plan(connection: sa.Connection, tournament_id: UUID, first: int, plan: Iterable[Planned]) -> None:
+    rows = list(plan)
+    binds = {
+        "id": tournament_id,
+        "first": first,
+        "entrants": [row.entrant for row in rows],
+        "problems": [row.problem for row in rows],
+        "seeds": [row.seed for row in rows],
+    }
+    connection.execute(_PLAN, binds)
+
+
+def _lock(connection: sa.Connection, tournament_id: UUID) -> sa.Row[Any]:
+    query = sa.select(tournaments).where(tournaments.c.id == tournament_id).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no tournament {tournament_id}.")
+    return row
+
+
+def _set_state(connection: sa.Connection, tournament_id: UUID, state: TournamentState, reason: str | None) -> None:
+    ended = state in (TournamentState.COMPLETED, TournamentState.CANCELLED)
+    connection.execute(
+        sa.update(tournaments)
+        .where(tournaments.c.id == tournament_id)
+        .values(
+            state=state.value,
+            reason=None if reason is None else storable(reason)[:2000],
+            finished_at=sa.func.now() if ended else None,
+        )
+    )
+
+
+def _find(connection: sa.Connection, name: str | UUID) -> TournamentRecord:
+    try:
+        where, value = "t.id = :name", name if isinstance(name, UUID) else UUID(name)
+    except ValueError:
+        where, value = "t.slug = :name", name  # type: ignore[assignment]
+    row = connection.execute(sa.text(f"{_SELECT} WHERE {where}"), {"name": value}).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no tournament {str(name)!r}.")
+    return _record(connection, row)
+
+
+def _record(connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
+    query = (
+        sa.select(tournament_amendments)
+        .where(tournament_amendments.c.tournament_id == row.id)
+        .order_by(tournament_amendments.c.ord)
+    )
+    amendments = tuple(
+        TournamentAmendment(extension=each.extension, ended_runs=each.ended_runs, created_at=each.created_at)
+        for each in connection.execute(query)
+    )
+    return TournamentRecord(
+        id=row.id,
+        slug=row.slug,
+        declaration=Tournament.model_validate(row.declaration),
+        digest=row.digest,
+        state=TournamentState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        amendments=amendments,
+        planned=row.planned,
+        started=row.started,
+        ended=row.ended,
+    )

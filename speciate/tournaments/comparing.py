@@ -1,0 +1,205 @@
+"""Comparisons of a tournament: paired by problem and seed, never looked at too early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speciate.domain.tournament import Course, Metric, StoppingRule
+from speciate.tournaments.arrays import BoolArray, FloatArray
+from speciate.tournaments.bootstrap import MIN_CLUSTERS, clustered_interval
+from speciate.tournaments.report import Amendment, Comparison, Estimate, Verdict
+from speciate.tournaments.results import MISSING, PENDING, Results
+from speciate.tournaments.sequential import EProcess, e_process
+from speciate.tournaments.tests import SignFlip, holm, mcnemar, sign_flip
+
+FLIPS = 10_000
+"""Sign patterns that are drawn where there are too many to try all."""
+
+TOO_FEW = f"interval withheld: fewer than {MIN_CLUSTERS} problems"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Paired:
+    """Two entrants on what both completed.
+
+    Attributes:
+        both: Which (problem, seed) pairs both completed, shape (n_problems, n_seeds).
+        used: Indices of problems with at least one such pair, shape (n_used,).
+        differences: Of the metric, A − B, shape (n_used,).
+        missing: Pairs that a failed or cancelled run left out.
+        reached: Problems of ``used`` that A and that B reached, over both's seeds, shape (2, n_used).
+    """
+
+    both: BoolArray
+    used: np.ndarray[tuple[int], np.dtype[np.int64]]
+    differences: FloatArray
+    missing: int
+    reached: BoolArray
+
+
+def pair_up(course: Course, results: Results, a: str, b: str) -> Paired:
+    """Pair two entrants by name; incomplete pairs are left out and counted."""
+    names = [entrant.name for entrant in course.declared.entrants]
+    i, j = names.index(a), names.index(b)
+    state = results.state[..., [i, j]]
+    both = results.ended[..., i] & results.ended[..., j]
+    lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
+    used = np.flatnonzero(both.any(axis=1))
+    kept = both[used][..., None]
+    successes = (results.reached[used][..., [i, j]] & kept).sum(axis=1)
+    if course.declared.metric is Metric.SOLVE_RATE:
+        values = successes / kept.sum(axis=1)
+    else:
+        spent = (results.evaluations[used][..., [i, j]] * kept).sum(axis=1)
+        values = -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5))
+    return Paired(both, used, values[:, 0] - values[:, 1], int(lost.sum()), (successes > 0).T)
+
+
+def evidence(course: Course, results: Results, paired: Paired) -> EProcess | None:
+    """Return the e-process over the leading problems that are complete for all entrants; None with no pair there."""
+    leading = paired.used < results.complete_problems
+    if not leading.any():
+        return None
+    return e_process(paired.differences[leading], course.declared.alpha / len(course.declared.comparisons))
+
+
+def decided_after(course: Course, results: Results) -> int | None:
+    """Return after how many problems the e-process had decided every comparison; None while it has not."""
+    if course.declared.stopping is not StoppingRule.E_PROCESS:
+        return None
+    last = 0
+    for a, b in course.declared.comparisons:
+        paired = pair_up(course, results, a, b)
+        found = evidence(course, results, paired)
+        if found is None or found.stopped_at is None:
+            return None
+        last = max(last, int(paired.used[found.stopped_at - 1]) + 1)
+    return last
+
+
+def compare(
+    course: Course, amendments: Sequence[Amendment], results: Results, names: Sequence[str]
+) -> tuple[Comparison, ...]:
+    """Return every declared comparison.
+
+    Args:
+        course: What was declared.
+        amendments: Extensions as they were made.
+        results: What is known.
+        names: Names of the problems, in the order of ``results``.
+    """
+    finished = not bool((results.state == PENDING).any())
+    fixed = course.declared.stopping is StoppingRule.FIXED
+    pairs = [pair_up(course, results, a, b) for a, b in course.declared.comparisons]
+    tested: list[SignFlip | None] = [
+        sign_flip(pair.differences, rng_for(course, i), FLIPS) if fixed and finished and len(pair.used) else None
+        for i, pair in enumerate(pairs)
+    ]
+    # A comparison without any pair cannot be tested: it counts as one that does not reject.
+    adjusted = holm([1.0 if test is None else test.p_value for test in tested])
+    looked = any(amendment.ended_runs > 0 for amendment in amendments)
+    return tuple(
+        _comparison(course, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked)
+        for i in range(len(pairs))
+    )
+
+
+def _comparison(
+    course: Course,
+    results: Results,
+    names: Sequence[str],
+    i: int,
+    paired: Paired,
+    test: SignFlip | None,
+    adjusted: float,
+    finished: bool,
+    looked: bool,
+) -> Comparison:
+    a, b = course.declared.comparisons[i]
+    n, pairs = len(paired.used), int(paired.both.sum())
+    # More seeds for problems that were looked at would change bets that were made.
+    found = None if looked and course.declared.stopping is StoppingRule.FIXED else evidence(course, results, paired)
+    bets = 0 if found is None else found.stopped_at or len(found.log_a)
+    # Wealth is read where it first reached the threshold: what comes later was not needed.
+    settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
+    table = mcnemar(*paired.reached) if n else None
+    only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
+    verdict, note = _verdict(course, paired, test, adjusted, found, finished, looked)
+    return Comparison(
+        a=a,
+        b=b,
+        difference=_difference(course, paired, i, finished),
+        pairs=pairs,
+        missing_pairs=paired.missing,
+        wins=int((paired.differences > 0).sum()),
+        ties=int((paired.differences == 0).sum()),
+        losses=int((paired.differences < 0).sum()),
+        p_value=None if test is None else test.p_value,
+        exact=test is not None and test.exact,
+        holm=None if test is None else adjusted,
+        both=0 if table is None else table.both,
+        only_a=tuple(names[k] for k in paired.used[only_a]),
+        only_b=tuple(names[k] for k in paired.used[only_b]),
+        neither=0 if table is None else table.neither,
+        mcnemar=None if test is None or table is None else table.p_value,
+        e_value=None if settled is None else settled.e_value,
+        e_threshold=len(course.declared.comparisons) / course.declared.alpha,
+        e_problems=bets,
+        verdict=verdict,
+        note=note,
+    )
+
+
+def _difference(course: Course, paired: Paired, i: int, finished: bool) -> Estimate:
+    n, runs = len(paired.used), 2 * int(paired.both.sum())
+    if n == 0:
+        return Estimate(value=None, problems=0, runs=0, note="no pair has completed")
+    value = float(paired.differences.mean())
+    # An interval that is looked at again and again misses more often than it says, like any test.
+    why = "" if finished else "interval withheld until all runs have ended"
+    if course.declared.stopping is StoppingRule.E_PROCESS:
+        why = "interval withheld: none holds under a rule that stops early"
+    if n < MIN_CLUSTERS:
+        why = TOO_FEW
+    if why:
+        return Estimate(value=value, problems=n, runs=runs, note=why)
+    found = clustered_interval(paired.differences, rng_for(course, 1000 + i))
+    return Estimate(value=value, low=found.low, high=found.high, level=found.level, problems=n, runs=runs)
+
+
+def _verdict(
+    course: Course,
+    paired: Paired,
+    test: SignFlip | None,
+    adjusted: float,
+    found: EProcess | None,
+    finished: bool,
+    looked: bool,
+) -> tuple[Verdict, str]:
+    alpha = course.declared.alpha
+    if len(paired.used) == 0:
+        return (Verdict.NOT_ENOUGH_EVIDENCE if finished else Verdict.UNFINISHED), "no pair has completed"
+    if course.declared.stopping is StoppingRule.E_PROCESS:
+        if found is not None and found.better is not None:
+            better = Verdict.BETTER if found.better == "a" else Verdict.WORSE
+            return better, f"e-process, after {found.stopped_at} problems"
+        return Verdict.NOT_ENOUGH_EVIDENCE, "e-process" if finished else "e-process, which goes on"
+    if test is None:
+        return (
+            Verdict.UNFINISHED,
+            "p-values appear when all runs have ended: looking earlier finds differences of chance",
+        )
+    if looked:
+        return Verdict.EXPLORATORY, "extended after runs had ended: the p-values hold no level"
+    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(course.declared.comparisons)}"
+    if adjusted > alpha:
+        return Verdict.NOT_ENOUGH_EVIDENCE, how
+    return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how
+
+
+def rng_for(course: Course, purpose: int) -> np.random.Generator:
+    """Return a generator whose seed follows from the declaration, another one for every purpose."""
+    return np.random.default_rng([int(course.declared.digest[:16], 16), purpose])

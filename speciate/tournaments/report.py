@@ -1,0 +1,297 @@
+"""What a tournament's report says, in the order in which it is read. Every number comes with n, and says its test."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from speciate.domain.tournament import Extension, Tournament
+
+
+class Part(BaseModel):
+    """Base of the parts: frozen; a newer server may add fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Estimate(Part):
+    """A number with what it stands on.
+
+    Attributes:
+        value: The estimate; None where there is none, and ``note`` says why.
+        low: Lower end of the interval; None where it is withheld.
+        high: Upper end; None where it is withheld or unbounded.
+        level: Coverage of the interval.
+        problems: Problems that it is of.
+        runs: Runs that it is of.
+        note: Why a part of it is not there.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    problems: int
+    runs: int
+    note: str = ""
+
+
+class Verdict(StrEnum):
+    """What a comparison says."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOT_ENOUGH_EVIDENCE = "not enough evidence"
+    UNFINISHED = "unfinished"
+    EXPLORATORY = "exploratory"
+    """The tournament was extended after runs had ended, so that no level holds."""
+
+
+class ProblemFacts(Part):
+    """A problem of the design box."""
+
+    name: str
+    digest: str
+    evaluator_digest: str
+    target: str
+    forgeable: bool
+
+
+class PolicyFacts(Part):
+    """A policy of the design box."""
+
+    name: str
+    digest: str
+    checkpoint_digest: str | None = None
+    training_method: str | None = None
+
+
+class Amendment(Part):
+    """An extension as it was made.
+
+    Attributes:
+        ended_runs: How many runs had ended: more than none means that results could have been seen.
+    """
+
+    extension: Extension
+    ended_runs: int
+
+
+class Design(Part):
+    """The design box: what was declared before the first run, with digests.
+
+    Attributes:
+        planned: Runs of the plan, with amendments.
+        decided_after: Problems after which the e-process had decided everything; what came later is left out.
+        k: The k of pass@k and best@k: seeds of a problem.
+    """
+
+    declared: Tournament
+    digest: str
+    amendments: tuple[Amendment, ...]
+    problems: tuple[ProblemFacts, ...]
+    policies: tuple[PolicyFacts, ...]
+    seeds: tuple[int, ...]
+    planned: int
+    ended: int
+    missing: int
+    pending: int
+    decided_after: int | None
+    k: int
+
+
+class Standing(Part):
+    """How an entrant stands by itself.
+
+    Attributes:
+        unlocked: Problems of which at least one run reached the target.
+        pass_1: Chance that one run reaches it.
+        pass_k: Chance that at least one of k runs does.
+        best_1: Expected best score of one run.
+        best_k: Expected best score of k runs.
+        ert: Evaluations of all runs ÷ successes.
+        ert_tokens: Tokens of all runs ÷ successes.
+    """
+
+    entrant: str
+    policy: str
+    mutator: str | None
+    strategy: str
+    ended: int
+    missing: int
+    unlocked: int
+    pass_1: Estimate
+    pass_k: Estimate
+    best_1: Estimate
+    best_k: Estimate
+    ert: Estimate
+    ert_tokens: Estimate
+
+
+class Comparison(Part):
+    """An entrant against another, on the problems and seeds on which both completed.
+
+    Attributes:
+        difference: Of the primary metric, A − B.
+        pairs: Pairs of runs that are compared.
+        missing_pairs: Pairs left out because a run failed or was cancelled.
+        wins: Problems on which A is better; ``ties``, ``losses`` alike.
+        p_value: Of the paired sign-flip test over problems; None while it is withheld.
+        exact: Whether every sign pattern was tried.
+        holm: That p-value, adjusted for the number of comparisons.
+        both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` alike.
+        mcnemar: Exact McNemar p-value of these sets; None while it is withheld.
+        e_value: Evidence of the e-process; may be looked at any time.
+        e_threshold: What the e-value has passed when it decides: comparisons ÷ α.
+        e_problems: Problems that it has bet on.
+        note: Why something is withheld, or what the verdict stands on.
+    """
+
+    a: str
+    b: str
+    difference: Estimate
+    pairs: int
+    missing_pairs: int
+    wins: int
+    ties: int
+    losses: int
+    p_value: float | None
+    exact: bool
+    holm: float | None
+    both: int
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    neither: int
+    mcnemar: float | None
+    e_value: float | None
+    e_threshold: float
+    e_problems: int
+    verdict: Verdict
+    note: str
+
+
+class Standings(Part):
+    """Who stands where, and what is known about differences."""
+
+    slug: str
+    metric: str
+    ended: int
+    planned: int
+    standings: tuple[Standing, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+class MatrixRow(Part):
+    """A problem with the successes of every entrant, and the runs that they are of."""
+
+    problem: str
+    successes: tuple[int, ...]
+    runs: tuple[int, ...]
+
+
+class Matrix(Part):
+    """Problems × entrants: runs that reached the target, of how many."""
+
+    entrants: tuple[str, ...]
+    rows: tuple[MatrixRow, ...]
+
+
+class Reached(Part):
+    """Share of (problem, seed) pairs reached against what was spent.
+
+    Attributes:
+        spent: Where the curve steps; thinned where there are many steps.
+        share: Share reached at or before.
+        pairs: Pairs that it is of.
+        censored: Pairs that ended before the target.
+        sound_until: First of these ends; beyond it the curve is a lower bound.
+    """
+
+    entrant: str
+    unit: str
+    spent: tuple[float, ...]
+    share: tuple[float, ...]
+    pairs: int
+    censored: int
+    sound_until: float | None
+
+
+class CurvePoint(Part):
+    """What the law predicts at a budget."""
+
+    evaluations: float
+    value: float
+    low: float
+    high: float
+
+
+class BudgetLaw(Part):
+    """The law of diminishing returns fitted to the solve rate against the budget.
+
+    Attributes:
+        budgets: Budgets that were measured.
+        measured: Mean solve rate there.
+        predicted: The law at and beyond the budget; None values are withheld, ``note`` says why.
+        worst_residual: Largest difference between the law and what was measured.
+    """
+
+    entrant: str
+    budgets: tuple[float, ...]
+    measured: tuple[float, ...]
+    predicted: tuple[CurvePoint, ...]
+    worst_residual: float | None
+    problems: int
+    note: str
+
+
+class Pairwise(Part):
+    """Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved."""
+
+    a: str
+    b: str
+    chance: Estimate
+
+
+class Strength(Part):
+    """Bradley–Terry strength on a log scale, mean 0."""
+
+    entrant: str
+    strength: float
+    low: float
+    high: float
+
+
+class Cost(Part):
+    """What an entrant spent and what failed."""
+
+    entrant: str
+    runs: int
+    evaluations: int
+    tokens: int
+    evaluated: int
+    failed: int
+    duplicates: int
+
+
+class MissingRun(Part):
+    """A run that counts for nothing, and why."""
+
+    entrant: str
+    problem: str
+    seed: int
+    reason: str
+
+
+class Report(Part):
+    """Everything, in the order in which it is read."""
+
+    design: Design
+    standings: Standings
+    matrix: Matrix
+    reached: tuple[Reached, ...]
+    budget_laws: tuple[BudgetLaw, ...]
+    pairwise: tuple[Pairwise, ...]
+    strengths: tuple[Strength, ...]
+    costs: tuple[Cost, ...]
+    missing: tuple[MissingRun, ...]

@@ -1,0 +1,225 @@
+"""The report as a function of what was declared and what is stored. Arrival, restarts and clocks have no part in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from speciate.domain.tournament import Course
+from speciate.tournaments.arrays import BoolArray, FloatArray
+from speciate.tournaments.bootstrap import MIN_CLUSTERS
+from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_all
+from speciate.tournaments.budget_curve import fit_budget_curve
+from speciate.tournaments.comparing import TOO_FEW, compare, decided_after, rng_for
+from speciate.tournaments.estimators import chance_of_better
+from speciate.tournaments.report import (
+    Amendment,
+    BudgetLaw,
+    Cost,
+    CurvePoint,
+    Design,
+    Matrix,
+    MatrixRow,
+    MissingRun,
+    Pairwise,
+    PolicyFacts,
+    ProblemFacts,
+    Reached,
+    Report,
+    Standings,
+    Strength,
+)
+from speciate.tournaments.results import MISSING, PENDING, Results
+from speciate.tournaments.running_time import ecdf
+from speciate.tournaments.standing import interval, standings
+
+_STEPS = 200  # points of a curve that is drawn
+_BUDGETS = 8  # points that the law is fitted to
+
+
+def make_standings(course: Course, amendments: Sequence[Amendment], results: Results) -> Standings:
+    """Return the standings of what is known."""
+    results = _until_decided(course, results)
+    state = results.state
+    return Standings(
+        slug=course.declared.slug,
+        metric=course.declared.metric.value,
+        ended=int(results.ended.sum()),
+        planned=state.size,
+        standings=standings(course, results),
+        comparisons=compare(course, amendments, results, course.problems),
+    )
+
+
+def make_matrix(course: Course, results: Results) -> Matrix:
+    """Return the successes of every entrant on every problem."""
+    results = _until_decided(course, results)
+    reached = (results.reached & results.ended).sum(axis=1).tolist()
+    counts = results.ended.sum(axis=1).tolist()
+    return Matrix(
+        entrants=tuple(entrant.name for entrant in course.declared.entrants),
+        rows=tuple(
+            MatrixRow(problem=problem, successes=tuple(reached[i]), runs=tuple(counts[i]))
+            for i, problem in enumerate(course.problems[: len(reached)])
+        ),
+    )
+
+
+def make_report(
+    course: Course,
+    amendments: Sequence[Amendment],
+    results: Results,
+    problems: Mapping[str, ProblemFacts],
+    policies: Mapping[str, PolicyFacts],
+) -> Report:
+    """Return the whole report.
+
+    Args:
+        course: What was declared, with its amendments.
+        amendments: The same amendments as they were made.
+        results: What is known of every run.
+        problems: What is known of each problem, by name.
+        policies: What is known of each policy, by name.
+    """
+    decided = decided_after(course, results)
+    kept = _until_decided(course, results)
+    names = [entrant.name for entrant in course.declared.entrants]
+    return Report(
+        design=Design(
+            declared=course.declared,
+            digest=course.declared.digest,
+            amendments=tuple(amendments),
+            problems=tuple(problems[name] for name in course.problems),
+            policies=tuple(policies[name] for name in _policies(course)),
+            seeds=course.seeds,
+            planned=results.state.size,
+            ended=int(kept.ended.sum()),
+            missing=int((kept.state == MISSING).sum()),
+            pending=int((kept.state == PENDING).sum()),
+            decided_after=decided,
+            k=len(course.seeds),
+        ),
+        standings=make_standings(course, amendments, results),
+        matrix=make_matrix(course, results),
+        reached=tuple(
+            _reached(name, unit, spent[..., i][kept.ended[..., i]], kept.reached[..., i][kept.ended[..., i]])
+            for unit, spent in (("evaluations", kept.evaluations), ("tokens", kept.tokens))
+            for i, name in enumerate(names)
+            if kept.ended[..., i].any() and not (unit == "tokens" and not spent.any())
+        ),
+        budget_laws=tuple(_law(course, kept, i) for i in range(len(names))),
+        pairwise=_pairwise(course, kept),
+        strengths=_strengths(course, kept),
+        costs=tuple(_cost(kept, i, name) for i, name in enumerate(names)),
+        missing=tuple(
+            MissingRun(entrant=names[e], problem=course.problems[p], seed=course.seeds[s], reason=why)
+            for (p, s, e), why in sorted(kept.reasons.items())
+        ),
+    )
+
+
+def _until_decided(course: Course, results: Results) -> Results:
+    """Leave out what was run beyond the decision: how much that is depends on how fast it came."""
+    decided = decided_after(course, results)
+    return results if decided is None else results.first(decided)
+
+
+def _policies(course: Course) -> list[str]:
+    asked = [name for e in course.declared.entrants for name in (e.policy, e.mutator) if name is not None]
+    return list(dict.fromkeys(asked))
+
+
+def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
+    found = ecdf(spent, reached)
+    steps = len(found.spent)
+    kept = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
+    return Reached(
+        entrant=name,
+        unit=unit,
+        spent=tuple(found.spent[kept].tolist()),
+        share=tuple(found.share[kept].tolist()),
+        pairs=found.pairs,
+        censored=len(found.censored),
+        sound_until=found.sound_until if math.isfinite(found.sound_until) else None,
+    )
+
+
+def _law(course: Course, results: Results, i: int) -> BudgetLaw:
+    budget = course.declared.budget.evaluations or 1
+    ended = results.ended[..., i]
+    some = ended.any(axis=1)
+    budgets = np.unique(np.geomspace(1, budget, _BUDGETS).round())
+    by_then = (results.evaluations[some][..., i, None] <= budgets) & (results.reached[..., i] & ended)[some][..., None]
+    curves = by_then.sum(axis=1) / np.maximum(ended[some].sum(axis=1), 1)[:, None]
+    problems = len(curves)
+    measured = tuple(curves.mean(axis=0).tolist()) if problems else ()
+    name = course.declared.entrants[i].name
+    if problems < MIN_CLUSTERS or len(budgets) < 4:
+        note = TOO_FEW.replace("interval", "law and interval") if problems < MIN_CLUSTERS else "the budget is too small"
+        return BudgetLaw(entrant=name, budgets=tuple(budgets.tolist()), measured=measured, predicted=(),
+                         worst_residual=None, problems=problems, note=note)  # fmt: skip
+    at = [budget, 2 * budget, 4 * budget]
+    fit = fit_budget_curve(curves, budgets, at, rng_for(course, 20_000 + i), largest=1.0)
+    points = zip(fit.at.tolist(), fit.predicted.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
+    return BudgetLaw(
+        entrant=name,
+        budgets=tuple(budgets.tolist()),
+        measured=measured,
+        predicted=tuple(CurvePoint(evaluations=x, value=y, low=low, high=high) for x, y, low, high in points),
+        worst_residual=fit.worst_residual,
+        problems=problems,
+        note="beyond the budget only if the law holds, which no interval covers",
+    )
+
+
+def _outcomes(course: Course, results: Results) -> FloatArray:
+    """Return how soon each run reached the target, higher is sooner; never is a number below every other."""
+    never = -2.0 * (course.declared.budget.evaluations or 1)
+    return np.where(results.reached, -results.evaluations, never)
+
+
+def _pairwise(course: Course, results: Results) -> tuple[Pairwise, ...]:
+    sooner, whole = _outcomes(course, results), np.asarray(results.ended.all(axis=1))
+    found = []
+    for number, ((i, a), (j, b)) in enumerate(combinations(enumerate(course.declared.entrants), 2)):
+        both = whole[:, i] & whole[:, j]
+        chances = chance_of_better(sooner[both][..., i], sooner[both][..., j]) if both.any() else np.zeros(0)
+        runs = 2 * int(both.sum()) * len(course.seeds)
+        chance = interval(chances, runs, rng_for(course, 30_000 + number))
+        found.append(Pairwise(a=a.name, b=b.name, chance=chance))
+    return tuple(found)
+
+
+def _strengths(course: Course, results: Results) -> tuple[Strength, ...]:
+    some = results.ended.any(axis=(1, 2))
+    if not some.any() or not results.ended.any(axis=(0, 1)).all():
+        return ()
+    wins, ties = compare_all(np.where(results.ended, _outcomes(course, results), np.nan)[some])
+    if not applies(wins, ties) or not _connected(wins, ties):
+        return ()
+    fit = bradley_terry(wins, ties)
+    return tuple(
+        Strength(entrant=e.name, strength=float(fit.strength[i]), low=float(fit.low[i]), high=float(fit.high[i]))
+        for i, e in enumerate(course.declared.entrants)
+    )
+
+
+def _connected(wins: FloatArray, ties: FloatArray) -> bool:
+    met = (wins + np.swapaxes(wins, 1, 2) + ties).sum(axis=0) > 0
+    reach = np.linalg.matrix_power(met.astype(np.float64) + np.eye(len(met)), len(met)) > 0
+    return bool(reach.all())
+
+
+def _cost(results: Results, i: int, name: str) -> Cost:
+    return Cost(
+        entrant=name,
+        runs=int(results.ended[..., i].sum()),
+        evaluations=int(results.spent_evaluations[..., i].sum()),
+        tokens=int(results.spent_tokens[..., i].sum()),
+        evaluated=int(results.evaluated[..., i].sum()),
+        failed=int(results.failed[..., i].sum()),
+        duplicates=int(results.duplicates[..., i].sum()),
+    )

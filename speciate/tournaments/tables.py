@@ -1,0 +1,256 @@
+"""A report as tables of text, in reading order: what the terminal shows and what the HTML file shows is the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speciate.tournaments.report import Comparison, Design, Estimate, Report, Standing, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table with what has to be known to read it.
+
+    Attributes:
+        key: Short name, by which a figure finds its table.
+        title: What it is.
+        note: Sentences before the table: test, interval, what is withheld and why.
+        columns: Headings; one that begins with ``>`` is aligned to the right.
+        rows: Cells; hostile text.
+    """
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sections(report: Report) -> tuple[Section, ...]:
+    """Return all tables of a report, in the order in which they are read."""
+    made = (
+        _design(report.design),
+        _standings(report),
+        _comparisons(report),
+        _sets(report),
+        _matrix(report),
+        _only(report),
+        _reached(report),
+        _laws(report),
+        _pairwise(report),
+        _strengths(report),
+        _costs(report),
+        _missing(report),
+    )
+    return tuple(section for section in made if section.rows or section.note)
+
+
+def estimate(found: Estimate, form: str = ".3g") -> str:
+    """Return a number with its interval and n in one cell."""
+    if found.value is None:
+        return f"– ({found.note})" if found.note else "–"
+    text = format(found.value, form)
+    if found.low is not None:
+        high = "∞" if found.high is None else format(found.high, form)
+        text += f" [{format(found.low, form)}, {high}]"
+    return f"{text} n={found.problems}"
+
+
+def verdict(found: Comparison) -> str:
+    """Return what a comparison says, as a sentence."""
+    match found.verdict:
+        case Verdict.BETTER | Verdict.WORSE:
+            return f"{found.a} is {found.verdict.value} than {found.b} ({found.note})"
+        case other:
+            return f"{found.a} against {found.b}: {other.value} ({found.note})"
+
+
+def _design(design: Design) -> Section:
+    declared = design.declared
+    tokens = "" if declared.budget.tokens is None else f" and {declared.budget.tokens:,} tokens"
+    rule = {
+        "fixed": "fixed: tests when every planned run has ended, not before",
+        "e_process": "e-process: ends when every comparison is decided; may be looked at any time",
+    }[declared.stopping.value]
+    counts = (design.planned, design.ended, design.missing, design.pending)
+    runs = "{:,} planned, {:,} completed, {:,} missing, {:,} to come".format(*counts)
+    rows = [
+        ("declaration", f"sha256 {design.digest}"),
+        ("budget of each run", f"{declared.budget.evaluations:,} evaluations{tokens}"),
+        ("metric", f"{declared.metric.value}, target {declared.target or 'that unlocks each problem'}"),
+        ("stopping rule", f"{rule}; α = {declared.alpha:g}"),
+        ("seeds", ", ".join(map(str, design.seeds))),
+        ("runs", runs),
+    ]
+    if design.decided_after is not None:
+        rows.append(("decided", f"after {design.decided_after} problems; what was run beyond them is left out"))
+    for amendment in design.amendments:
+        more = amendment.extension
+        added = f"{len(more.problems)} problems, seeds {', '.join(map(str, more.seeds)) or 'none'}"
+        rows.append(("amendment", f"{added}, after {amendment.ended_runs:,} runs had ended: {more.reason}"))
+    for entrant in declared.entrants:
+        asked = entrant.policy + (f", mutator {entrant.mutator}" if entrant.mutator else "")
+        against = "baseline" if entrant.name == declared.baseline else f"against {entrant.against or declared.baseline}"
+        options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
+        how = f"{entrant.strategy} {options}".strip()
+        rows.append((f"entrant {entrant.name}", f"{asked}; {how}; {entrant.batch} answers a batch; {against}"))
+    for policy in design.policies:
+        checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
+        rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}"))
+    for problem in design.problems:
+        mark = "; FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
+        digests = f"sha256 {problem.digest[:16]}, evaluator {problem.evaluator_digest[:16]}"
+        rows.append((f"problem {problem.name}", f"{digests}, target {problem.target}{mark}"))
+    return Section("design", "Design, declared before the first run", "", ("what", "value"), tuple(rows))
+
+
+def _standings(report: Report) -> Section:
+    k = report.design.k
+    note = (
+        f"A sample is a run. pass@1 and pass@{k}: chance that one run, or one of {k}, reaches the target; best@{k}:"
+        f" expected best score of {k} runs; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
+        f" brackets are 95 % percentile bootstrap intervals over problems{_withheld(report)}."
+    )
+    rows = tuple(_standing(standing, len(report.matrix.rows)) for standing in report.standings.standings)
+    columns = (
+        "entrant",
+        ">runs",
+        ">missing",
+        ">unlocked",
+        ">pass@1",
+        f">pass@{k}",
+        f">best@{k}",
+        ">ERT",
+        ">ERT tokens",
+    )
+    return Section("standings", "Standings", note, columns, rows)
+
+
+def _standing(s: Standing, problems: int) -> tuple[str, ...]:
+    return (
+        s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {problems}", estimate(s.pass_1),
+        estimate(s.pass_k), estimate(s.best_k), estimate(s.ert), estimate(s.ert_tokens),
+    )  # fmt: skip
+
+
+def _withheld(report: Report) -> str:
+    few = any("fewer than" in each.pass_1.note for each in report.standings.standings)
+    return "; withheld, for there are fewer than 30 problems" if few else ""
+
+
+def _comparisons(report: Report) -> Section:
+    metric = report.standings.metric
+    note = (
+        f"Δ: mean paired difference of {metric} over problems, with the interval of the standings; p: paired sign-flip"
+        " test, two-sided, Holm over all comparisons; e: betting e-process, which decides at its threshold and may be"
+        " looked at any time. Runs that failed leave their pair out."
+    )
+    rows = tuple(
+        (
+            f"{c.a} − {c.b}", estimate(c.difference, "+.3g"), f"{c.wins} / {c.ties} / {c.losses}", f"{c.pairs:,}",
+            f"{c.missing_pairs:,}", _p(c.p_value, exact=c.exact), _p(c.holm),
+            "–" if c.e_value is None else f"{c.e_value:.3g} of {c.e_threshold:.3g} n={c.e_problems}",
+            f"{c.verdict.value}: {c.note}",
+        )
+        for c in report.standings.comparisons
+    )  # fmt: skip
+    columns = ("compared", ">Δ", ">win/tie/loss", ">pairs", ">missing", ">p", ">Holm p", ">e", "verdict")
+    return Section("comparisons", "Differences", note, columns, rows)
+
+
+def _p(value: float | None, *, exact: bool = False) -> str:
+    return "–" if value is None else f"{value:.2g}{' exact' if exact else ''}"
+
+
+def _sets(report: Report) -> Section:
+    rows = tuple(
+        (f"{c.a} − {c.b}", str(c.both), str(len(c.only_a)), str(len(c.only_b)), str(c.neither), _p(c.mcnemar))
+        for c in report.standings.comparisons
+    )
+    note = "Problems that at least one run unlocked, over the pairs above; exact McNemar test, two-sided, unadjusted."
+    return Section("sets", "Unlock sets", note, ("compared", ">both", ">only A", ">only B", ">neither", ">p"), rows)
+
+
+def _matrix(report: Report) -> Section:
+    rows = tuple(
+        (row.problem, *(f"{c} of {n}" for c, n in zip(row.successes, row.runs, strict=True)))
+        for row in report.matrix.rows
+    )
+    columns = ("problem", *(f">{name}" for name in report.matrix.entrants))
+    return Section("matrix", "Unlock matrix: runs that reached the target, of n", "", columns, rows)
+
+
+def _only(report: Report) -> Section:
+    rows = tuple(
+        (f"only {who}", f"not {other}", ", ".join(problems))
+        for c in report.standings.comparisons
+        for who, other, problems in ((c.a, c.b, c.only_a), (c.b, c.a, c.only_b))
+        if problems
+    )
+    return Section("only", "Unlocked by one of two", "", ("who", "who not", "problems"), rows)
+
+
+def _reached(report: Report) -> Section:
+    rows = tuple(
+        (
+            curve.entrant, curve.unit, f"{curve.share[-1] if curve.share else 0:.3g}", f"{curve.pairs:,}",
+            f"{curve.censored:,}", "–" if curve.sound_until is None else f"{curve.sound_until:,.0f}",
+        )
+        for curve in report.reached
+    )  # fmt: skip
+    note = (
+        "Share of (problem, seed) pairs whose target was reached, against what was spent. Pairs that ended before are"
+        " censored: beyond the first of these ends a curve is a lower bound."
+    )
+    columns = ("entrant", "unit", ">share at the end", ">n pairs", ">censored", ">exact until")
+    return Section("reached", "Targets reached against evaluations and tokens", note, columns, rows)
+
+
+def _laws(report: Report) -> Section:
+    rows = [
+        (
+            law.entrant,
+            f"{point.evaluations:,.0f}",
+            f"{point.value:.3g} [{point.low:.3g}, {point.high:.3g}] n={law.problems}",
+            f"{law.worst_residual:.2g}",
+        )
+        for law in report.budget_laws
+        if law.worst_residual is not None
+        for point in law.predicted
+    ]
+    note = (
+        "Solve rate against the budget, fitted by b(k) = start + gain · (1 − (k/k₀)^−β) / β; bootstrap intervals over"
+        " problems. Beyond the budget the law is an assumption, which no interval covers."
+    )
+    if not rows:
+        note = f"Withheld: {report.budget_laws[0].note}."
+    columns = ("entrant", ">evaluations", ">solve rate by the law", ">worst residual")
+    return Section("laws", "Budget curve", note, columns, tuple(rows))
+
+
+def _pairwise(report: Report) -> Section:
+    rows = tuple((pair.a, pair.b, estimate(pair.chance)) for pair in report.pairwise)
+    note = "Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved; not tested."
+    return Section("pairwise", "P(A > B)", note, ("A", "B", ">chance"), rows)
+
+
+def _strengths(report: Report) -> Section:
+    rows = tuple((s.entrant, f"{s.strength:+.3g} [{s.low:+.3g}, {s.high:+.3g}]") for s in report.strengths)
+    n = sum(any(row.runs) for row in report.matrix.rows)
+    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n} problems."
+    return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
+
+
+def _costs(report: Report) -> Section:
+    rows = tuple(
+        (c.entrant, f"{c.runs:,}", f"{c.evaluations:,}", f"{c.tokens:,}", f"{c.evaluated:,}", f"{c.failed:,}",
+         f"{c.duplicates:,}", f"{c.duplicates / c.evaluations:.1%}" if c.evaluations else "–")
+        for c in report.costs
+    )  # fmt: skip
+    columns = ("entrant", ">runs", ">evaluations", ">tokens", ">scored", ">failed", ">duplicates", ">duplicate rate")
+    return Section("costs", "Failures and cost", "", columns, rows)
+
+
+def _missing(report: Report) -> Section:
+    rows = tuple((run.entrant, run.problem, str(run.seed), run.reason) for run in report.missing)
+    return Section("missing", "Runs that are missing", "", ("entrant", "problem", ">seed", "reason"), rows)

@@ -1,0 +1,104 @@
+"""A tournament of 20 policies × 500 problems × 8 seeds on synthetic results: standings and report of 80,000 runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from speciate.domain.tournament import Entrant, Tournament, TournamentState
+from speciate.embedded import EmbeddedServers
+from speciate.runs.tournaments import pin
+from speciate.settings import Settings
+from speciate.storage.migrate import upgrade
+from speciate.storage.plane import Plane, open_plane
+from speciate.testing.runs import toy_policy, toy_problem
+from speciate.tournaments.html import page
+from tests.benchmarks.parts import show
+
+POLICIES, PROBLEMS, SEEDS, BUDGET = 20, 500, 8, 100
+GOAL_S = 5.0
+
+# Runs with ids that follow from their places; policy i of n reaches the target a little more often than policy i − 1.
+_FILL = (
+    "UPDATE tournament_runs SET run_id = md5(ord::text)::uuid, ended = true",
+    """INSERT INTO run_progress (run_id, state, budget_evaluations, evaluations, tokens, evaluated, best, best_scalar)
+       SELECT run_id, 'completed', :budget, :budget, 30 * :budget, :budget, ARRAY[random(), random()], random()
+       FROM tournament_runs""",
+    """INSERT INTO claims (run_id, target, number, state, "unlock", evaluations, tokens, seconds)
+       SELECT run_id, 'both', 1, 'confirmed', true, 1 + floor(:budget * random()), 30 * :budget, 0
+       FROM tournament_runs WHERE random() < 0.3 + 0.01 * substr(entrant, 2)::int""",
+)
+_RUNS = """INSERT INTO runs (id, problem_id, policy_id, strategy, spec)
+  SELECT md5(t.ord::text)::uuid, p.id, a.id, 'best_of_n', '{}'::jsonb FROM tournament_runs t
+  JOIN problems p ON p.slug || '@' || p.version = t.problem JOIN policies a ON a.slug = t.entrant"""
+
+
+def run(settings: Settings) -> None:
+    """Measure what people wait for, and what control does every second."""
+    with EmbeddedServers(settings.data_dir) as servers:
+        endpoints = servers.start()
+        urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
+        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(plane.engine)
+        declared = _declared(plane)
+        rows = []
+
+        def timed(what: str, call: Callable[[], object]) -> None:
+            begun, cpu = time.monotonic(), time.process_time()
+            call()
+            rows.append((what, time.monotonic() - begun, time.process_time() - cpu))
+
+        pinned = pin(declared, plane.catalog)
+        timed("declare: pin names, write the plan", lambda: plane.tournaments.create(pin(declared, plane.catalog),
+                                                                                     request_digest=""))  # fmt: skip
+        _fill(plane)
+        record = plane.tournaments.get(pinned.slug)
+        assert (record.ended, record.state) == (80_000, TournamentState.RUNNING)
+        timed("what control looks at every second", lambda: _pass(plane))
+        timed("standings", lambda: plane.tournaments.standings(record))
+        timed("report", lambda: plane.tournaments.report(record))
+        report = plane.tournaments.report(record)
+        timed("HTML file of the report", lambda: page(report))
+        plane.close()
+    show(
+        f"Tournament: {POLICIES} policies × {PROBLEMS} problems × {SEEDS} seeds, 80,000 runs",
+        ["what", "seconds", "of them CPU here"],
+        rows,
+        f"target: the report in at most {GOAL_S:.0f} s",
+    )
+
+
+def _declared(plane: Plane) -> Tournament:
+    for i in range(PROBLEMS):
+        plane.catalog.add_problem(toy_problem().model_copy(update={"slug": f"p{i}"}))
+    for i in range(POLICIES):
+        plane.catalog.add_policy(toy_policy(slug=f"q{i}", options={"template": "x = {number}"}))
+    return Tournament.model_validate(
+        {
+            "slug": "large",
+            "problems": [f"p{i}" for i in range(PROBLEMS)],
+            "entrants": [Entrant(name=f"q{i}", policy=f"q{i}", strategy="best_of_n") for i in range(POLICIES)],
+            "baseline": "q0",
+            "seeds": list(range(SEEDS)),
+            "budget": {"evaluations": BUDGET},
+        }
+    )
+
+
+def _fill(plane: Plane) -> None:
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text(_RUNS))
+        for statement in _FILL:
+            connection.execute(sa.text(statement), {"budget": BUDGET} if ":budget" in statement else {})
+    with plane.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(sa.text("VACUUM ANALYZE"))
+
+
+def _pass(plane: Plane) -> None:
+    for tournament_id in plane.tournaments.tended():
+        plane.tournaments.mark_ended(tournament_id)
+        plane.tournaments.get(tournament_id)
+        plane.tournaments.under_way(tournament_id)
+        plane.tournaments.next(tournament_id, 32)

@@ -1,0 +1,321 @@
+"""Tournaments through the whole service: declared over HTTP, tended by control, reported from what is stored."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from random import Random
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import text
+
+from speciate.domain.errors import InvalidInputError
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
+from speciate.storage.plane import Plane
+from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+from tests.integration.service.conftest import Lab, refused
+from workers.tournaments import Tender
+
+pytestmark = pytest.mark.servers
+
+PROBLEMS = ("toy", "toy-b", "toy-c")
+GOOD = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
+BAD = [f"```python\nx = {x}\ny = 9\n```" for x in range(7)]
+
+
+def _body(**changes: Any) -> dict[str, Any]:
+    return {
+        "slug": "first",
+        "problems": list(PROBLEMS),
+        "entrants": [
+            {"name": name, "policy": name, "strategy": "best_of_n", "batch": 2, "samples_per_prompt": 1}
+            for name in ("bad", "good")
+        ],
+        "baseline": "bad",
+        "seeds": [3, 4],
+        "budget": {"evaluations": 7},
+        **changes,
+    }
+
+
+@pytest.fixture
+def fair(lab: Lab) -> Lab:
+    for slug in PROBLEMS:
+        lab.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
+    for slug, completions in (("good", GOOD), ("bad", BAD)):
+        # Hashed, so that a seed may miss what another one finds.
+        options = {"completions": completions, "order": "seed", "tokens_per_completion": 5}
+        lab.plane.catalog.add_policy(toy_policy(slug=slug, options=options))
+    return lab
+
+
+def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
+    answer = lab.api.post("/v1/tournaments", _body(**changes))
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def _perform(plane: Plane, work_id: UUID) -> None:
+    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    assert bench.perform(work_id)
+
+
+def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:
+    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
+    tender = Tender()
+    for _ in range(passes):
+        tender.run(lab.plane)
+        for _ in range(units):
+            if waiting := lab.plane.runs.work_in_flight():
+                _perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
+        if not lab.plane.tournaments.tended():
+            return
+
+
+def _report(lab: Lab, name: str = "first") -> dict[str, Any]:
+    answer = lab.api.get(f"/v1/tournaments/{name}/report")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def _rows(lab: Lab, query: str) -> list[Any]:
+    with lab.plane.engine.connect() as connection:
+        return list(connection.execute(text(query)))
+
+
+def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> None:
+    made = _declare(fair)
+    assert (made["state"], made["planned"], made["started"]) == ("running", 12, 0)
+    assert made["declaration"]["problems"] == [f"{slug}@1" for slug in PROBLEMS]
+    early = fair.api.get("/v1/tournaments/first/standings").json()["comparisons"][0]
+    assert (early["verdict"], early["p_value"], early["difference"]["value"]) == ("unfinished", None, None)
+    _play(fair)
+    done = fair.api.get("/v1/tournaments/first").json()
+    assert (done["state"], done["started"], done["ended"]) == ("completed", 12, 12)
+    assert done["finished_at"] is not None
+    report = _report(fair)
+    assert (report["design"]["ended"], report["design"]["missing"], report["missing"]) == (12, 0, [])
+    (comparison,) = report["standings"]["comparisons"]
+    assert (comparison["a"], comparison["b"], comparison["pairs"], comparison["exact"]) == ("good", "bad", 6, True)
+    assert "fewer than 30" in comparison["difference"]["note"]
+    assert comparison["difference"]["low"] is None
+    assert 0 < comparison["p_value"] <= 1
+    assert fair.api.get("/v1/tournaments/first/matrix").json() == report["matrix"]
+    # The matrix is what the record of unlocks says.
+    unlocks = fair.api.get("/v1/unlocks", params={"policy": "good", "unlocks_only": True}).json()["items"]
+    for row in report["matrix"]["rows"]:
+        name = row["problem"].partition("@")[0]
+        assert row["successes"] == [0, sum(unlock["problem"] == name for unlock in unlocks)]
+    assert sum(row["successes"][1] for row in report["matrix"]["rows"]) == len(unlocks) > 0
+    assert [cost["evaluations"] for cost in report["costs"]] == [42, 42]
+    assert [cost["tokens"] > 0 for cost in report["costs"]] == [True, True]
+
+
+def test_pairs_are_started_side_by_side_seed_by_seed(fair: Lab) -> None:
+    _declare(fair)
+    _play(fair)
+    order = [(p, s, e) for p, s, e in _rows(fair, "SELECT problem, seed, entrant FROM tournament_runs ORDER BY run_id")]
+    wanted = [(f"{p}@1", s, e) for s in (3, 4) for p in PROBLEMS for e in ("bad", "good")]
+    assert order == wanted
+
+
+def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
+    reports = []
+    for seed in range(2):
+        # Another name is another declaration with other random numbers: the same one must be run again from nothing.
+        with fair.plane.engine.begin() as connection:
+            connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
+        _declare(fair)
+        _play(fair, order=Random(seed))
+        reports.append(_report(fair))
+    assert reports[0] == reports[1]
+
+
+def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    _declare(fair)
+    _play(fair)
+    undisturbed = _report(fair)
+    with fair.plane.engine.begin() as connection:
+        connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
+    _declare(fair)
+    store, chance = type(fair.plane.tournaments), Random(0)
+
+    class Killed(BaseException):
+        pass
+
+    def dying(method: str) -> Any:
+        original = getattr(store, method)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # The process ends before the call takes effect: for ``attach`` this is after the run was started.
+            if chance.random() < 0.3:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return call
+
+    for method in ("attach", "mark_ended", "complete"):
+        monkeypatch.setattr(store, method, dying(method))
+    for _ in range(400):
+        with suppress(Killed):
+            Tender().run(fair.plane)
+        for waiting in fair.plane.runs.work_in_flight(limit=20):
+            _perform(fair.plane, waiting.work_id)
+        if not fair.plane.tournaments.tended():
+            break
+    assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
+    assert _rows(fair, "SELECT count(*) FROM runs")[0][0] == 12
+    assert _report(fair) == undisturbed
+
+
+def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
+    _declare(fair)
+    tender = Tender()
+    tender.run(fair.plane)
+    states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
+    assert _rows(fair, states) == [("running", 12)]
+    by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
+    fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "mine"})
+    assert fair.api.post("/v1/tournaments/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
+    tender.run(fair.plane)
+    assert _rows(fair, states) == [("paused", 12)]
+    refused(fair.api.post("/v1/tournaments/first:pause"), 409, "conflict")
+    assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
+    tender.run(fair.plane)
+    assert _rows(fair, states) == [("paused", 1), ("running", 11)]
+    assert fair.api.post("/v1/tournaments/first:cancel").json()["state"] == "cancelled"
+    tender.run(fair.plane)
+    assert _rows(fair, states) == [("cancelled", 12)]
+    tender.run(fair.plane)
+    assert fair.plane.tournaments.tended() == ()
+    details = refused(fair.api.post("/v1/tournaments/first:resume"), 409, "conflict")
+    assert details["detail"] == "tournament 'first' is cancelled and cannot become running: it has ended."
+    report = _report(fair)
+    assert report["design"]["missing"] == 12
+    assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
+
+
+def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
+    fair: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidInputError("the strategy is gone.")
+
+    _declare(fair)
+    monkeypatch.setattr("workers.tournaments.start_run", refuse)
+    Tender().run(fair.plane)
+    paused = fair.api.get("/v1/tournaments/first").json()
+    assert (paused["state"], paused["reason"]) == ("paused", "a run cannot be started: the strategy is gone.")
+
+
+def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
+    _declare(fair)
+    Tender().run(fair.plane)
+    (run,) = _rows(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
+    fair.api.post(f"/v1/runs/{run[0]}:cancel", {"reason": "a mishap"})
+    _play(fair)
+    report = _report(fair)
+    (comparison,) = report["standings"]["comparisons"]
+    assert (comparison["pairs"], comparison["missing_pairs"]) == (5, 1)
+    assert report["missing"] == [{"entrant": "bad", "problem": "toy@1", "seed": 3, "reason": "cancelled: a mishap"}]
+    assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
+
+
+def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) -> None:
+    _declare(fair, problems=["toy", "toy-b"])
+    _play(fair)
+    before = _report(fair)["standings"]["comparisons"][0]
+    assert before["verdict"] != "exploratory"
+    extended = fair.api.post("/v1/tournaments/first:extend", {"problems": ["toy-c"], "seeds": [9], "reason": "power"})
+    assert extended.status_code == 200, extended.text
+    assert (extended.json()["state"], extended.json()["planned"]) == ("running", 18)
+    assert extended.json()["amendments"][0]["ended_runs"] == 8
+    _play(fair)
+    report = _report(fair)
+    assert (report["design"]["ended"], report["design"]["seeds"]) == (18, [3, 4, 9])
+    assert report["design"]["amendments"][0]["extension"]["reason"] == "power"
+    assert report["standings"]["comparisons"][0]["verdict"] == "exploratory"
+    refused(fair.api.post("/v1/tournaments/first:extend", {"seeds": [9], "reason": "x"}), 409, "conflict")
+    refused(fair.api.post("/v1/tournaments/first:extend", {"reason": "x"}), 422, "invalid-input")
+    refused(fair.api.post("/v1/tournaments/first:extend", {"problems": ["no"], "reason": "x"}), 404, "not-found")
+
+
+def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair: Lab) -> None:
+    slugs = [f"toy-{i}" for i in range(12)]
+    for slug in slugs:
+        fair.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
+    _declare(fair, problems=slugs, stopping="e_process", budget={"evaluations": 10}, alpha=0.3, seeds=[1])
+    _play(fair, units=10)
+    done = fair.api.get("/v1/tournaments/first").json()
+    assert done["state"] == "completed"
+    report = _report(fair)
+    decided = report["design"]["decided_after"]
+    assert done["reason"] == f"every comparison was decided after {decided} problems"
+    assert 0 < decided < 12
+    assert len(report["matrix"]["rows"]) == decided
+    (comparison,) = report["standings"]["comparisons"]
+    assert (comparison["verdict"], comparison["p_value"], comparison["e_problems"]) == ("better", None, decided)
+    assert comparison["e_value"] >= comparison["e_threshold"]
+    extension = {"problems": ["toy"], "reason": "more"}
+    assert "was decided" in refused(fair.api.post("/v1/tournaments/first:extend", extension), 409, "conflict")["detail"]
+
+
+def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
+    _declare(fair)
+    Tender().run(fair.plane)
+    fair.plane.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
+    _play(fair)
+    assert {row[0] for row in _rows(fair, "SELECT DISTINCT policy_version FROM (SELECT a.version AS policy_version"
+                                    " FROM runs r JOIN policies a ON a.id = r.policy_id) v")} == {1}  # fmt: skip
+    assert [policy["name"] for policy in _report(fair)["design"]["policies"]] == ["bad@1", "good@1"]
+
+
+def test_the_same_declaration_again_is_the_same_tournament(fair: Lab) -> None:
+    first = _declare(fair)
+    assert _declare(fair)["id"] == first["id"]
+    details = refused(fair.api.post("/v1/tournaments", _body(seeds=[5])), 409, "conflict")
+    assert "choose another name" in details["detail"]
+    key = {"Idempotency-Key": "k"}
+    other = fair.api.post("/v1/tournaments", _body(slug="other"), headers=key)
+    assert fair.api.post("/v1/tournaments", _body(slug="other"), headers=key).json()["id"] == other.json()["id"]
+    refused(fair.api.post("/v1/tournaments", _body(slug="third"), headers=key), 409, "conflict")
+    listed = fair.api.get("/v1/tournaments", params={"state": "running"}).json()["items"]
+    assert [item["slug"] for item in listed] == ["other", "first"]
+
+
+REFUSED = [
+    ({"entrants": []}, "", "at least 2"),
+    ({"entrants": [{"name": "a", "policy": "good"}], "baseline": "a"}, "", "at least 2"),
+    ({"baseline": "nobody"}, "", "baseline 'nobody' is no entrant"),
+    ({"budget": {"tokens": 5}}, "", "seconds differ"),
+    ({"problems": ["toy", "toy@1"]}, "problems", "named twice"),
+    ({"problems": []}, "problems", ""),
+    ({"target": "nowhere"}, "problems.0", "expected one of half, both"),
+    ({"metric": "beauty"}, "metric", ""),
+    ({"seeds": [1, 1]}, "", "seed 1 is named twice"),
+]
+
+
+@pytest.mark.parametrize(("changes", "where", "message"), REFUSED)
+def test_what_cannot_be_compared_is_refused(fair: Lab, changes: dict[str, Any], where: str, message: str) -> None:
+    details = refused(fair.api.post("/v1/tournaments", _body(**changes)), 422, "invalid-input")
+    assert message in details["detail"]
+    assert where in details["errors"][0]["where"]
+    assert fair.api.get("/v1/tournaments").json()["items"] == []
+
+
+def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair: Lab) -> None:
+    entrants = _body()["entrants"]
+    unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]
+    details = refused(fair.api.post("/v1/tournaments", _body(entrants=unequal)), 422, "invalid-input")
+    assert "no budget of its own" in details["detail"]
+    assert details["errors"][0]["where"] == "entrants.1"
+    unknown = [entrants[0], {**entrants[1], "strategy": "wishing"}]
+    details = refused(fair.api.post("/v1/tournaments", _body(entrants=unknown)), 422, "invalid-input")
+    assert details["errors"][0]["where"] == "entrants.1.strategy"
+    missing = [entrants[0], {**entrants[1], "policy": "nobody"}]
+    refused(fair.api.post("/v1/tournaments", _body(entrants=missing)), 404, "not-found")
+    refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")
+    refused(fair.api.post("/v1/tournaments/none:pause"), 404, "not-found")

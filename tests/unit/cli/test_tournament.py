@@ -1,0 +1,132 @@
+"""Tournaments on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.cli import tournament_report
+from speciate.cli.exits import Exit
+from speciate.domain.tournament import TournamentState
+from speciate.ports.records import TournamentRecord
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.stand_in import AT, StandIn, page, problem, say
+from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+
+PATH = "/v1/tournaments/synthetic"
+
+
+def _record(**values: Any) -> dict[str, Any]:
+    declared = course_of(3, 2, 2).declared
+    record = TournamentRecord(
+        id=UUID(int=9),
+        slug=declared.slug,
+        declaration=declared,
+        digest=declared.digest,
+        state=TournamentState.RUNNING,
+        reason=None,
+        created_at=AT,
+        finished_at=None,
+        amendments=(),
+        planned=12,
+        started=5,
+        ended=3,
+    )
+    return {**record.model_dump(mode="json"), **values}
+
+
+def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
+    outcome = cli("tournament", "create", "mine", *args)
+    assert (outcome.code, outcome.lines) == (Exit.OK, ["synthetic: 12 runs"])
+    (request,) = service.requests
+    assert request.headers["Idempotency-Key"]
+    assert request.body["problems"] == ["p@2", "set:mazes"]
+    assert (request.body["budget"], request.body["seeds"]) == ({"evaluations": 90, "tokens": 500}, [0, 1])
+    assert request.body["baseline"] == "base-independent"
+    names = [entrant["name"] for entrant in request.body["entrants"]]
+    assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
+
+
+def test_a_declaration_comes_from_a_file(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    declared = tmp_path / "t.toml"
+    declared.write_text('slug = "x"\nseeds = [1]\n')
+    assert cli("tournament", "create", "--file", declared).code == Exit.OK
+    assert service.requests[0].body == {"slug": "x", "seeds": [1]}
+    declared.write_text("slug = ")
+    outcome = cli("tournament", "create", "--file", declared)
+    assert outcome.code == Exit.INVALID
+    assert "t.toml" in outcome.err
+
+
+def test_fewer_than_two_policies_are_refused(cli: Cli, service: StandIn) -> None:
+    outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
+    assert outcome.code == Exit.INVALID
+    assert "at least two --policy" in outcome.err
+    assert service.requests == []
+
+
+def test_tournaments_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/tournaments", page(_record()))
+    service.on("GET", PATH, say(_record(state="paused", reason="\x1b[2Jlunch")))
+    for action in ("pause", "resume", "cancel", "extend"):
+        service.on("POST", f"{PATH}:{action}", say(_record()))
+    assert cli("tournament", "list").lines[1].split() == ["synthetic", "running", "2", "3", "3", "of", "12"]
+    shown = cli("tournament", "show", "synthetic").out
+    assert "paused: \ufffd[2Jlunch" in shown
+    assert "e1 with e0" in shown
+    for action in ("pause", "resume", "cancel"):
+        told = cli("tournament", action, "synthetic").lines
+        assert told == ["synthetic is running (3 of 12 runs ended)"]
+    cli("tournament", "extend", "synthetic", "--reason", "power", "--set", "s", "--seed", 9)
+    assert service.requests[-1].body == {"reason": "power", "problems": ["set:s"], "seeds": [9]}
+
+
+def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/tournaments/none", problem(404, "not-found", "there is no tournament 'none'."))
+    outcome = cli("tournament", "show", "none")
+    assert (outcome.code, outcome.err) == (
+        Exit.NOT_FOUND,
+        "error: there is no tournament 'none'. See `speciate tournament list`.\n",
+    )
+
+
+@pytest.mark.parametrize(("state", "code"), [("completed", Exit.OK), ("paused", Exit.FAILED)])
+def test_watching_ends_with_the_tournament(
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: Exit
+) -> None:
+    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+    service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
+    outcome = cli("tournament", "watch", "synthetic")
+    assert outcome.code == code
+    assert outcome.lines[:3] == [
+        "synthetic: 3 of 12 runs ended",
+        "synthetic: 12 of 12 runs ended",
+        f"synthetic is {state}: so",
+    ]
+
+
+def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+    course = course_of(32, 2, 2)
+    report = report_of(course, results_of(course, shift=8.0))
+    service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
+    shown = cli("tournament", "report", "synthetic", "--rows", 3)
+    assert shown.lines[0].startswith("e1 is better than e0 (sign-flip test")
+    assert "… and 29 more: speciate tournament export synthetic --out report.html" in shown.lines
+    assert json.loads(cli("tournament", "report", "synthetic", "--json").out) == report.model_dump(mode="json")
+    for suffix, beginning in (("html", "<!doctype html>"), ("json", "{"), ("csv", "tournament,problem,entrant")):
+        out = tmp_path / f"r.{suffix}"
+        assert cli("tournament", "export", "synthetic", "--out", out).code == Exit.OK
+        assert out.read_text().startswith(beginning)
+    assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 32 * 2
+    refused = cli("tournament", "export", "synthetic", "--out", tmp_path / "r.parquet")
+    assert refused.code == Exit.INVALID
+    assert "ends in .html, .json, .csv" in refused.err
+    unwritable = cli("tournament", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
+    assert unwritable.code == Exit.CONFLICT

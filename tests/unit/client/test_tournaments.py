@@ -1,0 +1,70 @@
+"""Tournaments over both clients."""
+
+from __future__ import annotations
+
+import inspect
+from uuid import UUID
+
+from speciate.client.tournaments import AsyncTournaments, Tournaments
+from speciate.domain.tournament import TournamentState
+from speciate.ports.records import TournamentRecord
+from tests.unit.client.conftest import Ask
+from tests.unit.client.stand_in import AT, StandIn, page, say
+from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+
+PATH = "/v1/tournaments/synthetic"
+
+
+def _record() -> TournamentRecord:
+    declared = course_of(3, 2, 2).declared
+    return TournamentRecord(
+        id=UUID(int=9),
+        slug=declared.slug,
+        declaration=declared,
+        digest=declared.digest,
+        state=TournamentState.RUNNING,
+        reason=None,
+        created_at=AT,
+        finished_at=None,
+        amendments=(),
+        planned=12,
+        started=0,
+        ended=0,
+    )
+
+
+def test_a_tournament_is_declared_read_and_steered(ask: Ask, service: StandIn) -> None:
+    record = _record()
+    whole = record.model_dump(mode="json")
+    service.on("POST", "/v1/tournaments", say(whole, 202))
+    service.on("GET", "/v1/tournaments", page(whole))
+    service.on("GET", PATH, say(whole))
+    for action in ("pause", "resume", "cancel", "extend"):
+        service.on("POST", f"{PATH}:{action}", say(whole))
+    assert ask(lambda client: client.tournaments.create(record.declaration)) == record
+    assert service.requests[0].body == record.declaration.model_dump(mode="json")
+    assert service.requests[0].headers["Idempotency-Key"]
+    assert ask(lambda client: client.tournaments.list(state="running")) == [record]
+    assert ask(lambda client: client.tournaments.get("synthetic")) == record
+    assert ask(lambda client: client.tournaments.pause("synthetic", "lunch")) == record
+    assert service.requests[-1].body == {"reason": "lunch"}
+    assert ask(lambda client: client.tournaments.resume("synthetic")) == record
+    assert ask(lambda client: client.tournaments.cancel("synthetic")) == record
+    assert ask(lambda client: client.tournaments.extend("synthetic", reason="power", seeds=[9])) == record
+    assert service.requests[-1].body == {"reason": "power", "problems": [], "seeds": [9]}
+
+
+def test_the_report_arrives_as_it_was_made(ask: Ask, service: StandIn) -> None:
+    course = course_of(32, 2, 4)
+    report = report_of(course, results_of(course))
+    for name, part in (("report", report), ("standings", report.standings), ("matrix", report.matrix)):
+        service.on("GET", f"{PATH}/{name}", say(part.model_dump(mode="json")))
+    assert ask(lambda client: client.tournaments.report("synthetic")) == report
+    assert ask(lambda client: client.tournaments.standings("synthetic")) == report.standings
+    assert ask(lambda client: client.tournaments.matrix("synthetic")) == report.matrix
+
+
+def test_both_clients_take_the_same() -> None:
+    for name in (name for name in vars(Tournaments) if not name.startswith("_")):
+        here, there = getattr(Tournaments, name), getattr(AsyncTournaments, name)
+        assert inspect.signature(here).parameters == inspect.signature(there).parameters

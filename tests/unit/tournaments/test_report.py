@@ -1,0 +1,222 @@
+"""Reports of synthetic results: what is said, what is withheld and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from speciate.domain.tournament import Extension
+from speciate.tournaments.comparing import decided_after
+from speciate.tournaments.html import page
+from speciate.tournaments.report import Amendment, Verdict
+from speciate.tournaments.results import MISSING, PENDING
+from speciate.tournaments.tables import sections
+from speciate.tournaments.tests import mcnemar, sign_flip
+from tests.unit.tournaments.synthetic import BUDGET, course_of, report_of, results_of
+
+
+def test_numbers_are_those_of_the_estimators() -> None:
+    course = course_of(40, 8, 2)
+    results = results_of(course, shift=1.5)
+    report = report_of(course, results)
+    base, better = report.standings.standings
+    assert base.pass_1.value == pytest.approx(results.reached[..., 0].mean())
+    assert base.pass_k.value == pytest.approx(results.reached[..., 0].any(axis=1).mean())
+    assert base.best_k.value == pytest.approx(results.score[..., 0].max(axis=1).mean())
+    assert base.best_1.value == pytest.approx(results.score[..., 0].mean())
+    assert better.ert.value == pytest.approx(results.evaluations[..., 1].sum() / results.reached[..., 1].sum())
+    assert (better.unlocked, better.ended) == (results.reached[..., 1].any(axis=1).sum(), 320)
+    for estimate in (base.pass_1, base.pass_k, base.best_k, better.ert, report.pairwise[0].chance):
+        assert estimate.problems == 40
+        assert estimate.low is not None
+        assert estimate.low < (estimate.value or 0) < (estimate.high or math.inf)
+    (comparison,) = report.standings.comparisons
+    differences = results.reached[..., 1].mean(axis=1) - results.reached[..., 0].mean(axis=1)
+    assert comparison.difference.value == pytest.approx(differences.mean())
+    assert comparison.p_value == pytest.approx(sign_flip(differences, np.random.default_rng(0)).p_value, abs=0.01)
+    assert comparison.holm == comparison.p_value
+    assert comparison.mcnemar == mcnemar(*results.reached[..., ::-1].any(axis=1).T).p_value
+    assert comparison.verdict is Verdict.BETTER
+    assert report.reached[0].share[-1] == pytest.approx(results.reached[..., 0].mean())
+    assert report.reached[0].censored == (~results.reached[..., 0]).sum()
+    assert report.budget_laws[0].measured[-1] == pytest.approx(results.reached[..., 0].mean())
+
+
+def test_the_same_results_give_the_same_report_and_others_another() -> None:
+    course = course_of(40, 4, 3)
+    first = report_of(course, results_of(course))
+    assert report_of(course, results_of(course)) == first
+    assert report_of(course, results_of(course, seed=1)) != first
+
+
+def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> None:
+    course = course_of(12, 4, 2)
+    results = results_of(course)
+    results.reached[..., 1] = results.reached[..., 0]
+    results.evaluations[..., 1] = results.evaluations[..., 0]
+    (comparison,) = report_of(course, results).standings.comparisons
+    assert (comparison.verdict, comparison.p_value, comparison.ties) == (Verdict.NOT_ENOUGH_EVIDENCE, 1.0, 12)
+
+
+def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() -> None:
+    course = course_of(12, 4, 2)
+    report = report_of(course, results_of(course, shift=4.0))
+    (comparison,) = report.standings.comparisons
+    assert comparison.exact
+    assert comparison.p_value is not None
+    assert comparison.mcnemar is not None
+    standing = report.standings.standings[0]
+    for estimate in (comparison.difference, standing.pass_1, standing.ert, report.pairwise[0].chance):
+        assert (estimate.low, estimate.high) == (None, None)
+        assert "fewer than 30" in estimate.note
+    assert report.budget_laws[0].predicted == ()
+    assert "fewer than 30" in report.budget_laws[0].note
+
+
+def test_p_values_are_withheld_until_every_run_has_ended() -> None:
+    course = course_of(40, 4, 2)
+    results = results_of(course, shift=3.0)
+    results.state[39, 3, 1] = PENDING
+    (comparison,) = report_of(course, results).standings.comparisons
+    assert comparison.verdict is Verdict.UNFINISHED
+    assert (comparison.p_value, comparison.holm, comparison.mcnemar) == (None, None, None)
+    assert (comparison.difference.low, comparison.difference.high) == (None, None)
+    assert "until all runs have ended" in comparison.difference.note
+    assert comparison.e_value is not None
+    assert comparison.e_problems <= 39
+
+
+def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
+    course = course_of(35, 4, 2)
+    whole = results_of(course, shift=1.0)
+    lost = replace(whole, state=whole.state.copy(), reasons={(3, 1, 0): "failed: x"})
+    lost.state[3, 1, 0] = lost.state[7, :, 1] = MISSING
+    report = report_of(course, lost)
+    (comparison,) = report.standings.comparisons
+    assert (comparison.pairs, comparison.missing_pairs, comparison.difference.problems) == (135, 5, 34)
+    # What the missing runs' partners did has no part in the difference.
+    lost.reached[3, 1, 1] = not lost.reached[3, 1, 1]
+    again = report_of(course, lost).standings.comparisons[0]
+    assert again.difference == comparison.difference
+    assert [(run.entrant, run.problem, run.seed, run.reason) for run in report.missing] == [
+        ("e0", "p3@1", 1, "failed: x")
+    ]
+    assert report.standings.standings[1].missing == 4
+
+
+def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> None:
+    course = course_of(40, 4, 2)
+    results = results_of(course, shift=3.0)
+    for ended, verdict in ((0, Verdict.BETTER), (5, Verdict.EXPLORATORY)):
+        amendment = Amendment(extension=Extension(seeds=(9,), reason="more"), ended_runs=ended)
+        (comparison,) = report_of(course, results, (amendment,)).standings.comparisons
+        assert comparison.verdict is verdict
+        assert (comparison.e_value is None) == (ended > 0)
+
+
+def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_later() -> None:
+    course = course_of(60, 8, 2, stopping="e_process")
+    results = results_of(course, shift=4.0)
+    decided = decided_after(course, results)
+    assert decided is not None
+    assert 1 < decided < 60
+    report = report_of(course, results)
+    assert (report.design.decided_after, len(report.matrix.rows)) == (decided, decided)
+    (comparison,) = report.standings.comparisons
+    assert (comparison.verdict, comparison.p_value, comparison.e_problems) == (Verdict.BETTER, None, decided)
+    assert (comparison.e_value or 0) >= comparison.e_threshold
+    assert comparison.difference.low is None
+    # Whatever happened beyond the decision changes nothing.
+    late = results_of(course, shift=4.0)
+    late.state[decided:] = PENDING
+    late.reached[decided:] = False
+    assert report_of(course, late) == report
+    # A gap among the leading problems holds it up, whatever came after.
+    late.state[:] = results.state
+    late.reached[:] = results.reached
+    late.state[1, 0, 0] = PENDING
+    assert decided_after(course, late) is None
+
+
+def test_null_tournaments_that_everybody_looks_at_after_every_problem_are_seldom_decided() -> None:
+    trials = 200
+    course = course_of(30, 4, 2, stopping="e_process")
+    false = sum(decided_after(course, results_of(course, seed=seed)) is not None for seed in range(trials))
+    # α = 5 %; the standard deviation of the share is 1.5 %.
+    assert false / trials <= 0.05 + 3 * 0.0155
+
+
+def test_comparisons_share_alpha() -> None:
+    two, five = (course_of(60, 8, n, stopping="e_process") for n in (2, 5))
+    thresholds = [report_of(c, results_of(c)).standings.comparisons[0].e_threshold for c in (two, five)]
+    assert thresholds == [20.0, 80.0]
+
+
+def test_log_ert_compares_costs_where_everything_is_solved() -> None:
+    course = course_of(31, 2, 2, metric="log_ert")
+    results = results_of(course)
+    results.reached[:] = True
+    results.evaluations[..., 0], results.evaluations[..., 1] = 50.0, 25.0
+    (comparison,) = report_of(course, results).standings.comparisons
+    assert comparison.difference.value == pytest.approx(math.log(2.0))
+    assert comparison.verdict is Verdict.BETTER
+    results.reached[0, :, 0] = False
+    results.evaluations[0, :, 0] = BUDGET
+    (comparison,) = report_of(course, results).standings.comparisons
+    # Without success: twice of what was spent, 2 · 2 · 100 against 25.
+    assert comparison.difference.value == pytest.approx((30 * math.log(2.0) + math.log(16.0)) / 31)
+
+
+def test_before_anything_has_ended_there_is_a_report_too() -> None:
+    course = course_of(3, 2, 4)
+    results = results_of(course)
+    results.state[:] = PENDING
+    report = report_of(course, results)
+    assert (report.design.pending, report.strengths, report.reached) == (24, (), ())
+    assert {each.verdict for each in report.standings.comparisons} == {Verdict.UNFINISHED}
+    assert report.standings.standings[0].ert.value is None
+    assert page(report).startswith("<!doctype html>")
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_file_needs_no_network_and_escapes_everything() -> None:
+    course = course_of(32, 2, 4, title="<script>alert(1)</script>")
+    results = replace(results_of(course), reasons={(0, 0, 0): '"><img src=x onerror=alert(1)>'})
+    amendment = Amendment(extension=Extension(seeds=(9,), reason="</td><script>"), ended_runs=1)
+    report = report_of(course, results, (amendment,))
+    reader = _Reader()
+    reader.feed(page(report))
+    assert reader.tags.isdisjoint({"script", "img", "link", "iframe", "a", "object"})
+    assert reader.attributes.isdisjoint({"src", "href", "onerror"})
+    assert "svg" in reader.tags
+    assert "default-src 'none'" in page(report)
+    for section in sections(report):
+        assert section.title in reader.text
+        for row in section.rows:
+            assert all(cell in reader.text for cell in row)
+
+
+def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
+    course = course_of(32, 2, 4)
+    assert [section.key for section in sections(report_of(course, results_of(course)))] == [
+        "design", "standings", "comparisons", "sets", "matrix", "only", "reached", "laws", "pairwise", "strengths",
+        "costs",
+    ]  # fmt: skip

@@ -1,0 +1,100 @@
+"""What control does for tournaments in every pass: their runs become what their state asks for."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+from uuid import UUID
+
+from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
+from speciate.domain.run import RunState
+from speciate.domain.tournament import StoppingRule, TournamentState
+from speciate.ports.records import TournamentRecord
+from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
+from speciate.storage.plane import Plane
+from speciate.storage.tournaments import UnderWay
+from speciate.tournaments.comparing import decided_after
+
+IN_FLIGHT: Final = 32
+"""Runs of a tournament that are under way at once. Each has one lane, so this is also its units of work."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tender:
+    """Tends every tournament; all that it remembers may be forgotten."""
+
+    def __init__(self) -> None:
+        self._looked_at: dict[UUID, int] = {}
+
+    def run(self, plane: Plane) -> None:
+        """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
+        for tournament_id in plane.tournaments.tended():
+            try:
+                self._tend(plane, tournament_id)
+            except UnavailableError:
+                raise
+            except SpeciateError as error:
+                _log.warning("tournament %s is paused: %s", tournament_id, error)
+                if plane.tournaments.get(tournament_id).state is TournamentState.RUNNING:
+                    plane.tournaments.move(tournament_id, TournamentState.PAUSED, f"a run cannot be started: {error}")
+
+    def _tend(self, plane: Plane, tournament_id: UUID) -> None:
+        store = plane.tournaments
+        store.mark_ended(tournament_id)
+        record, under_way = store.get(tournament_id), store.under_way(tournament_id)
+        for run in under_way:
+            _steer(plane, record, run)
+        if record.state is not TournamentState.RUNNING:
+            return
+        if (decided := self._decided_after(plane, record)) is not None:
+            # What is still under way is not needed: the next pass cancels it.
+            store.complete(tournament_id, f"every comparison was decided after {decided} problems")
+            return
+        _top_up(plane, record, IN_FLIGHT - len(under_way))
+        store.complete(tournament_id)
+
+    def _decided_after(self, plane: Plane, record: TournamentRecord) -> int | None:
+        """Return after how many problems the e-process has decided everything, looking only after new ones."""
+        if record.declaration.stopping is not StoppingRule.E_PROCESS:
+            return None
+        course, ended = record.course, plane.tournaments.complete_runs(record.id)
+        runs_each = len(course.seeds) * len(record.declaration.entrants)
+        problems = len(course.problems) if ended is None else ended // runs_each
+        if problems == self._looked_at.get(record.id, 0):
+            return None
+        decided = decided_after(course, plane.tournaments.results(record, course))
+        self._looked_at[record.id] = problems
+        return decided
+
+
+def _steer(plane: Plane, record: TournamentRecord, run: UnderWay) -> None:
+    """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so."""
+    told = f"tournament {record.slug} is paused"
+    try:
+        match record.state:
+            case TournamentState.PAUSED if run.state == RunState.RUNNING:
+                pause_run(plane.runs, plane.signals, run.run_id, told)
+            case TournamentState.RUNNING if run.state == RunState.PAUSED and run.reason == told:
+                resume_run(plane.runs, plane.signals, run.run_id)
+            case TournamentState.CANCELLED | TournamentState.COMPLETED:
+                cancel_run(plane.runs, plane.signals, run.run_id, f"tournament {record.slug} is {record.state.value}")
+    except ConflictError as error:
+        _log.info("%s", error)  # it ended meanwhile
+
+
+def _top_up(plane: Plane, record: TournamentRecord, room: int) -> None:
+    declared = record.declaration
+    for ordinal, planned in plane.tournaments.next(record.id, max(0, room)):
+        entrant = declared.entrant(planned.entrant)
+        run_id, _ = start_run(
+            plane.runs,
+            plane.signals,
+            problem=plane.catalog.problem(planned.problem),
+            policy=plane.catalog.policy(entrant.policy),
+            mutator=None if entrant.mutator is None else plane.catalog.policy(entrant.mutator),
+            spec=declared.spec(entrant, planned.seed),
+            # Cut off before the next line, the next pass finds this very run by its key.
+            idempotency_key=f"tournament:{record.id}:{ordinal}",
+        )
+        plane.tournaments.attach(record.id, ordinal, run_id)
