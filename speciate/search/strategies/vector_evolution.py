@@ -121,16 +121,17 @@ class VectorEvolution:
     def _slot_bids(
         self, view: PopulationView, table: EliteTable, candidates: Sequence[Evaluated], points: FloatArray
     ) -> list[Bid]:
-        """Give the slots of those who do not survive to newcomers who do.
+        """Give the slots of those who do not survive to newcomers who do; none whose rewards an elite has already.
 
         A slot ranks by the number of its holder, so that a newcomer takes it and a late one, which was compared with
         a population that is gone, does not.
         """
         held = [row for row, cell in enumerate(table.cells) if cell.startswith(_SLOT)]
         space = view.problem.space
-        obeys = space.violation([*table.rewards.tolist(), *(candidate.rewards for candidate in candidates)]) <= 0.0
-        fit = obeys[len(table) :] if obeys.any() else np.ones(len(candidates), dtype=np.bool_)
-        newcomers = np.flatnonzero(fit)
+        rewards = np.array([candidate.rewards for candidate in candidates])
+        obeys = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
+        known = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
+        newcomers = np.flatnonzero(~known & (obeys[len(table) :] | ~obeys.any()))
         members = np.concatenate([space.normalise(table.rewards[held]), points[newcomers]])
         alive = survivors(members, self.config.population)
         used = {table.cells[row] for row in held}

@@ -107,3 +107,12 @@ def test_it_proposes_while_there_are_few_elites_and_now_and_then() -> None:
 
     assert abs(share(few) - 0.75) < 0.05
     assert abs(share(many) - 0.25) < 0.05
+
+
+def test_who_equals_a_record_takes_no_slot() -> None:
+    strategy = lone(population=4)
+    view = ListView(vector_problem(2))
+    view.grant([p for p in strategy.place(view, [Evaluated(2, 0, "x = 0\n", (0.5, 0.5))]) if p.cell[0] != "@"])
+    assert slots(view) == set()
+    view.grant(strategy.place(view, [Evaluated(3, 0, "y = 0\n", (0.5, 0.5)), Evaluated(4, 0, "z = 0\n", (0.4, 0.4))]))
+    assert slots(view) == {4}
