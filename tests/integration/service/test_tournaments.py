@@ -246,7 +246,9 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
     slugs = [f"toy-{i}" for i in range(12)]
     for slug in slugs:
         fair.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
-    _declare(fair, problems=slugs, stopping="e_process", budget={"evaluations": 10}, alpha=0.3, seeds=[1])
+    entrants = [{**entrant, "batch": 25, "samples_per_prompt": 25} for entrant in _body()["entrants"]]
+    changes = {"entrants": entrants, "budget": {"evaluations": 25}, "alpha": 0.3, "seeds": [1]}
+    _declare(fair, problems=slugs, stopping="e_process", **changes)
     _play(fair, units=10)
     done = fair.api.get("/v1/tournaments/first").json()
     assert done["state"] == "completed"
