@@ -43,9 +43,10 @@ class Novelty(Value):
         """Return when two candidates of a problem are the same.
 
         Left to the problem, trees are compared where scoring cannot see the text: expected outputs never do, a script
-        does by ``candidate.source``. Candidates that are no Python programs are compared by text whatever is asked.
+        does by ``candidate.source``. Candidates that are no Python programs are compared by text whatever is asked,
+        and so are those of many files: which file holds what is no part of a syntax tree.
         """
-        if not problem.is_python:
+        if not problem.is_python or problem.many_files:
             return Sameness.TEXT
         if self.same is not None:
             return self.same

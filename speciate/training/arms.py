@@ -67,7 +67,7 @@ class Plan:
     targets: tuple[str, ...]
     within: int
     answers: int = 90
-    start: int = 1000
+    start: int = 2000
     arms: tuple[str, ...] = tuple(arm.name for arm in ARMS)
 
 

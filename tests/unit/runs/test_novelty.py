@@ -91,9 +91,13 @@ def test_the_problem_decides_unless_the_run_does() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kind": ProblemKind.DATA}, {"language": Language(name="JavaScript", file="main.js", run=("node", "main.js"))}],
+    [
+        {"kind": ProblemKind.DATA},
+        {"many_files": True},
+        {"language": Language(name="JavaScript", file="main.js", run=("node", "main.js"))},
+    ],
 )
-def test_what_is_no_python_is_compared_by_text_whatever_is_asked(changes: dict[str, object]) -> None:
+def test_what_is_not_one_python_program_is_compared_by_text_whatever_is_asked(changes: dict[str, object]) -> None:
     problem = toy_problem().model_copy(update=changes)
     assert Novelty(same=Sameness.SYNTAX).sameness_of(problem) is Sameness.TEXT
 
