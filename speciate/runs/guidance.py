@@ -88,10 +88,14 @@ def read_gains(stored: Mapping[str, Mapping[str, Any]]) -> dict[int, Gain]:
     return dict(sorted({NO_ADVICE: Gain(), **gains}.items()))
 
 
-def count_gain(progress: Progress, advice: int | None, *, won: bool) -> None:
-    """Add a settled answer to the piece that its prompt carried; one that was dropped meanwhile stays as it was."""
-    if advice is not None and (gain := read_gains(progress.advice).get(advice)) is not None:
+def count_gain(progress: Progress, effects: Effects, advice: int | None, *, won: bool) -> None:
+    """Add a settled answer to the piece that its prompt carried, which may have been dropped meanwhile."""
+    if advice is None:
+        return
+    if (gain := read_gains(progress.advice).get(advice)) is not None:
         progress.advice[str(advice)] = asdict(gain.plus(won=won))
+    else:
+        effects.retired[advice] = effects.retired.get(advice, Gain()).plus(won=won)
 
 
 def adopt(progress: Progress, effects: Effects, most: int, advice: Advice) -> None:
@@ -100,7 +104,7 @@ def adopt(progress: Progress, effects: Effects, most: int, advice: Advice) -> No
     dropped = None
     if len(gains) > most:
         dropped = min(gains.keys() - {NO_ADVICE}, key=lambda number: (gains[number].mean, number))
-        effects.dropped = Advice(dropped, gain=gains.pop(dropped))
+        effects.retired[dropped] = gains.pop(dropped)
     gains[advice.number] = advice.gain
     progress.advice = {str(number): asdict(gain) for number, gain in gains.items()}
     digest = text_digest(advice.text)[:16]

@@ -151,7 +151,7 @@ def settle(
         proposal = outcome.proposal
         won = first + offset in winners
         count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=won)
-        count_gain(progress, proposal.advice, won=won)
+        count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
     if granted:
         progress.improved_at = progress.evaluations

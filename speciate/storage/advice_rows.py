@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from speciate.domain.guidance import NO_ADVICE, Advice, Gain
 from speciate.ports.records import AdviceRecord
@@ -19,13 +17,14 @@ _INSERT = sa.text(
     "INSERT INTO advice (run_id, number, parent, rollout_id, text) SELECT :run_id, :number, :parent, id, :text"
     " FROM rollouts WHERE work_id = :work_id AND role = 'advise'"
 )
-_DROP = sa.text("UPDATE advice SET dropped = :gain WHERE run_id = :run_id AND number = :number").bindparams(
-    sa.bindparam("gain", type_=JSONB)
+_RETIRE = sa.text(
+    "UPDATE advice SET judged = judged + :judged, won = won + :won, dropped = true"
+    " WHERE run_id = :run_id AND number = :number"
 )
 _GAINS = sa.text("SELECT advice FROM run_progress WHERE run_id = :run_id")
 _TEXTS = sa.text("SELECT number, parent, text FROM advice WHERE run_id = :run_id AND number = ANY(:numbers)")
 _PAGE = sa.text(
-    "SELECT number, parent, rollout_id, text, dropped, created_at FROM advice"
+    "SELECT number, parent, rollout_id, text, judged, won, dropped, created_at FROM advice"
     " WHERE run_id = :run_id AND number < :before ORDER BY number DESC LIMIT :limit"
 )
 
@@ -36,9 +35,10 @@ def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> No
     connection.execute(_INSERT, values | {"run_id": lease.run_id, "work_id": lease.work_id})
 
 
-def drop_advice(connection: sa.Connection, run_id: UUID, advice: Advice) -> None:
-    """Keep what came of a piece that prompts no longer carry."""
-    connection.execute(_DROP, {"run_id": run_id, "number": advice.number, "gain": asdict(advice.gain)})
+def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:
+    """Keep what came of pieces that prompts no longer carry."""
+    keys = [{"number": number, "judged": gain.judged, "won": gain.won} for number, gain in retired.items()]
+    connection.execute(_RETIRE, [key | {"run_id": run_id} for key in keys])
 
 
 def read_living(connection: sa.Connection, run_id: UUID) -> tuple[Advice, ...]:
@@ -51,18 +51,16 @@ def read_living(connection: sa.Connection, run_id: UUID) -> tuple[Advice, ...]:
 def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) -> list[AdviceRecord]:
     """Return at most ``limit`` pieces with a number below ``before``, newest first; no advice is the last of all."""
     living = read_gains(_gains(connection, run_id))
-    rows = connection.execute(_PAGE, {"run_id": run_id, "before": before, "limit": limit}).all()
-    records = [
-        _record(row._asdict(), living.get(row.number) or Gain(**(row.dropped or {})), lives=row.dropped is None)
-        for row in rows
-    ]
-    if len(records) < limit:
-        records.append(_record({"number": NO_ADVICE}, living[NO_ADVICE], lives=True))
-    return records
-
-
-def _record(values: Mapping[str, Any], gain: Gain, *, lives: bool) -> AdviceRecord:
-    return AdviceRecord.model_validate({**values, "judged": gain.judged, "won": gain.won, "lives": lives})
+    rows = connection.execute(_PAGE, {"run_id": run_id, "before": before, "limit": limit})
+    found: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
+    if len(found) < limit:
+        found.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
+    # What came of a piece is counted in the run's progress while it lives, and in its own row from then on.
+    for values in found:
+        gain = living.get(values["number"], Gain()) if values["lives"] else Gain()
+        values["judged"] += gain.judged
+        values["won"] += gain.won
+    return [AdviceRecord.model_validate(values) for values in found]
 
 
 def _gains(connection: sa.Connection, run_id: UUID) -> Mapping[str, Mapping[str, Any]]:

@@ -206,7 +206,9 @@ advice = sa.Table(
     sa.Column("parent", sa.BigInteger, nullable=False),
     sa.Column("rollout_id", _Id, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
-    sa.Column("dropped", pg.JSONB),
+    sa.Column("judged", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("won", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("dropped", sa.Boolean, nullable=False, server_default="false"),
     _created(),
 )
 

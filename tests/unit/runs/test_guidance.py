@@ -27,7 +27,7 @@ from speciate.ports.records import PolicyShare, PolicyVersion, ProblemVersion
 from speciate.ports.work import RunContext, Share
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.effects import Effects
-from speciate.runs.guidance import adopt
+from speciate.runs.guidance import adopt, count_gain, read_gains
 from speciate.runs.progress import Progress
 from speciate.runs.replay import Recorded, replay
 from speciate.runs.steer import check_run
@@ -247,12 +247,12 @@ def _adopted(progress: Progress, number: int, most: int = 2) -> Effects:
 
 def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
     progress = Progress()
-    assert [_adopted(progress, number).dropped for number in (8, 16)] == [None, None]
+    assert [_adopted(progress, number).retired for number in (8, 16)] == [{}, {}]
     progress.advice["8"] = asdict(Gain(10, 1, 10, 1))
     progress.advice["16"] = asdict(Gain(10, 5, 10, 5))
     progress.advice["0"] = asdict(Gain(100, 0, 100, 0))
     effects = _adopted(progress, 24)
-    assert effects.dropped == Advice(8, gain=Gain(10, 1, 5, 0.5))
+    assert effects.retired == {8: Gain(10, 1, 5, 0.5)}
     assert effects.events[0].data["dropped"] == 8
     assert {n: Gain(**c) for n, c in progress.advice.items()} == {
         "0": Gain(100, 0, 50, 0),
@@ -263,16 +263,15 @@ def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
 
 def test_the_only_piece_gives_way_to_the_next() -> None:
     progress = Progress()
-    assert [_adopted(progress, n, most=1).dropped for n in (1, 2, 3)] == [None, Advice(1), Advice(2)]
+    assert [list(_adopted(progress, n, most=1).retired) for n in (1, 2, 3)] == [[], [1], [2]]
 
 
-def test_answers_to_a_piece_that_was_dropped_are_not_counted() -> None:
-    lab = Lab(guided(40)).go(most_units=2)
-    lease = next(u for u in lab.run.units.values() if u.state == "ready")
-    lease.new.payload["proposals"][0]["advice"] = 77  # type: ignore[index]
-    lab.go()
-    assert lab.run.progress.state is RunState.COMPLETED
-    assert "77" not in lab.run.progress.advice
+def test_answers_to_a_piece_that_was_dropped_meanwhile_are_its_own() -> None:
+    progress, effects = Progress(advice={"8": asdict(Gain(1, 1, 1, 1))}), Effects()
+    for advice, won in ((8, False), (4, True), (4, False), (0, True), (None, True)):
+        count_gain(progress, effects, advice, won=won)
+    assert read_gains(progress.advice) == {0: Gain(1, 1, 1, 1), 8: Gain(2, 1, 2, 1)}
+    assert effects.retired == {4: Gain(2, 1, 2, 1)}
 
 
 def test_a_draw_follows_what_is_known() -> None:
