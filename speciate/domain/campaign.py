@@ -16,7 +16,6 @@ from speciate.domain.run import RunSpec
 from speciate.domain.tournament import Named, Seed
 from speciate.domain.values import Slug, Value, digest_of
 
-
 MOST_SLICES: Final = 20_000
 """Most slices of a campaign: each is a decision that is kept."""
 

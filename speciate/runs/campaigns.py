@@ -72,8 +72,8 @@ def _check_budget(pinned: Campaign) -> None:
         least = f"expected at least {pinned.least:,}, {each} for each of {count:,} problems"
         raise _invalid("evaluations", f"{given:,} evaluations are too few: {least}")
     if pinned.slices > MOST_SLICES:
-        least = -(-given // MOST_SLICES)
-        raise _invalid("slice", f"{given:,} evaluations would be {pinned.slices:,} slices: expected at least {least:,}")
+        size = -(-given // MOST_SLICES)
+        raise _invalid("slice", f"{given:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}")
 
 
 def _named(version: PolicyVersion) -> str:

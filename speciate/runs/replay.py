@@ -174,16 +174,15 @@ def replay(
         return clients[policy.digest]
 
     bench = Workbench(store, signals, evaluator, recorded_for, lambda _: nullcontext())
-    first, *grants = [int(e.data["evaluations"]) for e in events if e.kind is EventKind.RUN_GRANTED] or [None]
-    store.add(context, first)
+    grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
+    store.add(context, grants[0] if grants else None)
     signals.committed(store.start(context.run_id))
     drive(bench, signals)
-    for granted in grants:
+    for granted in grants[1:]:
         signals.committed(store.grant(context.run_id, granted))
         drive(bench, signals)
-    last = events[-1] if events else None
-    if first is not None and last is not None and last.kind is EventKind.RUN_COMPLETED:
-        store.close(context.run_id, str(last.data["reason"]))
+    if grants and events[-1].kind is EventKind.RUN_COMPLETED:
+        store.close(context.run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(context.run_id))
 
 

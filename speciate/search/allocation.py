@@ -1,13 +1,14 @@
 """Which problem of a campaign gets the next evaluations.
 
-A problem that has gone g evaluations without a new target (one that it had not reached before) reaches one with its next
-evaluation with probability 1 / (g + 2): the posterior mean under a uniform prior, Laplace's rule of succession (1814).
-The order of problems is the same under any prior that all targets share: whatever their difficulties are, the longer one
-has been looked for in vain, the smaller the chance. Where chances only fall, whoever always serves the highest one has, at
-any time, the most successes (Righter and Shanthikumar, "Scheduling multiclass single server queueing systems to
-stochastically maximize the number of successful departures", Probability in the Engineering and Informational Sciences 3,
-1989; the chance is such a job's Gittins index). So nothing is to be explored or tuned. That a new target makes the next
-one likelier is an assumption; docs/campaigns.md says what it brings and costs.
+A problem that has gone g evaluations without a new target (one that it had not reached before) reaches one with its
+next evaluation with probability 1 / (g + 2): the posterior mean under a uniform prior, Laplace's rule of succession
+(1814). The order of problems is the same under any prior that all targets share: however their difficulties differ, the
+longer one has been looked for in vain, the smaller the chance. Where chances only fall, whoever always serves the
+highest one has the most successes at any time (Righter and Shanthikumar, "Scheduling multiclass single server queueing
+systems to stochastically maximize the number of successful departures", Probability in the Engineering and
+Informational Sciences 3, 1989; the chance is such a job's Gittins index: Aalto, Ayesta and Righter, Queueing Systems
+63, 2009). So nothing is explored and nothing tuned. That the search for the next target is as young as the last one is
+an assumption; docs/campaigns.md says what it brings and what it costs.
 
 Decisions depend on what came of earlier slices in the order in which those were decided, never on which of them ended
 first, so that a campaign is the same however fast its workers are.
