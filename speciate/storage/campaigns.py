@@ -214,8 +214,9 @@ class Campaigns:
             "gap": decision.gap,
             "chance": decision.chance,
         }
+        kept = insert(campaign_slices).values(values).on_conflict_do_nothing().returning(campaign_slices.c.ord)
         with self._engine.begin() as connection:
-            return connection.execute(insert(campaign_slices).values(values).on_conflict_do_nothing()).rowcount == 1
+            return connection.execute(kept).one_or_none() is not None
 
     @patient
     def attach(self, campaign_id: UUID, position: int, run_id: UUID) -> None:
