@@ -28,7 +28,7 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
     with Live(console=out, transient=True, auto_refresh=False) as live:
         while True:
             record = service.campaigns.get(name)
-            progress = (record.spent, record.unlocked, record.state)
+            progress = (record.spent, record.unlocked, record.state if as_json else None)
             if as_json and progress != told:
                 output.json_line(record)
             elif out.is_terminal and not as_json:

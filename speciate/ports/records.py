@@ -122,6 +122,7 @@ class RunRecord(Record):
         duplicates: Candidates with the result of an earlier one, whose program is the same.
         reused: Candidates with a result that another run had.
         reached: Names of the confirmed targets.
+        granted: Evaluations that its campaign lets it spend by now; None for a run of no campaign.
         since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
         alarm: What is failing, when more than half of the latest candidates did.
         revision: Grows with every commit; the ETag of the run.
@@ -157,6 +158,7 @@ class RunRecord(Record):
     best_scalar: float | None
     reached: tuple[str, ...]
     unlocked: bool
+    granted: int | None = None
     since_improvement: int = 0
     alarm: str | None
     last_event: int

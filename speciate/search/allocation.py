@@ -72,7 +72,7 @@ def adaptive(
         history: All slices so far, in the order of their decisions.
         problems: How many problems there are.
         evaluations: Budget of all of them together.
-        size: Evaluations of a slice; the last ones may be smaller.
+        size: Evaluations of a slice; the last ones may be smaller, and the only problem left gets all that is.
         parallel: Most slices under way; with p of them a decision knows all but the p − 1 latest outcomes, and more
             where it would find nobody else to give to.
         seed: Seed of the order among equals.
@@ -82,13 +82,14 @@ def adaptive(
         if any(each.spent is None for each in history[:known]):
             return None
         gaps = _gaps(history[:known], problems)
+        alone = len(gaps) == 1
         for each in history[known:]:
             gaps.pop(each.problem, None)
         left = evaluations - sum(each.spent or 0 for each in history[:known])
         left -= sum(each.evaluations for each in history[known:])
         if gaps and left > 0:
             best = min(gaps, key=lambda problem: (gaps[problem], order[problem]))
-            return Decision(best, min(size, left), gaps[best], chance(gaps[best]))
+            return Decision(best, left if alone else min(size, left), gaps[best], chance(gaps[best]))
     return None
 
 

@@ -298,6 +298,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         best_scalar=row.best_scalar,
         reached=tuple(target["name"] for target in confirmed),
         unlocked=any(target["unlock"] for target in confirmed),
+        granted=row.granted,
         since_improvement=row.evaluations - row.improved_at,
         alarm=row.alarm,
         last_event=row.events,
