@@ -24,7 +24,7 @@ def upgrade() -> None:
         sa.Column("id", sa.UUID(), nullable=False),
         sa.Column("slug", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("declaration", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("declaration", postgresql.JSON(astext_type=sa.Text()), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),

@@ -13,6 +13,7 @@ from speciate.cli.session import AsJson, Limit, client, examples, key_values, no
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from speciate.domain.campaign import Campaign
     from speciate.ports.records import CampaignProblem, CampaignRecord
 
 app = noun("Campaigns: many problems, one budget, spent where a new target is likeliest.")
@@ -168,7 +169,8 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
             ("policy", _names(declared.policy)),
             ("mutator", _names(declared.mutator or {})),
             ("strategy", declared.strategy),
-            ("mode", f"{declared.mode.value}, slices of {declared.slice:,}, seed {declared.seed}"),
+            ("mode", _mode(declared)),
+            ("seed", str(declared.seed)),
             ("spent", f"{found.spent:,} of {declared.evaluations:,} evaluations in {found.slices:,} slices"),
             ("unlocked", f"{found.unlocked:,} of {_problems(found)}"),
             ("declaration", f"sha256 {found.digest}"),
@@ -252,6 +254,11 @@ def stands(problem: CampaignProblem) -> str:
 def percent(chance: float) -> str:
     """Return a probability for people."""
     return f"{100 * chance:.2g} %"
+
+
+def _mode(declared: Campaign) -> str:
+    shares = f"slices of {declared.slice:,}" if declared.mode.value == _MODE else "equal shares"
+    return f"{declared.mode.value}: {shares}, {declared.parallel:,} problems at once"
 
 
 def _problems(found: CampaignRecord) -> str:

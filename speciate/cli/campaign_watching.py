@@ -40,15 +40,17 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
                 break
             time.sleep(LOOK_EVERY_S)
     if not as_json:
-        output.say(f"{record.slug} is {state_of(record)}; {_headline(record)}")
+        output.say(f"{record.slug} is {state_of(record)}; {_unlocked(record)}")
         output.say(f"Where they went: speciate campaign show {record.slug}")
     return Exit.OK if record.state is CampaignState.COMPLETED else Exit.FAILED
 
 
 def _headline(record: CampaignRecord) -> str:
-    total = len(record.declaration.problems)
-    spent = f"{record.spent:,} of {record.declaration.evaluations:,} evaluations"
-    return f"{spent}, {record.unlocked:,} of {total:,} problems unlocked"
+    return f"{record.spent:,} of {record.declaration.evaluations:,} evaluations, {_unlocked(record)}"
+
+
+def _unlocked(record: CampaignRecord) -> str:
+    return f"{record.unlocked:,} of {len(record.declaration.problems):,} problems unlocked"
 
 
 def _picture(record: CampaignRecord) -> RenderableType:

@@ -350,7 +350,7 @@ campaigns = sa.Table(
     sa.Column("id", _Id, primary_key=True),
     sa.Column("slug", sa.Text, nullable=False, unique=True),
     sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("declaration", pg.JSONB, nullable=False),
+    sa.Column("declaration", pg.JSON, nullable=False),  # as text: the order of an ensemble is kept
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     _created(),

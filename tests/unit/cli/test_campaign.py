@@ -130,7 +130,7 @@ def test_watching_ends_with_the_campaign(
     assert outcome.lines == [
         "sweep: 64 of 200 evaluations, 1 of 3 problems unlocked",
         "sweep: 200 of 200 evaluations, 1 of 3 problems unlocked",
-        f"sweep is {state}: so; 200 of 200 evaluations, 1 of 3 problems unlocked",
+        f"sweep is {state}: so; 1 of 3 problems unlocked",
         "Where they went: speciate campaign show sweep",
     ]
 

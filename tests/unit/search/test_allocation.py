@@ -117,6 +117,14 @@ def test_the_last_slice_is_what_is_left() -> None:
     assert (decision.problem, decision.evaluations) == (2, 7)
 
 
+def test_the_only_problem_left_gets_all_that_is_left() -> None:
+    history = [Slice(0, 10, 2, closed=True), Slice(1, 10, 10, gap=10), Slice(2, 10)]
+    assert adaptive(history, problems=3, evaluations=500, size=10, parallel=1, seed=0) is None
+    history[2] = Slice(2, 10, 3, closed=True)
+    decision = adaptive(history, problems=3, evaluations=500, size=10, parallel=1, seed=0)
+    assert decision == Decision(1, 485, 10, chance(10))
+
+
 def test_the_seed_orders_equals_and_nothing_else() -> None:
     world = [[NEVER]] * 6
     orders = {tuple(each.problem for each in play(rule(world, 120, seed=seed), world)) for seed in range(20)}
