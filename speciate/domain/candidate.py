@@ -123,6 +123,7 @@ class Member:
         artifacts: Named texts for feedback.
         island: Island it was made on.
         parents: Run-wide numbers of its parents.
+        stopped_at: Stage of the cascade from which on nothing was measured; None when all was.
     """
 
     number: int
@@ -132,3 +133,4 @@ class Member:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     island: int = 0
     parents: tuple[int, ...] = ()
+    stopped_at: str | None = None

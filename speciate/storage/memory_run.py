@@ -74,6 +74,7 @@ def member(candidate: StoredCandidate) -> Member:
         dict(evaluation.artifacts),
         proposal.island,
         proposal.parents,
+        evaluation.stopped_at,
     )
 
 
