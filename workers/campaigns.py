@@ -81,7 +81,8 @@ def _hand_out(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> None
     going = record.state is CampaignState.RUNNING
     if going and (run.run_id is None or run.state is RunState.CREATED):
         run_id = run.run_id or _create(plane, record, stored)
-        plane.signals.committed(plane.runs.start(run_id))
+        with suppress(ConflictError):  # somebody began or cancelled it meanwhile: the next pass sees which
+            plane.signals.committed(plane.runs.start(run_id))
     elif going and run.run_id is not None and run.granted < stored.upto and not ended:
         plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))
     elif ended or (run.reason == WAITING and run.granted >= stored.upto):

@@ -53,9 +53,12 @@ SELECT s.*, r.problem FROM campaign_slices s
   JOIN campaign_runs r ON r.campaign_id = s.campaign_id AND r.position = s.position
 WHERE s.campaign_id = :id AND s.ord < coalesce(cast(:before AS bigint), s.ord + 1) ORDER BY s.ord DESC LIMIT :limit
 """)
+# New is what no earlier slice reached: a claim may be confirmed long after its candidate, when another one is refuted.
 _REACHED = sa.text("""
-SELECT coalesce(array_agg(target ORDER BY evaluations, target) FILTER (WHERE evaluations > :first), '{}') AS reached,
-  coalesce(max(evaluations), 0) AS latest FROM claims WHERE run_id = :run_id AND state = 'confirmed'
+SELECT coalesce(array_agg(k.target ORDER BY k.evaluations, k.target) FILTER (WHERE NOT EXISTS (
+    SELECT FROM campaign_slices s WHERE s.campaign_id = :id AND s.position = :position AND s.ord < :ord
+      AND k.target = ANY(s.reached))), '{}') AS reached,
+  coalesce(max(k.evaluations), 0) AS latest FROM claims k WHERE k.run_id = :run_id AND k.state = 'confirmed'
 """)
 
 
@@ -230,7 +233,8 @@ class Campaigns:
         """Note what came of a slice whose run has spent it or has ended; said again, it changes nothing."""
         mine = (campaign_slices.c.campaign_id == campaign_id) & (campaign_slices.c.ord == stored.ord)
         with self._engine.begin() as connection:
-            found = connection.execute(_REACHED, {"run_id": run.run_id, "first": stored.first}).one()
+            place = {"id": campaign_id, "position": stored.slice.problem, "ord": stored.ord}
+            found = connection.execute(_REACHED, {**place, "run_id": run.run_id}).one()
             values = {
                 "spent": run.spent - stored.first,
                 "gap_after": run.spent - found.latest,
