@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from speciate.domain.errors import SpeciateError
 from speciate.storage.plane import Plane
 from speciate.storage.reconciler import beat, book_downtime
+from workers.campaigns import CampaignTender
 from workers.composition import plane, settings
 from workers.disk import pause_when_full
 from workers.tournaments import Tender
@@ -63,6 +64,7 @@ def _one_pass(plane: Plane) -> None:
     _refresh.run(plane)
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
     _tender.run(plane)
+    _campaigns.run(plane)
 
 
 class _Refresh:
@@ -79,6 +81,7 @@ class _Refresh:
 
 _refresh = _Refresh()
 _tender = Tender()
+_campaigns = CampaignTender()
 
 
 @contextmanager

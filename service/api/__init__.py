@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from service.api import (
+    campaigns,
     candidates,
     events,
     health,
@@ -38,6 +39,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     rollouts.router,
     unlocks.router,
     tournaments.router,
+    campaigns.router,
     workers.router,
 )
 """In the order in which paths are tried."""

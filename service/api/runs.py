@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -11,9 +10,9 @@ from service.api.etags import IfNoneMatch, etag, names
 from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
-from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports.records import Page, PolicyShare, RunRecord
+from speciate.ports.records import Page, RunRecord
+from speciate.runs.campaigns import cast_of
 from speciate.runs.steer import start_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
@@ -52,26 +51,21 @@ def create_run(
 ) -> RunRecord:
     """Start a run. Send an ``Idempotency-Key`` so that repeating a request that got no answer starts no second run."""
     problem = plane.catalog.problem(body.problem)
-    asked = {PolicyRole.PROPOSE: _cast(plane, body.policy), PolicyRole.MUTATE: _cast(plane, body.mutator or {})}
-    several = any(len(shares) > 1 for shares in asked.values())
+    policy, mutator, ensembles = cast_of(body.policy, body.mutator, plane.catalog)
     run_id, _ = start_run(
         plane.runs,
         plane.signals,
         problem=problem,
-        policy=asked[PolicyRole.PROPOSE][0].version,
-        mutator=asked[PolicyRole.MUTATE][0].version if body.mutator else None,
+        policy=policy,
+        mutator=mutator,
         spec=body.spec(),
-        ensembles={role: shares for role, shares in asked.items() if several and shares},
+        ensembles=ensembles,
         idempotency_key=idempotency_key,
     )
     run = plane.runs.get(run_id)
     response.headers["Location"] = f"/v1/runs/{run_id}"
     response.headers["ETag"] = etag(run)
     return run
-
-
-def _cast(plane: PlaneDep, names: Mapping[str, float]) -> list[PolicyShare]:
-    return [PolicyShare(version=plane.catalog.policy(name), weight=weight) for name, weight in names.items()]
 
 
 @router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "It is as If-None-Match says."}})

@@ -6,17 +6,9 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import Path
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    JsonValue,
-    StringConstraints,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, model_validator
 
-from speciate.domain.ensemble import MOST_POLICIES
+from speciate.domain.ensemble import Cast
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
@@ -25,27 +17,6 @@ from speciate.ports.records import Page, Record, WorkerProcess, WorkRecord
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """An id, ``slug`` (the newest version) or ``slug@version``."""
-
-
-Cast = Annotated[
-    dict[Name, Annotated[float, Field(gt=0, le=1e6)]],
-    BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
-    Field(min_length=1, max_length=MOST_POLICIES),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "minLength": 1, "maxLength": 200},
-                {
-                    "type": "object",
-                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6},
-                    "minProperties": 1,
-                    "maxProperties": MOST_POLICIES,
-                },
-            ]
-        }
-    ),
-]
-"""The policies of a role: a name, or names with positive weights, of which only the ratio matters."""
 
 
 def _findable(name: str) -> str:

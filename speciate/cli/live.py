@@ -99,6 +99,8 @@ def telling(event: EventRecord) -> str | None:
             line = "the alarm is over"
         case EventKind.RUN_PAUSED:
             line = f"paused: {data.get('reason') or 'by request'}"
+        case EventKind.RUN_GRANTED:
+            line = f"granted {data.get('evaluations')} evaluations in all by its campaign"
         case EventKind.RUN_RESUMED:
             line = "resumed"
         case EventKind.WORK_POISONED:

@@ -7,7 +7,9 @@ from typing import Final
 
 from speciate.domain.errors import NotFoundError
 
-_MISSING: Final = re.compile(r"there is no (problem set|problem|policy|run|candidate|tournament)\b(?: '([^']*)')?")
+_MISSING: Final = re.compile(
+    r"there is no (problem set|problem|policy|run|candidate|tournament|campaign)\b(?: '([^']*)')?"
+)
 _LISTS: Final = {
     "problem set": "speciate sets list",
     "problem": "speciate problems list",
@@ -15,6 +17,7 @@ _LISTS: Final = {
     "run": "speciate runs list",
     "candidate": "speciate candidates list RUN",
     "tournament": "speciate tournament list",
+    "campaign": "speciate campaign list",
 }
 
 

@@ -97,8 +97,8 @@ def run_command(
     with client(ctx) as service:
         run = service.runs.create(
             problem,
-            _cast(policy, "--policy"),
-            mutator=_cast(mutator, "--mutator") if mutator else None,
+            cast(policy, "--policy"),
+            mutator=cast(mutator, "--mutator") if mutator else None,
             budget={name: value for name, value in limits.items() if value is not None},
             idempotency_key=idempotency_key,
             strategy=strategy,
@@ -125,8 +125,12 @@ def run_command(
             raise typer.Exit(follow(run, as_json=as_json))
 
 
-def _cast(named: list[str], option: str) -> str | dict[str, float]:
-    """Return the one policy that is named, or several with their weights."""
+def cast(named: list[str], option: str) -> str | dict[str, float]:
+    """Return the one policy that is named, or several with their weights.
+
+    Raises:
+        InvalidInputError: A weight is no number, or a policy is named twice.
+    """
     pairs = [name.partition("=") for name in named]
     if len(pairs) == 1 and not pairs[0][1]:
         return named[0]

@@ -218,6 +218,7 @@ def _show(run: RunRecord) -> None:
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("seed", str(run.spec.seed)),
             ("evaluations", _of(spent.evaluations, budget.evaluations)),
+            ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
             ("tokens", _of(spent.tokens, budget.tokens)),
             ("seconds", _of(round(spent.seconds, 1), budget.seconds)),
             ("candidates", f"{run.evaluated:,} evaluated, {run.failed:,} failed, {run.duplicates:,} duplicates"),

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from speciate.client import endpoints
 from speciate.client.async_run import AsyncRunHandle
 from speciate.client.async_transport import AsyncTransport
+from speciate.client.campaigns import AsyncCampaigns
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
 from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
@@ -43,6 +44,7 @@ class AsyncClient:
         runs: Runs.
         candidates: Candidates by id.
         tournaments: Head-to-head comparisons.
+        campaigns: Searches of many problems that share one budget.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -64,6 +66,7 @@ class AsyncClient:
         self.runs = Runs(self._transport)
         self.candidates = Candidates(self._transport)
         self.tournaments = AsyncTournaments(self._transport)
+        self.campaigns = AsyncCampaigns(self._transport)
 
     async def __aenter__(self) -> Self:
         return self

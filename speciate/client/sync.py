@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from speciate.client import endpoints
+from speciate.client.campaigns import Campaigns
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
 from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
@@ -43,6 +44,7 @@ class Client:
         runs: Runs.
         candidates: Candidates by id.
         tournaments: Head-to-head comparisons.
+        campaigns: Searches of many problems that share one budget.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -64,6 +66,7 @@ class Client:
         self.runs = Runs(self._transport)
         self.candidates = Candidates(self._transport)
         self.tournaments = Tournaments(self._transport)
+        self.campaigns = Campaigns(self._transport)
 
     def __enter__(self) -> Self:
         return self

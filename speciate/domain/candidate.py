@@ -125,6 +125,7 @@ class Member:
         artifacts: Named texts for feedback.
         island: Island it was made on.
         parents: Run-wide numbers of its parents.
+        stopped_at: Stage of the cascade from which on nothing was measured; None when all was.
     """
 
     number: int
@@ -134,3 +135,4 @@ class Member:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     island: int = 0
     parents: tuple[int, ...] = ()
+    stopped_at: str | None = None

@@ -12,12 +12,34 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from speciate.domain.budget import Budget
 
 MOST_POLICIES: Final = 16
 """Most policies of one role."""
+
+Cast = Annotated[
+    dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
+    BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
+    Field(min_length=1, max_length=MOST_POLICIES),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6},
+                    "minProperties": 1,
+                    "maxProperties": MOST_POLICIES,
+                },
+            ]
+        }
+    ),
+]
+"""The policies of a role: a name, or names with positive weights, of which only the ratio matters."""
 
 
 class Choice(StrEnum):

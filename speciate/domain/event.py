@@ -14,6 +14,7 @@ class EventKind(StrEnum):
 
     RUN_CREATED = "run.created"
     RUN_STARTED = "run.started"
+    RUN_GRANTED = "run.granted"
     RUN_PAUSED = "run.paused"
     RUN_RESUMED = "run.resumed"
     RUN_COMPLETED = "run.completed"

@@ -36,7 +36,7 @@ _ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELL
 _MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.CREATED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
     RunState.RUNNING: frozenset({RunState.PAUSED, RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED}),
-    RunState.PAUSED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+    RunState.PAUSED: frozenset({RunState.RUNNING, RunState.COMPLETED, RunState.CANCELLED}),
 }
 
 

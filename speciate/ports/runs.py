@@ -29,11 +29,13 @@ class RunStore(Protocol):
         spec: RunSpec,
         *,
         ensembles: Ensembles = NO_ENSEMBLES,
+        granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; with a key that was used before, return the run of then.
 
-        ``policy`` and ``mutator`` are the first ones of their ensembles.
+        ``policy`` and ``mutator`` are the first ones of their ensembles. ``granted`` are the evaluations that it may
+        spend until a campaign grants more; None is its whole budget.
 
         Returns:
             The run's id, and whether it is new.
@@ -62,6 +64,18 @@ class RunStore(Protocol):
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End it; raises as ``pause`` does."""
+        ...
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a campaign's run spend up to so many evaluations in all; said again, it changes nothing.
+
+        Raises:
+            NotFoundError: There is no such run.
+        """
+        ...
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant which will not come; raises as ``pause`` does."""
         ...
 
     def get(self, run_id: UUID) -> RunRecord:

@@ -191,7 +191,10 @@ def member_text(problem: Problem, member: Member, most_chars: int | None = None)
     """Return a program with its rewards and what it lacks for the targets, or why it has none."""
     parts = [f"### Program {member.number}"]
     if member.rewards is not None:
-        parts += [rewards_text(problem, member.rewards), missing_text(problem, member.rewards)]
+        parts.append(rewards_text(problem, member.rewards))
+        if member.stopped_at is not None:
+            parts.append(f"Not measured from stage {member.stopped_at} on: the worst values stand there.")
+        parts.append(missing_text(problem, member.rewards, member.stopped_at))
     if member.failure is not None:
         parts.append(failure_text(member.failure))
     program = member.program if most_chars is None else bounded(member.program, most_chars)

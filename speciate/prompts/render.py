@@ -71,17 +71,19 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     return "\n".join(lines)
 
 
-def missing_text(problem: Problem, rewards: Sequence[float]) -> str:
+def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | None = None) -> str:
     """Say which targets a raw reward vector of shape (d,) meets and what each other one still lacks, the unlock first.
 
-    Of a target that rests on hidden cases nothing is said, unless it unlocks the problem.
+    No target is met by what was not measured, from the stage ``stopped_at`` on. Of a target that rests on hidden cases
+    nothing is said, unless it unlocks the problem.
     """
     secret = secret_objectives(problem)
-    ordered = sorted(zip(problem.targets, problem.rules, strict=True), key=lambda pair: not pair[0].unlock)
-    known = [(target, rule) for target, rule in ordered if target.unlock or not rule.uses & secret]
-    met = [f"{_name(target)} ({target.rule})" for target, rule in known if rule.holds(rewards)]
+    mask = problem.targets_met(rewards, stopped_at=stopped_at)
+    ordered = sorted(enumerate(problem.targets), key=lambda pair: not pair[1].unlock)
+    known = [(i, target) for i, target in ordered if target.unlock or not problem.rules[i].uses & secret]
+    met = [f"{_name(target)} ({target.rule})" for i, target in known if mask >> i & 1]
     lines = [f"Meets the {', the '.join(met[:_MAX_TARGETS])}{_and_more(len(met))}."] if met else []
-    unmet = [target for target, rule in known if not rule.holds(rewards)]
+    unmet = [target for i, target in known if not mask >> i & 1]
     lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
     if len(unmet) > _MAX_TARGETS:
         lines.append(f"Targets not met besides: {len(unmet) - _MAX_TARGETS}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from speciate.domain.candidate import Proposal
 from speciate.domain.event import EventKind
@@ -14,6 +14,9 @@ from speciate.runs.effects import Effects, NewWork
 from speciate.runs.guidance import due
 from speciate.runs.payloads import confirm_payload, evaluate_payload
 from speciate.runs.progress import Progress
+
+WAITING: Final = "it has spent what its campaign granted"
+"""Reason of the pause between two grants."""
 
 
 def add_evaluate(
@@ -41,7 +44,7 @@ def continue_lane(progress: Progress, context: RunContext, effects: Effects, lan
 
 def _add_generate(progress: Progress, context: RunContext, effects: Effects, lane: int) -> None:
     spent, budget = progress.spent(), context.spec.budget
-    left = spent.evaluations_left(budget)
+    left = progress.evaluations_left(budget)
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
     if progress.stopping or wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
         return
@@ -98,8 +101,13 @@ def _notice_plateau(progress: Progress, context: RunContext) -> None:
 
 
 def complete_when_idle(progress: Progress, context: RunContext, effects: Effects) -> None:
-    """Complete a run that has nothing in flight and does not ask for another batch."""
+    """Complete a run that has nothing in flight and does not ask for another batch, or let it wait for a grant."""
     if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
+        if _awaits_grant(progress, context):
+            if progress.state is RunState.RUNNING:
+                progress.state, progress.reason = RunState.PAUSED, WAITING
+                effects.event(EventKind.RUN_PAUSED, reason=WAITING)
+            return
         budget, spent = context.spec.budget, progress.spent()
         used = [
             name
@@ -116,6 +124,11 @@ def complete_when_idle(progress: Progress, context: RunContext, effects: Effects
         progress.reason = progress.stopping or (spent_up if used else unaffordable)
         cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def _awaits_grant(progress: Progress, context: RunContext) -> bool:
+    spent_up = progress.granted == progress.evaluations
+    return spent_up and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
 
 
 def cap_seconds(progress: Progress, context: RunContext) -> None:

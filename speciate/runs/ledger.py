@@ -22,6 +22,7 @@ from speciate.runs.effects import Effects
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
+    WAITING,
     add_evaluate,
     cap_seconds,
     complete_when_idle,
@@ -42,8 +43,8 @@ FindClaimant = Callable[[int], Claim | None]
 """Given the position of a target, returns the earliest candidate that meets it and has not been refuted."""
 
 
-def create(progress: Progress, context: RunContext) -> Effects:
-    """Book a new run; it does nothing yet."""
+def create(progress: Progress, context: RunContext, granted: int | None = None) -> Effects:
+    """Book a new run; it does nothing yet. A campaign grants it evaluations, the first ones here."""
     effects = Effects()
     spec = context.spec
     effects.event(
@@ -57,6 +58,8 @@ def create(progress: Progress, context: RunContext) -> Effects:
         **_ensembles(context),
     )
     progress.state = RunState.CREATED
+    if granted is not None:
+        _grant(progress, effects, granted)
     return effects
 
 
@@ -230,12 +233,41 @@ def pause(progress: Progress, reason: str | None = None) -> Effects:
     return effects
 
 
-def resume(progress: Progress) -> Effects:
+def resume(progress: Progress, context: RunContext) -> Effects:
     """Hand out work again."""
     effects = Effects()
     progress.state, progress.reason = RunState.RUNNING, None
     effects.event(EventKind.RUN_RESUMED)
+    if progress.live == 0:  # its grant was spent while it was paused, or raised
+        open_lanes(progress, context, effects)
     return effects
+
+
+def grant(progress: Progress, context: RunContext, granted: int) -> Effects:
+    """Let a campaign's run spend up to so many evaluations in all; one that waited for that goes on.
+
+    Saying it again changes nothing.
+    """
+    effects = Effects()
+    if progress.state.ended or progress.granted is None or granted <= progress.granted:
+        return effects
+    _grant(progress, effects, granted)
+    if progress.state is RunState.PAUSED and progress.reason == WAITING:
+        progress.state, progress.reason = RunState.RUNNING, None
+        open_lanes(progress, context, effects)
+    return effects
+
+
+def _grant(progress: Progress, effects: Effects, granted: int) -> None:
+    progress.granted = granted
+    effects.event(EventKind.RUN_GRANTED, evaluations=granted)
+
+
+def close(progress: Progress, reason: str) -> Effects:
+    """Complete a run that waits for a grant which will not come; any other is left as it is."""
+    if progress.state is not RunState.PAUSED or progress.reason != WAITING:
+        return Effects()
+    return end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
 
 
 def cancel(progress: Progress, reason: str | None = None) -> Effects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from speciate.domain.budget import Spent
+from speciate.domain.budget import Budget, Spent
 from speciate.domain.run import RunState
 
 ALARM_WINDOW = 64
@@ -23,6 +23,7 @@ class Progress:
         tokens: Tokens spent.
         reserved_evaluations: Evaluations set aside by work in flight.
         reserved_tokens: Tokens set aside by requests in flight.
+        granted: Evaluations that it may spend by now, where a campaign hands them out; None is the whole budget.
         numbers: Candidate numbers given out.
         batches: Batch ordinals given out.
         live: Units of work that are ready or leased.
@@ -54,6 +55,7 @@ class Progress:
     tokens: int = 0
     reserved_evaluations: int = 0
     reserved_tokens: int = 0
+    granted: int | None = None
     numbers: int = 0
     batches: int = 0
     live: int = 0
@@ -80,6 +82,13 @@ class Progress:
     def spent(self) -> Spent:
         """Return what is spent and set aside."""
         return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)
+
+    def evaluations_left(self, budget: Budget) -> int | None:
+        """Return how many evaluations can be reserved by now, or None without a limit."""
+        left = self.spent().evaluations_left(budget)
+        if left is None or self.granted is None:
+            return left
+        return min(left, self.granted - self.evaluations - self.reserved_evaluations)
 
     def since_improvement(self) -> int:
         """Return the evaluations since the archive last improved."""

@@ -29,8 +29,16 @@ _OUTSIDE = frozenset({EventKind.RUN_PAUSED, EventKind.RUN_RESUMED, EventKind.WOR
 class ReplayStore(WorkStore, Protocol):
     """A work store that can be given a run by hand and tells its events."""
 
-    def add(self, context: RunContext) -> None:
-        """Store a run that does nothing yet."""
+    def add(self, context: RunContext, granted: int | None = None) -> None:
+        """Store a run that does nothing yet, with what a campaign grants it."""
+        ...
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let it spend up to so many evaluations."""
+        ...
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete it while it waits for a grant."""
         ...
 
     def start(self, run_id: UUID) -> Commit:
@@ -166,9 +174,15 @@ def replay(
         return clients[policy.digest]
 
     bench = Workbench(store, signals, evaluator, recorded_for, lambda _: nullcontext())
-    store.add(context)
+    grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
+    store.add(context, grants[0] if grants else None)
     signals.committed(store.start(context.run_id))
     drive(bench, signals)
+    for granted in grants[1:]:
+        signals.committed(store.grant(context.run_id, granted))
+        drive(bench, signals)
+    if grants and events[-1].kind is EventKind.RUN_COMPLETED:
+        store.close(context.run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(context.run_id))
 
 

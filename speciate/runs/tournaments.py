@@ -44,7 +44,7 @@ def pin(declared: Tournament, versions: Versions) -> Tournament:
             problem, or two names mean the same version; the flaw says where.
     """
     entrants = tuple(_pinned(entrant, versions) for entrant in declared.entrants)
-    problems = tuple(_problems(declared.problems, versions))
+    problems = tuple(pinned_problems(declared.problems, versions))
     pinned = _valid(Tournament, declared, problems=problems, entrants=entrants)
     _check(pinned, problems, versions)
     return pinned
@@ -52,12 +52,13 @@ def pin(declared: Tournament, versions: Versions) -> Tournament:
 
 def pin_extension(extension: Extension, declared: Tournament, versions: Versions) -> Extension:
     """Return an extension with versions for names, checked against its tournament; raises as ``pin`` does."""
-    problems = tuple(_problems(extension.problems, versions))
+    problems = tuple(pinned_problems(extension.problems, versions))
     _check(declared, problems, versions)
     return _valid(Extension, extension, problems=problems)
 
 
-def _problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
+def pinned_problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
+    """Yield the versions that names of problems and ``set:NAME`` mean; raises ``NotFoundError`` for an unknown one."""
     for name in names:
         if name.startswith(SET):
             members = versions.problem_set(name.removeprefix(SET)).problems

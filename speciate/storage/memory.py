@@ -55,10 +55,10 @@ class MemoryWorkStore:
         self._lease_s = lease_s
         self.runs: dict[UUID, MemoryRun] = {}
 
-    def add(self, context: RunContext) -> None:
-        """Store a run that does nothing yet."""
+    def add(self, context: RunContext, granted: int | None = None) -> None:
+        """Store a run that does nothing yet, with the evaluations that a campaign grants it."""
         run = self.runs[context.run_id] = MemoryRun(context)
-        self._write(run, ledger.create(run.progress, context))
+        self._write(run, ledger.create(run.progress, context, granted))
 
     def start(self, run_id: UUID) -> Commit:
         """Begin a run."""
@@ -232,6 +232,15 @@ class MemoryWorkStore:
         ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
         refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
         return replace(commit, dispatch=refs)
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a run spend up to so many evaluations."""
+        run = self._run(run_id)
+        return self._write(run, ledger.grant(run.progress, run.context, granted))
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant."""
+        return self.move(run_id, lambda progress: ledger.close(progress, reason))
 
     def sweep(self) -> Sweep:
         """End runs whose time is up; leases of one process do not expire while it works."""

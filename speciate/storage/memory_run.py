@@ -76,6 +76,7 @@ def member(candidate: StoredCandidate) -> Member:
         dict(evaluation.artifacts),
         proposal.island,
         proposal.parents,
+        evaluation.stopped_at,
     )
 
 

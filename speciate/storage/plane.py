@@ -14,6 +14,7 @@ from redis.retry import Retry
 from speciate.domain.errors import ConfigurationError
 from speciate.settings import Settings
 from speciate.storage.broker import make_celery, ring
+from speciate.storage.campaigns import Campaigns
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.elites_cache import ElitesCache
@@ -39,6 +40,7 @@ class Plane:
     queries: Queries
     unlocks: UnlockRecords
     tournaments: TournamentResults
+    campaigns: Campaigns
     signals: RedisSignals
 
     def close(self) -> None:
@@ -77,5 +79,6 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         queries=Queries(engine),
         unlocks=UnlockRecords(engine),
         tournaments=TournamentResults(engine),
+        campaigns=Campaigns(engine),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )

@@ -15,7 +15,8 @@ EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
 
 _ELITES = sa.text("SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id")
 _MEMBERS = sa.text(
-    "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents"
+    "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents,"
+    " stopped_at"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
 # A program may be found by its text, by its syntax tree, or by both; each has an index of its own.
@@ -48,6 +49,7 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
             artifacts=row.artifacts,
             island=row.island,
             parents=tuple(row.parents),
+            stopped_at=row.stopped_at,
         )
         for row in rows
     }

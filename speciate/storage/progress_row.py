@@ -18,7 +18,7 @@ from speciate.runs.progress import Progress
 _COUNTERS: Final = (
     "evaluations", "tokens", "reserved_evaluations", "reserved_tokens", "numbers", "batches", "live", "evaluated",
     "failed", "duplicates", "rollouts", "best_scalar", "claimed", "confirmed", "alarm", "events", "revision",
-    "improved_at", "stopping", "reused",
+    "improved_at", "stopping", "reused", "granted",
 )  # fmt: skip
 _DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice")
 

@@ -75,11 +75,12 @@ class PostgresRunStore:
         spec: RunSpec,
         *,
         ensembles: Ensembles = NO_ENSEMBLES,
+        granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; see the port."""
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
-        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, idempotency_key)
+        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, granted, idempotency_key)
 
     @patient
     def _create(
@@ -90,6 +91,7 @@ class PostgresRunStore:
         mutator: PolicyVersion | None,
         spec: RunSpec,
         ensembles: Ensembles,
+        granted: int | None,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
         with self._engine.begin() as connection:
@@ -132,7 +134,7 @@ class PostgresRunStore:
                 )
             )
             locked = lock_progress(connection, run_id)
-            write(connection, locked, ledger.create(locked.progress, load_context(connection, run_id)))
+            write(connection, locked, ledger.create(locked.progress, load_context(connection, run_id), granted))
         return run_id, True
 
     def start(self, run_id: UUID) -> Commit:
@@ -145,11 +147,23 @@ class PostgresRunStore:
 
     def resume(self, run_id: UUID) -> Commit:
         """Hand out work again."""
-        return self._move(run_id, RunState.RUNNING, lambda p, _: ledger.resume(p), only_from=RunState.PAUSED)
+        return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End it; what is in flight is thrown away."""
         return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _told(reason)))
+
+    @patient
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a run spend up to so many evaluations; see the port."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
+            return write(connection, locked, effects)
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant."""
+        return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
 
     @patient
     def get(self, run_id: UUID) -> RunRecord:
@@ -285,6 +299,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         best_scalar=row.best_scalar,
         reached=tuple(target["name"] for target in confirmed),
         unlocked=any(target["unlock"] for target in confirmed),
+        granted=row.granted,
         since_improvement=row.evaluations - row.improved_at,
         alarm=row.alarm,
         last_event=row.events,

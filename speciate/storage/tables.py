@@ -126,6 +126,7 @@ progress = sa.Table(
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("reused", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("granted", sa.BigInteger),
     sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("stopping", sa.Text),
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
@@ -134,6 +135,7 @@ progress = sa.Table(
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     sa.CheckConstraint("evaluations + reserved_evaluations <= budget_evaluations", name="evaluations_in_budget"),
+    sa.CheckConstraint("evaluations + reserved_evaluations <= granted", name="evaluations_granted"),
     sa.CheckConstraint("tokens + reserved_tokens <= budget_tokens", name="tokens_in_budget"),
     sa.CheckConstraint("reserved_evaluations >= 0 AND reserved_tokens >= 0 AND live >= 0", name="reservations"),
     postgresql_with={"fillfactor": "50"},
@@ -357,4 +359,45 @@ tournament_runs = sa.Table(
     sa.UniqueConstraint("tournament_id", "entrant", "problem", "seed"),
     # What control looks at every second is small, however large the plan is.
     sa.Index("ix_tournament_runs_open", "tournament_id", "ord", postgresql_where=sa.text("NOT ended")),
+)
+
+campaigns = sa.Table(
+    "campaigns",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("declaration", pg.JSON, nullable=False),  # as text: the order of an ensemble is kept
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    _created(),
+    sa.Column("finished_at", _Time),
+)
+
+# One row for every problem of a campaign, with the run that its first slice started.
+campaign_runs = sa.Table(
+    "campaign_runs",
+    metadata,
+    sa.Column("campaign_id", _Id, sa.ForeignKey("campaigns.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("problem", sa.Text, nullable=False),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
+)
+
+# Who was given evaluations, in the order of the decisions: what was known then, and what came of it.
+campaign_slices = sa.Table(
+    "campaign_slices",
+    metadata,
+    sa.Column("campaign_id", _Id, sa.ForeignKey("campaigns.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("first", sa.BigInteger, nullable=False),
+    sa.Column("evaluations", sa.BigInteger, nullable=False),
+    sa.Column("gap", sa.BigInteger, nullable=False),
+    sa.Column("chance", pg.DOUBLE_PRECISION, nullable=False),
+    _created(),
+    sa.Column("spent", sa.BigInteger),
+    sa.Column("gap_after", sa.BigInteger),
+    sa.Column("reached", pg.ARRAY(sa.Text)),
+    sa.Column("closed", sa.Text),
 )

@@ -26,6 +26,7 @@ from speciate.ports.work import (
     WorkRef,
     WorkStore,
 )
+from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import Progress
 from speciate.search.strategy import Placement
@@ -37,8 +38,8 @@ class StoreHarness(Protocol):
 
     work: WorkStore
 
-    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
-        """Create and start a run with the toy policy."""
+    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
+        """Create and start a run with the toy policy, and with what a campaign grants it."""
         ...
 
     def pause(self, run_id: UUID) -> Commit:
@@ -51,6 +52,14 @@ class StoreHarness(Protocol):
 
     def cancel(self, run_id: UUID) -> Commit:
         """Cancel a run."""
+        ...
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a run spend up to so many evaluations."""
+        ...
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant."""
         ...
 
     def progress(self, run_id: UUID) -> Progress:
@@ -231,6 +240,53 @@ class WorkStoreConformance:
         resumed = self.harness.resume(lease.run_id)
         assert self._kind(resumed) is WorkKind.GENERATE
         self._claim(self._only(resumed))
+
+    def _waiting(self) -> Commit:
+        """Return the last commit of a run that has spent a grant of 3 evaluations, its seed program's among them."""
+        commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(40), 3)))
+        commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
+        return self._evaluate(self._only(commit))
+
+    def test_a_grant_is_spent_to_the_last_evaluation_and_then_the_run_waits(self) -> None:
+        commit = self._waiting()
+        progress = self.harness.progress(commit.run_id)
+        assert (commit.dispatch, progress.evaluations, progress.live, progress.granted) == ((), 3, 0, 3)
+        assert (progress.state, progress.reason) == (RunState.PAUSED, WAITING)
+        assert self.harness.grant(commit.run_id, 3).dispatch == ()
+        lease = self._claim(self._only(self.harness.grant(commit.run_id, 5)))
+        assert lease.payload["answers"] == 2
+        assert self.harness.grant(commit.run_id, 5).dispatch == ()  # said again
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.reason, progress.reserved_evaluations) == (RunState.RUNNING, None, 2)
+        granted = [e.data["evaluations"] for e in self.harness.events(commit.run_id) if e.kind is EventKind.RUN_GRANTED]
+        assert granted == [3, 5]
+
+    def test_resuming_a_run_that_waits_lets_it_wait_again(self) -> None:
+        commit = self._waiting()
+        assert self.harness.resume(commit.run_id).dispatch == ()
+        assert self.harness.progress(commit.run_id).reason == WAITING
+
+    def test_a_grant_does_not_wake_a_run_that_was_paused_by_hand(self) -> None:
+        commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(40), 3)))
+        commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
+        lease = self._claim(self._only(commit))
+        self.harness.pause(lease.run_id)
+        assert self.harness.work.settle(lease, self._scored(lease)) is not None
+        assert self.harness.progress(lease.run_id).reason is None
+        assert self.harness.grant(lease.run_id, 5).dispatch == ()
+        assert self._claim(self._only(self.harness.resume(lease.run_id))).payload["answers"] == 2
+
+    def test_closing_completes_a_run_that_waits(self) -> None:
+        run_id = self._waiting().run_id
+        self.harness.close(run_id, "the campaign has ended")
+        progress = self.harness.progress(run_id)
+        assert (progress.state, progress.reason) == (RunState.COMPLETED, "the campaign has ended")
+        assert self.harness.grant(run_id, 9).dispatch == ()
+        assert self.harness.progress(run_id).granted == 3
+
+    def test_a_grant_of_the_whole_budget_completes_the_run(self) -> None:
+        commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(1), 1)))
+        assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
 
     def test_paused_work_cannot_be_leased(self) -> None:
         ref = self._only(commit := self._begin())

@@ -39,19 +39,25 @@ class MemoryHarness:
     def __post_init__(self) -> None:
         self.work = MemoryWorkStore(self.clock)
 
-    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
+    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
         context = RunContext(uuid4(), problem, toy_policy(), uuid4(), spec)
-        self.work.add(context)
+        self.work.add(context, granted)
         return self.work.start(context.run_id)
 
     def pause(self, run_id: UUID) -> Commit:
         return self.work.move(run_id, ledger.pause)
 
     def resume(self, run_id: UUID) -> Commit:
-        return self.work.move(run_id, ledger.resume)
+        return self.work.move(run_id, lambda progress: ledger.resume(progress, self.work.context(run_id)))
 
     def cancel(self, run_id: UUID) -> Commit:
         return self.work.move(run_id, ledger.cancel)
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        return self.work.grant(run_id, granted)
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        return self.work.close(run_id, reason)
 
     def progress(self, run_id: UUID) -> Progress:
         return self.work.runs[run_id].progress
@@ -77,10 +83,10 @@ class PostgresHarness:
     def __post_init__(self) -> None:
         self.work: PostgresWorkStore = self.plane.work
 
-    def begin(self, problem: Problem, spec: RunSpec) -> Commit:
+    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
         stored, _ = self.plane.catalog.add_problem(problem)
         policy, _ = self.plane.catalog.add_policy(toy_policy())
-        run_id, _ = self.plane.runs.create(stored, policy, None, spec)
+        run_id, _ = self.plane.runs.create(stored, policy, None, spec, granted=granted)
         return self.plane.runs.start(run_id)
 
     def pause(self, run_id: UUID) -> Commit:
@@ -91,6 +97,12 @@ class PostgresHarness:
 
     def cancel(self, run_id: UUID) -> Commit:
         return self.plane.runs.cancel(run_id)
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        return self.plane.runs.grant(run_id, granted)
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        return self.plane.runs.close(run_id, reason)
 
     def progress(self, run_id: UUID) -> Progress:
         with self.plane.engine.begin() as connection:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,3 +127,26 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
 
 def test_a_met_target_is_said_to_be_met(ask: Ask) -> None:
     assert "Meets the unlock target record" in ask((Member(1, "x", (2.7, 0.0, 1.0)),), ()).user
+
+
+def test_what_a_cascade_left_out_meets_no_target(ask: Ask, problem: Callable[..., Problem]) -> None:
+    objectives = [
+        {"name": "sum_of_radii", "range": [0, 2.7]},
+        {"name": "overlap", "direction": "minimize", "range": [0, 9]},
+    ]
+    stages = [
+        {"name": "quick", "objectives": ["sum_of_radii"], "needs": "sum_of_radii >= 2.5"},
+        {"name": "full", "objectives": ["overlap"]},
+    ]
+    targets = [
+        {"name": "good", "rule": "sum_of_radii >= 2"},
+        # The value that stands where nothing was measured would meet it.
+        {"name": "record", "rule": "overlap >= 0", "unlock": True},
+    ]
+    staged = problem(objectives=objectives, stages=stages, targets=targets)
+    whole = Member(1, "x", (2.4, 9.0))
+    assert "Meets the unlock target record" in ask((whole,), (), of=staged).user
+    told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
+    assert "Not measured from stage full on: the worst values stand there." in told
+    assert "Meets the target good (sum_of_radii >= 2)." in told
+    assert "Still missing for the unlock target record" in told

@@ -85,11 +85,11 @@ class Session:
         return list(self.store.events(self.context.run_id))
 
 
-def session(spec: RunSpec, problem: Problem | None = None, **options: object) -> Session:
+def session(spec: RunSpec, problem: Problem | None = None, *, granted: int | None = None, **options: object) -> Session:
     policy = Policy.model_validate({"slug": "s", "kind": "scripted", "options": options or {"template": SCRIPT}})
     context = RunContext(uuid4(), problem or toy_problem(), policy, uuid4(), spec)
     store = MemoryWorkStore(_Clock())
-    store.add(context)
+    store.add(context, granted)
     made = Session(context, store, Recorder(build_client(policy)), ToyEvaluator())
     made.signals.committed(store.start(context.run_id))
     return made
@@ -161,7 +161,7 @@ def test_an_endpoint_that_is_down_pauses_the_run_until_it_is_resumed() -> None:
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
     s.policy.fail = False
-    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
@@ -175,7 +175,7 @@ def test_a_defect_pauses_its_run_with_the_reason(monkeypatch: pytest.MonkeyPatch
     assert progress.reason is not None
     assert "ZeroDivisionError" in progress.reason
     monkeypatch.undo()
-    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
@@ -238,8 +238,19 @@ def test_a_replay_survives_a_pause_in_the_history() -> None:
     s = session(toy_spec(40))
     drive(s.bench(), s.signals, most_units=5)
     s.store.move(s.context.run_id, ledger.pause)
-    s.signals.committed(s.store.move(s.context.run_id, ledger.resume))
+    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
+    assert _replayed(s) == (True, "")
+
+
+def test_a_run_of_a_campaign_is_replayed_grant_by_grant() -> None:
+    s = session(toy_spec(1000, seed=3), granted=7)
+    for granted in (None, 20, 21, 40):
+        if granted is not None:
+            s.signals.committed(s.store.grant(s.context.run_id, granted))
+        s.go()
+    s.store.close(s.context.run_id, "the campaign has ended")
+    assert s.store.runs[s.context.run_id].progress.evaluations == 40
     assert _replayed(s) == (True, "")
 
 

@@ -1,0 +1,72 @@
+"""Campaigns: declaring, steering and reading searches of many problems that share one budget."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.api.runs import IdempotencyKey
+from service.api.schemas import NameInPath, SteeringRequest
+from service.dependencies import Cursor, Limit, PlaneDep
+from service.strict_json import StrictRoute
+from speciate.domain.campaign import Campaign, CampaignState
+from speciate.ports.records import CampaignRecord, Page, SliceRecord
+from speciate.runs.campaigns import pin
+
+router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"], route_class=StrictRoute)
+
+
+# Before the routes that read: ``{name}`` would otherwise take "…:pause" for a name.
+@router.post("/{name}:pause")
+def pause_campaign(name: NameInPath, plane: PlaneDep, body: SteeringRequest | None = None) -> CampaignRecord:
+    """Hand out no more evaluations, and pause the runs under way within a second or so."""
+    return _move(plane, name, CampaignState.PAUSED, body)
+
+
+@router.post("/{name}:resume")
+def resume_campaign(name: NameInPath, plane: PlaneDep) -> CampaignRecord:
+    """Go on."""
+    return _move(plane, name, CampaignState.RUNNING, None)
+
+
+@router.post("/{name}:cancel")
+def cancel_campaign(name: NameInPath, plane: PlaneDep, body: SteeringRequest | None = None) -> CampaignRecord:
+    """End it; its runs are cancelled, what was committed stays."""
+    return _move(plane, name, CampaignState.CANCELLED, body)
+
+
+@router.get("")
+def list_campaigns(
+    plane: PlaneDep, state: CampaignState | None = None, limit: Limit = 100, cursor: Cursor = None
+) -> Page[CampaignRecord]:
+    """List campaigns without their problems, newest first."""
+    return plane.campaigns.list(state=state, limit=limit, cursor=cursor)
+
+
+@router.post("", status_code=202)
+def create_campaign(
+    body: Campaign, plane: PlaneDep, response: Response, idempotency_key: IdempotencyKey = None
+) -> CampaignRecord:
+    """Declare a campaign; it begins at once and can never be declared otherwise. Names are pinned to versions."""
+    campaign_id, _ = plane.campaigns.create(
+        pin(body, plane.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+    )
+    response.headers["Location"] = f"/v1/campaigns/{campaign_id}"
+    return plane.campaigns.get(campaign_id)
+
+
+@router.get("/{name}")
+def get_campaign(name: NameInPath, plane: PlaneDep) -> CampaignRecord:
+    """Read a campaign with its progress, problem by problem."""
+    return plane.campaigns.get(name)
+
+
+@router.get("/{name}/slices")
+def campaign_slices(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[SliceRecord]:
+    """List its decisions, newest first: who was given evaluations, why, and what came of it."""
+    return plane.campaigns.decisions(plane.campaigns.get(name).id, limit=limit, cursor=cursor)
+
+
+def _move(plane: PlaneDep, name: str, goal: CampaignState, body: SteeringRequest | None) -> CampaignRecord:
+    record = plane.campaigns.get(name)
+    plane.campaigns.move(record.id, goal, body.reason if body else None)
+    return plane.campaigns.get(record.id)

@@ -1,0 +1,329 @@
+"""Campaigns on PostgreSQL: declarations, the run of each problem, and every decision with what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.campaign import Campaign, CampaignState, check_move
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.run import RunState
+from speciate.domain.values import storable
+from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceRecord
+from speciate.search.allocation import Decision, Slice, chance
+from speciate.storage import cursors
+from speciate.storage.database import patient
+from speciate.storage.idempotency import hold_key
+from speciate.storage.ids import uuid7
+from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
+
+_SELECT = """
+SELECT c.*, n.spent, n.unlocked, (SELECT count(*) FROM campaign_slices s WHERE s.campaign_id = c.id) AS slices
+FROM campaigns c CROSS JOIN LATERAL (
+  SELECT coalesce(sum(p.evaluations), 0)::bigint AS spent, count(*) FILTER (WHERE EXISTS (
+    SELECT FROM claims k WHERE k.run_id = r.run_id AND k.state = 'confirmed' AND k."unlock")) AS unlocked
+  FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id WHERE r.campaign_id = c.id) n
+"""
+_PROBLEMS = sa.text("""
+SELECT r.problem, r.run_id, p.state, p.reason, coalesce(p.granted, 0) AS granted,
+  coalesce(p.evaluations, 0) AS spent, coalesce(s.slices, 0) AS slices, coalesce(k.reached, '{}') AS reached,
+  coalesce(k.latest, 0) AS latest, coalesce(k.unlocked, false) AS unlocked
+FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id
+  LEFT JOIN (SELECT position, count(*) AS slices FROM campaign_slices WHERE campaign_id = :id GROUP BY position) s
+    ON s.position = r.position
+  LEFT JOIN LATERAL (SELECT array_agg(target ORDER BY evaluations, target) AS reached, max(evaluations) AS latest,
+    bool_or("unlock") AS unlocked FROM claims k WHERE k.run_id = r.run_id AND k.state = 'confirmed') k ON true
+WHERE r.campaign_id = :id ORDER BY r.position
+""")
+# What asks for something: whatever goes on or is paused, and whatever was cancelled while some of its runs were not.
+_TENDED = sa.text("""
+SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'cancelled' AND EXISTS (
+  SELECT FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
+    LEFT JOIN campaign_slices s ON s.campaign_id = r.campaign_id AND s.position = r.position AND s.spent IS NULL
+  WHERE r.campaign_id = c.id AND (s.ord IS NOT NULL OR p.state NOT IN ('completed', 'failed', 'cancelled'))) ORDER BY id
+""")
+_SLICES = sa.text("SELECT * FROM campaign_slices WHERE campaign_id = :id AND ord > :after ORDER BY ord")
+_DECISIONS = sa.text("""
+SELECT s.*, r.problem FROM campaign_slices s
+  JOIN campaign_runs r ON r.campaign_id = s.campaign_id AND r.position = s.position
+WHERE s.campaign_id = :id AND s.ord < coalesce(cast(:before AS bigint), s.ord + 1) ORDER BY s.ord DESC LIMIT :limit
+""")
+# New is what no earlier slice reached: a claim may be confirmed long after its candidate, when another one is refuted.
+_REACHED = sa.text("""
+SELECT coalesce(array_agg(k.target ORDER BY k.evaluations, k.target) FILTER (WHERE NOT EXISTS (
+    SELECT FROM campaign_slices s WHERE s.campaign_id = :id AND s.position = :position AND s.ord < :ord
+      AND k.target = ANY(s.reached))), '{}') AS reached,
+  coalesce(max(k.evaluations), 0) AS latest FROM claims k WHERE k.run_id = :run_id AND k.state = 'confirmed'
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSlice:
+    """A decision with its place, and what a problem had spent before it."""
+
+    ord: int
+    first: int
+    slice: Slice
+
+    @property
+    def upto(self) -> int:
+        """What the problem's run may spend in all."""
+        return self.first + self.slice.evaluations
+
+
+@dataclass
+class Campaigns:
+    """Declares, steers and reads campaigns; control hands out their evaluations.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    def create(
+        self, declared: Campaign, *, request_digest: str, idempotency_key: str | None = None
+    ) -> tuple[UUID, bool]:
+        """Store a declaration, with names that are pinned to versions; it begins at once.
+
+        Returns:
+            The id, and whether it is new: the same declaration again is the same campaign.
+
+        Raises:
+            ConflictError: The name is taken by another declaration, or the key was used for another request.
+        """
+        # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
+        return self._create(uuid7(), declared, request_digest, idempotency_key)
+
+    @patient
+    def _create(self, new_id: UUID, declared: Campaign, request_digest: str, key: str | None) -> tuple[UUID, bool]:
+        with self._engine.begin() as connection:
+            if key is not None:
+                held = hold_key(connection, key, request_digest, new_id)
+                if held != new_id:
+                    return held, False
+            values = {
+                "id": new_id,
+                "slug": declared.slug,
+                "digest": declared.digest,
+                "declaration": declared.model_dump(mode="json"),
+                "state": CampaignState.RUNNING.value,
+            }
+            statement = insert(campaigns).values(values).on_conflict_do_nothing().returning(campaigns.c.id)
+            if connection.execute(statement).one_or_none() is None:
+                return _same(connection, new_id, declared, key)
+            rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
+            connection.execute(sa.insert(campaign_runs), rows)
+        return new_id, True
+
+    @patient
+    def get(self, name: str | UUID) -> CampaignRecord:
+        """Return a campaign by id or name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        try:
+            where, value = "c.id = :name", name if isinstance(name, UUID) else UUID(name)
+        except ValueError:
+            where, value = "c.slug = :name", name  # type: ignore[assignment]
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.text(f"{_SELECT} WHERE {where}"), {"name": value}).one_or_none()
+            if row is None:
+                raise NotFoundError(f"there is no campaign {str(name)!r}.")
+            return _record(row, [_problem(each) for each in connection.execute(_PROBLEMS, {"id": row.id})])
+
+    @patient
+    def list(
+        self, *, state: CampaignState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[CampaignRecord]:
+        """Return campaigns without their problems, newest first."""
+        wanted = {
+            "c.state = :state": state.value if state else None,
+            "c.id < :after": cursors.decode_id(cursor) if cursor else None,
+        }
+        clauses = [clause for clause, value in wanted.items() if value is not None]
+        where = " WHERE " + " AND ".join(clauses) if clauses else ""
+        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        query = sa.text(_SELECT + where + " ORDER BY c.id DESC LIMIT :limit")
+        with self._engine.connect() as connection:
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+            return cursors.page(rows, limit, lambda row: _record(row, ()), lambda row: [str(row.id)])
+
+    @patient
+    def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
+        """Return decisions, newest first."""
+        before = cursors.decode(cursor, [int])[0] if cursor else None
+        with self._engine.connect() as connection:
+            binds = {"id": campaign_id, "before": before, "limit": limit + 1}
+            rows = connection.execute(_DECISIONS, binds).all()
+        return cursors.page(rows, limit, _decision, lambda row: [row.ord])
+
+    @patient
+    def move(self, campaign_id: UUID, goal: CampaignState, reason: str | None = None) -> None:
+        """Pause, resume or cancel it; control then does the same with its runs.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: Its state does not allow it.
+        """
+        with self._engine.begin() as connection:
+            row = _lock(connection, campaign_id)
+            check_move(row.slug, CampaignState(row.state), goal)
+            _set_state(connection, campaign_id, goal, reason)
+
+    @patient
+    def complete(self, campaign_id: UUID, reason: str) -> None:
+        """Complete a running campaign; one that was paused or cancelled meanwhile stays so."""
+        with self._engine.begin() as connection:
+            if _lock(connection, campaign_id).state == CampaignState.RUNNING.value:
+                _set_state(connection, campaign_id, CampaignState.COMPLETED, reason)
+
+    @patient
+    def tended(self) -> tuple[UUID, ...]:
+        """Return the campaigns that control has something to do for."""
+        with self._engine.connect() as connection:
+            return tuple(connection.execute(_TENDED).scalars())
+
+    @patient
+    def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
+        """Return decisions after a place as the allocation reads them, in their order."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_SLICES, {"id": campaign_id, "after": after})
+            return tuple(
+                StoredSlice(
+                    row.ord,
+                    row.first,
+                    Slice(row.position, row.evaluations, row.spent, row.gap_after or 0, row.closed is not None),
+                )
+                for row in rows
+            )
+
+    @patient
+    def decide(self, campaign_id: UUID, ordinal: int, first: int, decision: Decision) -> bool:
+        """Keep a decision; tell whether it is the one at its place, which it is not if somebody else was faster."""
+        values = {
+            "campaign_id": campaign_id,
+            "ord": ordinal,
+            "position": decision.problem,
+            "first": first,
+            "evaluations": decision.evaluations,
+            "gap": decision.gap,
+            "chance": decision.chance,
+        }
+        kept = insert(campaign_slices).values(values).on_conflict_do_nothing().returning(campaign_slices.c.ord)
+        with self._engine.begin() as connection:
+            return connection.execute(kept).one_or_none() is not None
+
+    @patient
+    def attach(self, campaign_id: UUID, position: int, run_id: UUID) -> None:
+        """Note the run that was started for a problem."""
+        mine = (campaign_runs.c.campaign_id == campaign_id) & (campaign_runs.c.position == position)
+        with self._engine.begin() as connection:
+            connection.execute(sa.update(campaign_runs).where(mine).values(run_id=run_id))
+
+    @patient
+    def settle(self, campaign_id: UUID, stored: StoredSlice, run: CampaignProblem, closed: str | None) -> None:
+        """Note what came of a slice whose run has spent it or has ended; said again, it changes nothing."""
+        mine = (campaign_slices.c.campaign_id == campaign_id) & (campaign_slices.c.ord == stored.ord)
+        with self._engine.begin() as connection:
+            place = {"id": campaign_id, "position": stored.slice.problem, "ord": stored.ord}
+            found = connection.execute(_REACHED, {**place, "run_id": run.run_id}).one()
+            values = {
+                "spent": run.spent - stored.first,
+                "gap_after": run.spent - found.latest,
+                "reached": found.reached,
+                "closed": None if closed is None else storable(closed)[:2000],
+            }
+            connection.execute(
+                sa.update(campaign_slices).where(mine & campaign_slices.c.spent.is_(None)).values(values)
+            )
+
+
+def _same(connection: sa.Connection, new_id: UUID, declared: Campaign, key: str | None) -> tuple[UUID, bool]:
+    row = connection.execute(sa.select(campaigns).where(campaigns.c.slug == declared.slug)).one()
+    if row.digest != declared.digest:
+        raise ConflictError(
+            f"there is a campaign {declared.slug!r} already, declared otherwise.",
+            remedy="Declarations are immutable: choose another name.",
+        )
+    if key is not None and row.id != new_id:
+        connection.execute(
+            sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
+        )
+    return row.id, row.id == new_id
+
+
+def _lock(connection: sa.Connection, campaign_id: UUID) -> sa.Row[Any]:
+    row = connection.execute(sa.select(campaigns).where(campaigns.c.id == campaign_id).with_for_update()).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no campaign {campaign_id}.")
+    return row
+
+
+def _set_state(connection: sa.Connection, campaign_id: UUID, state: CampaignState, reason: str | None) -> None:
+    ended = state in (CampaignState.COMPLETED, CampaignState.CANCELLED)
+    connection.execute(
+        sa.update(campaigns)
+        .where(campaigns.c.id == campaign_id)
+        .values(
+            state=state.value,
+            reason=None if reason is None else storable(reason)[:2000],
+            finished_at=sa.func.now() if ended else None,
+        )
+    )
+
+
+def _problem(row: sa.Row[Any]) -> CampaignProblem:
+    state = None if row.state is None else RunState(row.state)
+    gap = row.spent - row.latest
+    return CampaignProblem(
+        problem=row.problem,
+        run_id=row.run_id,
+        state=state,
+        reason=row.reason,
+        granted=row.granted,
+        spent=row.spent,
+        slices=row.slices,
+        reached=tuple(row.reached),
+        unlocked=row.unlocked,
+        gap=gap,
+        chance=0.0 if state is not None and state.ended else chance(gap),
+    )
+
+
+def _decision(row: sa.Row[Any]) -> SliceRecord:
+    return SliceRecord(
+        ord=row.ord,
+        problem=row.problem,
+        evaluations=row.evaluations,
+        gap=row.gap,
+        chance=row.chance,
+        created_at=row.created_at,
+        spent=row.spent,
+        reached=tuple(row.reached or ()),
+        closed=row.closed,
+    )
+
+
+def _record(row: sa.Row[Any], problems: Sequence[CampaignProblem]) -> CampaignRecord:
+    return CampaignRecord(
+        id=row.id,
+        slug=row.slug,
+        declaration=Campaign.model_validate(row.declaration),
+        digest=row.digest,
+        state=CampaignState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        spent=row.spent,
+        slices=row.slices,
+        unlocked=row.unlocked,
+        problems=tuple(problems),
+    )

@@ -1,0 +1,304 @@
+"""Campaigns through the whole service: declared over HTTP, evaluations handed out by control, every decision kept."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
+from speciate.storage.plane import Plane
+from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+from tests.integration.service.conftest import Lab, refused
+from workers.campaigns import CampaignTender
+
+pytestmark = pytest.mark.servers
+
+# Problems differ in what they ask for: the policy's answers solve the first at once, the last never.
+RULES = {"easy": "x >= 8 and y <= 8", "rare": "x >= 8 and y <= 2", "never": "x >= 10"}
+ANSWERS = [f"```python\nx = {x}\ny = {9 - x if x < 9 else 9}\n```" for x in range(10)] * 3
+RARE = ["```python\nx = 8\ny = 2\n```"]
+
+
+def _body(**changes: Any) -> dict[str, Any]:
+    return {
+        "slug": "first",
+        "problems": list(RULES),
+        "policy": "guesser",
+        "strategy": "best_of_n",
+        "batch": 2,
+        "samples_per_prompt": 1,
+        "evaluations": 61,
+        "slice": 5,
+        "parallel": 2,
+        "seed": 3,
+        **changes,
+    }
+
+
+@pytest.fixture
+def fair(lab: Lab) -> Lab:
+    for slug, rule in RULES.items():
+        problem = toy_problem()
+        half, both = problem.targets
+        changes = {"slug": slug, "targets": (half, both.model_copy(update={"rule": rule}))}
+        lab.plane.catalog.add_problem(problem.model_copy(update=changes))
+    options = {"completions": ANSWERS + RARE, "order": "seed"}
+    lab.plane.catalog.add_policy(toy_policy(slug="guesser", options=options))
+    return lab
+
+
+def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
+    answer = lab.api.post("/v1/campaigns", _body(**changes))
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def _perform(plane: Plane, work_id: UUID) -> None:
+    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    assert bench.perform(work_id)
+
+
+def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 4) -> dict[str, Any]:
+    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
+    tender = CampaignTender()
+    for _ in range(passes):
+        tender.run(lab.plane)
+        for _ in range(units):
+            if waiting := lab.plane.runs.work_in_flight():
+                _perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
+        if not lab.plane.campaigns.tended():
+            break
+    return _get(lab)
+
+
+def _get(lab: Lab, name: str = "first") -> dict[str, Any]:
+    return dict(lab.api.get(f"/v1/campaigns/{name}").json())
+
+
+def _slices(lab: Lab) -> list[dict[str, Any]]:
+    """Return the decisions, oldest first, by way of all pages and without their times."""
+    path, items, cursor = "/v1/campaigns/first/slices", [], None
+    while True:
+        page = lab.api.get(path, params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
+        items += [{**item, "created_at": None} for item in page["items"]]
+        if (cursor := page["next_cursor"]) is None:
+            return items[::-1]
+
+
+def _rows(lab: Lab, query: str) -> list[Any]:
+    with lab.plane.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def _forget(lab: Lab) -> None:
+    with lab.plane.engine.begin() as connection:
+        connection.execute(text("TRUNCATE campaigns, runs, idempotency_keys CASCADE"))
+
+
+def test_the_whole_budget_is_spent_where_a_target_may_still_be_reached(fair: Lab) -> None:
+    made = _declare(fair)
+    assert (made["state"], made["spent"], made["slices"]) == ("running", 0, 0)
+    assert [p["problem"] for p in made["problems"]] == ["easy@1", "rare@1", "never@1"]
+    assert (made["declaration"]["policy"], made["problems"][0]["chance"]) == ({"guesser@1": 1.0}, 0.5)
+    done = _play(fair)
+    assert (done["state"], done["reason"]) == ("completed", "all 61 evaluations are spent")
+    assert done["spent"] == 61 == sum(row[0] for row in _rows(fair, "SELECT evaluations FROM run_progress"))
+    easy, _, never = done["problems"]
+    assert (easy["unlocked"], easy["chance"], never["unlocked"], never["chance"]) == (True, 0.0, False, 0.0)
+    assert easy["spent"] < 20 < never["spent"]
+    assert {p["state"] for p in done["problems"]} == {"completed"}
+    assert never["reason"] == "campaign first is completed"
+    # What the record of unlocks says is what the campaign says.
+    unlocks = fair.api.get("/v1/unlocks", params={"unlocks_only": True}).json()["items"]
+    assert {u["problem"] for u in unlocks} == {
+        p["problem"].partition("@")[0] for p in done["problems"] if p["unlocked"]
+    }
+    assert done["unlocked"] == len(unlocks)
+    assert fair.api.get("/v1/campaigns").json()["items"][0] == {**done, "problems": []}
+
+
+def test_every_decision_is_kept_with_what_was_known_and_what_came_of_it(fair: Lab) -> None:
+    _declare(fair)
+    done = _play(fair)
+    slices = _slices(fair)
+    assert [each["ord"] for each in slices] == list(range(1, done["slices"] + 1))
+    assert sum(each["spent"] for each in slices) == 61
+    assert {each["chance"] == pytest.approx(1 / (each["gap"] + 2)) for each in slices} == {True}
+    for problem in done["problems"]:
+        mine = [each for each in slices if each["problem"] == problem["problem"]]
+        assert sum(each["spent"] for each in mine) == problem["spent"]
+        assert [name for each in mine for name in each["reached"]] == problem["reached"]
+        assert len(mine) == problem["slices"]
+        assert mine[-1]["closed"] == ("unlocked" if problem["unlocked"] else None)
+    assert {each["gap"] for each in slices[:3]} == {0}
+
+
+def test_neither_the_order_of_arrival_nor_the_pace_of_control_changes_a_decision(fair: Lab) -> None:
+    courses = []
+    for order, units in ((None, 4), (Random(0), 1), (Random(1), 9)):
+        _forget(fair)
+        _declare(fair)
+        _play(fair, order=order, units=units)
+        courses.append(_slices(fair))
+    assert courses[0] == courses[1] == courses[2]
+
+
+def test_killed_at_any_step_and_resumed_it_spends_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    _declare(fair)
+    _play(fair)
+    undisturbed = _slices(fair)
+    _forget(fair)
+    _declare(fair)
+    chance = Random(0)
+
+    class Killed(BaseException):
+        pass
+
+    def dying(owner: type, method: str) -> None:
+        original = getattr(owner, method)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # The process ends before the call takes effect, or right after it.
+            if (draw := chance.random()) < 0.15:
+                raise Killed
+            answer = original(*args, **kwargs)
+            if draw < 0.3:
+                raise Killed
+            return answer
+
+        monkeypatch.setattr(owner, method, call)
+
+    for method in ("attach", "settle", "decide", "complete"):
+        dying(type(fair.plane.campaigns), method)
+    for method in ("create", "start", "grant", "close"):
+        dying(type(fair.plane.runs), method)
+    for _ in range(600):
+        with suppress(Killed):
+            CampaignTender().run(fair.plane)
+        for waiting in fair.plane.runs.work_in_flight(limit=3):
+            _perform(fair.plane, waiting.work_id)
+        if not fair.plane.campaigns.tended():
+            break
+    assert _get(fair)["state"] == "completed"
+    assert _slices(fair) == undisturbed
+    assert _rows(fair, "SELECT count(*), sum(evaluations) FROM run_progress") == [(3, 61)]
+
+
+def test_fixed_shares_are_equal_to_one_evaluation(fair: Lab) -> None:
+    _declare(fair, mode="fixed", problems=["never", "rare", "easy"], parallel=1)
+    done = _play(fair)
+    assert [each["evaluations"] for each in _slices(fair)] == [21, 20, 20]
+    assert done["problems"][0]["spent"] == 21
+    assert done["state"] == "completed"
+    assert done["reason"] == f"every problem had its share; {done['spent']} of 61 evaluations are spent"
+
+
+def test_nobody_is_left(fair: Lab) -> None:
+    _declare(fair, problems=["easy"], evaluations=500)
+    done = _play(fair)
+    assert done["state"] == "completed"
+    assert done["reason"] == f"no problem takes more; {done['spent']} of 500 evaluations are spent"
+    assert done["spent"] < 500
+
+
+def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
+    _declare(fair)
+    tender = CampaignTender()
+    tender.run(fair.plane)
+    states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
+    assert _rows(fair, states) == [("running", 2)]
+    assert fair.api.post("/v1/campaigns/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
+    tender.run(fair.plane)
+    assert _rows(fair, states) == [("paused", 2)]
+    refused(fair.api.post("/v1/campaigns/first:pause"), 409, "conflict")
+    assert fair.api.post("/v1/campaigns/first:resume").json()["state"] == "running"
+    tender.run(fair.plane)
+    assert _rows(fair, states) == [("running", 2)]
+    _perform(fair.plane, fair.plane.runs.work_in_flight()[0].work_id)
+    assert fair.api.post("/v1/campaigns/first:cancel").json()["state"] == "cancelled"
+    for _ in range(3):
+        tender.run(fair.plane)
+    assert _rows(fair, states) == [("cancelled", 2)]
+    assert fair.plane.campaigns.tended() == ()
+    assert [(each["spent"], each["closed"]) for each in _slices(fair)] == [
+        (1, "its run is cancelled: campaign first is cancelled"),
+        (0, "its run is cancelled: campaign first is cancelled"),
+    ]
+    details = refused(fair.api.post("/v1/campaigns/first:resume"), 409, "conflict")
+    assert details["detail"] == "campaign 'first' is cancelled and cannot become running: it has ended."
+
+
+def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
+    _declare(fair, problems=["rare", "never"])
+    CampaignTender().run(fair.plane)
+    by_hand = next(p["run_id"] for p in _get(fair)["problems"] if p["problem"] == "rare@1")
+    fair.api.post(f"/v1/runs/{by_hand}:cancel", {"reason": "mine"})
+    done = _play(fair)
+    assert [p["spent"] for p in done["problems"]] == [0, 61]
+    assert (done["state"], done["problems"][0]["reason"]) == ("completed", "mine")
+    assert next(each["closed"] for each in _slices(fair) if each["closed"]) == "its run is cancelled: mine"
+
+
+def test_a_set_and_an_ensemble(fair: Lab) -> None:
+    fair.plane.catalog.add_problem_set("toys", "", ["easy", "never"])
+    other = toy_policy(slug="other", options={"completions": ANSWERS})
+    fair.plane.catalog.add_policy(other)
+    made = _declare(fair, problems=["set:toys"], policy={"guesser": 1, "other": 3}, evaluations=30)
+    assert made["declaration"]["problems"] == ["easy@1", "never@1"]
+    assert made["declaration"]["policy"] == {"guesser@1": 1.0, "other@1": 3.0}
+    done = _play(fair)
+    assert done["spent"] == 30
+    run = fair.api.get(f"/v1/runs/{done['problems'][1]['run_id']}").json()
+    asked = [(member["policy"], member["weight"]) for member in run["ensembles"] if member["role"] == "propose"]
+    assert (run["policy"], asked) == ("guesser", [("guesser", 1.0), ("other", 3.0)])
+
+
+def test_the_same_key_is_the_same_campaign(fair: Lab) -> None:
+    key = {"Idempotency-Key": "k"}
+    made = [fair.api.post("/v1/campaigns", _body(), headers=key).json() for _ in range(2)]
+    assert made[0]["id"] == made[1]["id"]
+    refused(fair.api.post("/v1/campaigns", _body(slug="second"), headers=key), 409, "conflict")
+    assert fair.api.post("/v1/campaigns", _body()).json()["id"] == made[0]["id"]
+    details = refused(fair.api.post("/v1/campaigns", _body(seed=4)), 409, "conflict")
+    assert details["detail"].startswith("there is a campaign 'first' already, declared otherwise.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "kind", "told"),
+    [
+        ({"problems": ["nothing"]}, 404, "not-found", "there is no problem 'nothing'"),
+        ({"problems": ["set:nothing"]}, 404, "not-found", "there is no problem set 'nothing'"),
+        ({"policy": "nobody"}, 404, "not-found", "there is no policy 'nobody'"),
+        ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
+        ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
+        (
+            {"evaluations": 2, "mode": "fixed"},
+            422,
+            "invalid-input",
+            "at least 3, one evaluation for each of 3",
+        ),
+        ({"evaluations": 10**6}, 422, "invalid-input", "would be 200,000 slices: expected at least 50"),
+        ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
+        ({"problems": []}, 422, "invalid-input", "at least 1 item"),
+        ({"problems": ["easy", "easy@1"]}, 422, "invalid-input", "named twice"),
+        ({"policy": {"guesser": 1, "guesser@1": 1}}, 422, "invalid-input", "every policy once"),
+        ({"strategy": "luck"}, 422, "invalid-input", "best_of_n"),
+        ({"budget": {"evaluations": 9}}, 422, "invalid-input", "budget"),
+    ],
+)
+def test_bad_input_says_what_is_expected(fair: Lab, changes: dict[str, Any], status: int, kind: str, told: str) -> None:
+    details = refused(fair.api.post("/v1/campaigns", _body(**changes)), status, kind)
+    assert told in str(details)
+    assert _rows(fair, "SELECT count(*) FROM campaigns") == [(0,)]
+
+
+def test_what_is_not_there(fair: Lab) -> None:
+    for path in ("nothing", "nothing/slices"):
+        refused(fair.api.get(f"/v1/campaigns/{path}"), 404, "not-found")
+    refused(fair.api.post("/v1/campaigns/nothing:pause"), 404, "not-found")

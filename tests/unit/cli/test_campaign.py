@@ -1,0 +1,142 @@
+"""Campaigns on the command line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from speciate.cli import campaign as commands
+from speciate.cli import campaign_watching
+from speciate.cli.exits import Exit
+from speciate.domain.campaign import Campaign
+from tests.unit.cli.conftest import Cli
+from tests.unit.client.campaign_records import campaign, slice_record
+from tests.unit.client.stand_in import StandIn, page, problem, say
+
+PATH = "/v1/campaigns/sweep"
+
+
+def test_flags_make_a_declaration(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/campaigns", say(campaign(), 202))
+    args = [
+        "--set",
+        "mazes",
+        "--problem",
+        "p@2",
+        "-p",
+        "big",
+        "-p",
+        "small=3",
+        "--choice",
+        "ucb",
+        "-b",
+        200,
+        "--seed",
+        4,
+    ]
+    more = ["--mode", "fixed", "--slice", 8, "--parallel", 2, "-s", "best_of_n", "-o", "a=1", "--batch", 4]
+    outcome = cli("campaign", "create", "sweep", *args, *more, "--mutator", "m", "--idempotency-key", "k")
+    assert (outcome.code, outcome.lines) == (Exit.OK, ["sweep: 200 evaluations for 3 problems"])
+    (request,) = service.requests
+    assert request.headers["Idempotency-Key"] == "k"
+    assert request.body == {
+        "slug": "sweep",
+        "problems": ["p@2", "set:mazes"],
+        "policy": {"big": 1.0, "small": 3.0},
+        "mutator": "m",
+        "policy_choice": "ucb",
+        "evaluations": 200,
+        "mode": "fixed",
+        "slice": 8,
+        "parallel": 2,
+        "strategy": "best_of_n",
+        "strategy_options": {"a": 1},
+        "seed": 4,
+        "batch": 4,
+    }
+
+
+def test_what_is_not_said_is_left_to_the_service(cli: Cli, service: StandIn) -> None:
+    service.on("POST", "/v1/campaigns", say(campaign(), 202))
+    assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == Exit.OK
+    assert service.requests[0].body == {"slug": "sweep", "problems": ["a"], "policy": "p", "evaluations": 200}
+
+
+def test_the_defaults_in_the_help_are_the_real_ones() -> None:
+    options = inspect.signature(commands.create).parameters
+    shown = {
+        "strategy": commands._STRATEGY,
+        "policy_choice": commands._CHOICE,
+        "mode": commands._MODE,
+        "batch": commands._BATCH,
+        "samples_per_prompt": commands._SAMPLES,
+        "slice": commands._SLICE,
+        "parallel": commands._PARALLEL,
+        "seed": commands._SEED,
+    }
+    assert {"strategy", "choice", "mode", "batch", "samples_per_prompt", "slice_", "parallel", "seed"} <= set(options)
+    assert {name: str(Campaign.model_fields[name].default) for name in shown} == shown
+
+
+def test_without_problems_nothing_is_sent(cli: Cli, service: StandIn) -> None:
+    outcome = cli("campaign", "create", "sweep", "-p", "p", "-b", 200)
+    assert outcome.code == Exit.INVALID
+    assert "--problem NAME or --set NAME" in outcome.err
+    assert service.requests == []
+
+
+def test_campaigns_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/campaigns", page(campaign(problems=[])))
+    service.on("GET", PATH, say(campaign(state="paused", reason="\x1b[2Jlunch")))
+    service.on("GET", f"{PATH}/slices", page(slice_record(ord=2, spent=None, reached=[]), slice_record()))
+    for action in ("pause", "resume", "cancel"):
+        service.on("POST", f"{PATH}:{action}", say(campaign()))
+    listed = cli("campaign", "list").lines[1].split()
+    assert listed == ["sweep", "running", "adaptive", "1", "of", "3", "64", "of", "200"]
+    shown = cli("campaign", "show", "sweep")
+    assert "paused: \ufffd[2Jlunch" in shown.out
+    assert "p@1=1, q@2=3" in shown.out
+    rows = [line.split() for line in shown.lines]
+    assert ["a@1", "waits", "32", "1", "8", "10", "%", "half", "00000000-0000-0000-0000-000000000007"] in rows
+    assert ["c@1", "not", "begun", "0", "1", "0", "10", "%"] in rows
+    assert ["1", "a@1", "32", "0", "50", "%", "32", "half"] in rows
+    assert any(row[:2] == ["b@1", "unlocked"] for row in rows)
+    assert "… and 2 more: --rows 3" in cli("campaign", "show", "sweep", "--rows", 1).lines
+    for action in ("pause", "resume", "cancel"):
+        told = cli("campaign", action, "sweep").lines
+        assert told == ["sweep is running (64 of 200 evaluations spent)"]
+
+
+def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/campaigns/none", problem(404, "not-found", "there is no campaign 'none'."))
+    outcome = cli("campaign", "show", "none")
+    assert (outcome.code, outcome.err) == (
+        Exit.NOT_FOUND,
+        "error: there is no campaign 'none'. See `speciate campaign list`.\n",
+    )
+
+
+@pytest.mark.parametrize(("state", "code"), [("completed", Exit.OK), ("paused", Exit.FAILED)])
+def test_watching_ends_with_the_campaign(
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: Exit
+) -> None:
+    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+    answers = (say(campaign()), say(campaign()), say(campaign(state=state, spent=200, reason="so")))
+    service.on("GET", PATH, *answers)
+    outcome = cli("campaign", "watch", "sweep")
+    assert outcome.code == code
+    assert outcome.lines == [
+        "sweep: 64 of 200 evaluations, 1 of 3 problems unlocked",
+        "sweep: 200 of 200 evaluations, 1 of 3 problems unlocked",
+        f"sweep is {state}: so; 1 of 3 problems unlocked",
+        "Where they went: speciate campaign show sweep",
+    ]
+
+
+def test_watching_as_json_prints_every_change(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+    service.on("GET", PATH, say(campaign()), say(campaign()), say(campaign(state="completed")))
+    lines = [json.loads(line) for line in cli("campaign", "watch", "sweep", "--json").lines]
+    assert [line["state"] for line in lines] == ["running", "completed"]

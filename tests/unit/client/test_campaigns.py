@@ -1,0 +1,49 @@
+"""Campaigns over both clients."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from speciate.client.campaigns import AsyncCampaigns, Campaigns
+from speciate.ports.records import CampaignRecord, SliceRecord
+from tests.unit.client.campaign_records import campaign, slice_record
+from tests.unit.client.conftest import Ask
+from tests.unit.client.stand_in import StandIn, page, say
+
+PATH = "/v1/campaigns/sweep"
+
+
+def test_a_campaign_is_declared_read_and_steered(ask: Ask, service: StandIn) -> None:
+    whole = campaign()
+    record = CampaignRecord.model_validate(whole)
+    service.on("POST", "/v1/campaigns", say(whole, 202))
+    service.on("GET", "/v1/campaigns", page(whole))
+    service.on("GET", PATH, say(whole))
+    for action in ("pause", "resume", "cancel"):
+        service.on("POST", f"{PATH}:{action}", say(whole))
+    assert ask(lambda client: client.campaigns.create(record.declaration, idempotency_key="k")) == record
+    assert service.requests[0].body == record.declaration.model_dump(mode="json")
+    assert service.requests[0].headers["Idempotency-Key"] == "k"
+    assert ask(lambda client: client.campaigns.create({"slug": "sweep"})) == record
+    assert service.requests[1].headers["Idempotency-Key"] not in {"", "k"}
+    assert ask(lambda client: client.campaigns.list(state="running")) == [record]
+    assert service.requests[-1].query["state"] == ["running"]
+    assert ask(lambda client: client.campaigns.get("sweep")) == record
+    assert ask(lambda client: client.campaigns.pause("sweep", "lunch")) == record
+    assert service.requests[-1].body == {"reason": "lunch"}
+    assert ask(lambda client: client.campaigns.resume("sweep")) == record
+    assert ask(lambda client: client.campaigns.cancel("sweep")) == record
+
+
+def test_decisions_are_read_page_by_page(ask: Ask, service: StandIn) -> None:
+    made: list[dict[str, Any]] = [slice_record(ord=ordinal) for ordinal in (3, 2, 1)]
+    service.on("GET", f"{PATH}/slices", page(*made[:2], cursor="c"), page(made[2]))
+    found = ask(lambda client: client.campaigns.slices("sweep"))
+    assert found == [SliceRecord.model_validate(each) for each in made]
+
+
+def test_both_clients_take_the_same() -> None:
+    for name in (name for name in vars(Campaigns) if not name.startswith("_")):
+        here, there = getattr(Campaigns, name), getattr(AsyncCampaigns, name)
+        assert inspect.signature(here).parameters == inspect.signature(there).parameters

@@ -1,0 +1,144 @@
+"""What control does for campaigns in every pass: evaluations go where a new target is likeliest."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from uuid import UUID
+
+from speciate.domain.campaign import Campaign, CampaignState, Mode
+from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
+from speciate.domain.run import RunState
+from speciate.ports.records import CampaignProblem, CampaignRecord
+from speciate.runs.campaigns import cast_of
+from speciate.runs.lanes import WAITING
+from speciate.runs.steer import cancel_run, pause_run, resume_run
+from speciate.search.allocation import Decision, Slice, adaptive, fixed
+from speciate.storage.campaigns import StoredSlice
+from speciate.storage.plane import Plane
+
+_log = logging.getLogger(__name__)
+
+
+class CampaignTender:
+    """Tends every campaign; all that it remembers may be forgotten."""
+
+    def __init__(self) -> None:
+        self._settled: dict[UUID, list[Slice]] = {}
+
+    def run(self, plane: Plane) -> None:
+        """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
+        tended = plane.campaigns.tended()
+        self._settled = {known: slices for known, slices in self._settled.items() if known in tended}
+        for campaign_id in tended:
+            try:
+                self._tend(plane, campaign_id)
+            except UnavailableError:
+                raise
+            except SpeciateError as error:
+                _log.warning("campaign %s is paused: %s", campaign_id, error)
+                if plane.campaigns.get(campaign_id).state is CampaignState.RUNNING:
+                    plane.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}")
+
+    def _tend(self, plane: Plane, campaign_id: UUID) -> None:
+        record = plane.campaigns.get(campaign_id)
+        for problem in record.problems:
+            _steer(plane, record, problem)
+        settled = self._settled.setdefault(campaign_id, [])
+        for stored in plane.campaigns.slices(campaign_id, after=len(settled)):
+            if stored.slice.spent is None:
+                _hand_out(plane, record, stored)
+        if record.state is not CampaignState.RUNNING:
+            return
+        latest = plane.campaigns.slices(campaign_id, after=len(settled))
+        for stored in latest:
+            if stored.slice.spent is not None and stored.ord == len(settled) + 1:
+                settled.append(stored.slice)
+        history = [*settled, *(stored.slice for stored in latest if stored.ord > len(settled))]
+        while (decision := _next(record.declaration, history)) is not None:
+            first = record.problems[decision.problem].spent
+            if not plane.campaigns.decide(campaign_id, len(history) + 1, first, decision):
+                return  # another leader was faster: the next pass sees what it decided
+            history.append(Slice(decision.problem, decision.evaluations))
+            _hand_out(plane, record, StoredSlice(len(history), first, history[-1]))
+        if all(each.spent is not None for each in history):
+            _complete(plane, record, history)
+
+
+def _next(declared: Campaign, history: list[Slice]) -> Decision | None:
+    problems, budget, parallel = len(declared.problems), declared.evaluations, declared.parallel
+    if declared.mode is Mode.FIXED:
+        return fixed(history, problems=problems, evaluations=budget, parallel=parallel)
+    return adaptive(
+        history, problems=problems, evaluations=budget, size=declared.slice, parallel=parallel, seed=declared.seed
+    )
+
+
+def _hand_out(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> None:
+    """Do what an open slice still asks for: start the run, raise its grant, or note that it is spent."""
+    run = record.problems[stored.slice.problem]
+    ended = run.state is not None and run.state.ended
+    going = record.state is CampaignState.RUNNING
+    if going and (run.run_id is None or run.state is RunState.CREATED):
+        run_id = run.run_id or _create(plane, record, stored)
+        with suppress(ConflictError):  # somebody began or cancelled it meanwhile: the next pass sees which
+            plane.signals.committed(plane.runs.start(run_id))
+    elif going and run.run_id is not None and run.granted < stored.upto and not ended:
+        plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))
+    elif ended or (run.reason == WAITING and run.granted >= stored.upto):
+        plane.campaigns.settle(record.id, stored, run, _why_closed(run) if ended else None)
+
+
+def _create(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> UUID:
+    declared, position = record.declaration, stored.slice.problem
+    policy, mutator, ensembles = cast_of(declared.policy, declared.mutator, plane.catalog)
+    run_id, _ = plane.runs.create(
+        plane.catalog.problem(declared.problems[position]),
+        policy,
+        mutator,
+        declared.spec(),
+        ensembles=ensembles,
+        granted=stored.upto,
+        # Cut off before the next line, the next pass finds this very run by its key. It has not begun yet.
+        idempotency_key=f"campaign:{record.id}:{position}",
+    )
+    plane.campaigns.attach(record.id, position, run_id)
+    return run_id
+
+
+def _why_closed(run: CampaignProblem) -> str:
+    state = "" if run.state is None else run.state.value
+    return "unlocked" if run.unlocked else f"its run is {state}" + (f": {run.reason}" if run.reason else "")
+
+
+def _complete(plane: Plane, record: CampaignRecord, history: list[Slice]) -> None:
+    """Complete the runs that wait for more, then the campaign."""
+    spent = sum(each.spent or 0 for each in history)
+    if spent == record.declaration.evaluations:
+        reason = f"all {spent:,} evaluations are spent"
+    elif record.declaration.mode is Mode.FIXED:
+        reason = f"every problem had its share; {spent:,} of {record.declaration.evaluations:,} evaluations are spent"
+    else:
+        reason = f"no problem takes more; {spent:,} of {record.declaration.evaluations:,} evaluations are spent"
+    for run in record.problems:
+        if run.run_id is not None and run.state is RunState.PAUSED:
+            with suppress(ConflictError):  # it was cancelled meanwhile
+                plane.signals.committed(plane.runs.close(run.run_id, f"campaign {record.slug} is completed"))
+    plane.campaigns.complete(record.id, reason)
+
+
+def _steer(plane: Plane, record: CampaignRecord, run: CampaignProblem) -> None:
+    """Pause, resume or cancel a run with its campaign; what was paused for another reason stays so."""
+    if run.run_id is None or run.state is None or run.state.ended:
+        return
+    told = f"campaign {record.slug} is paused"
+    try:
+        match record.state:
+            case CampaignState.PAUSED if run.state is RunState.RUNNING:
+                pause_run(plane.runs, plane.signals, run.run_id, told)
+            case CampaignState.RUNNING if run.state is RunState.PAUSED and run.reason == told:
+                resume_run(plane.runs, plane.signals, run.run_id)
+            case CampaignState.CANCELLED:
+                cancel_run(plane.runs, plane.signals, run.run_id, f"campaign {record.slug} is cancelled")
+    except ConflictError as error:
+        _log.info("%s", error)  # it ended meanwhile
