@@ -312,6 +312,7 @@ class TournamentRecord(Record):
         planned: Runs of the plan.
         started: Those that were started.
         ended: Those that completed, failed or were cancelled.
+        revision: Grows whenever runs are found to have ended.
     """
 
     id: UUID
@@ -326,6 +327,7 @@ class TournamentRecord(Record):
     planned: int
     started: int
     ended: int
+    revision: int = 0
 
     @property
     def course(self) -> Course:

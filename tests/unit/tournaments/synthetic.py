@@ -31,8 +31,8 @@ def course_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Cours
 def results_of(course: Course, shift: float = 0.0, seed: int = 0) -> Results:
     """Return results in which the last entrant is ``shift`` logits better than the first, others between."""
     rng = np.random.default_rng(seed)
-    shape = (len(course.problems), len(course.seeds), len(course.declared.entrants))
-    results = Results.empty(*shape)
+    results = Results.empty(course)
+    shape = results.state.shape
     results.state[:] = ENDED
     logits = rng.normal(0.0, 1.5, (shape[0], 1, 1)) + np.linspace(0.0, shift, shape[2])
     results.reached[:] = rng.random(shape) < 1 / (1 + np.exp(-logits))
