@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -16,18 +16,31 @@ from speciate.domain.tournament import Course
 from speciate.ports.records import TournamentRecord
 from speciate.storage.database import patient
 from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named
+from speciate.tournaments.arrays import FloatArray
 from speciate.tournaments.report import Matrix, PolicyFacts, ProblemFacts, Report, Standings
 from speciate.tournaments.reporting import make_matrix, make_report, make_standings
-from speciate.tournaments.results import MISSING, Results
+from speciate.tournaments.results import Results
+from speciate.tournaments.summary import IntArray
 
 T = TypeVar("T")
 
 _HELD: Final = 4  # tournaments whose numbers a process holds; the largest usual one takes 30 MB
 
+# One row whose columns are as long as what is newer: 80,000 rows would take longer to be unpacked than to be read. The
+# numbers come as the server holds them, each array behind a header, each number behind its length.
 _NEWER = sa.text(
-    "SELECT revision, problem, seed, entrant, state, reason, numbers FROM tournament_runs"
-    " WHERE tournament_id = :id AND revision > :seen"
+    "SELECT array_agg(problem) AS problems, array_agg(seed) AS seeds,"
+    " array_agg(entrant) AS entrants, array_agg(state) AS states,"
+    " string_agg(array_send(numbers), ''::bytea) AS numbers FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND ord > :first AND ord <= :first + :most"
 )
+_REASONS = sa.text(
+    "SELECT problem, seed, entrant, state, reason FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND state <> 'completed'"
+)
+_HEADER_BYTES: Final = 20
+_NUMBER: Final = np.dtype([("bytes", ">i4"), ("value", ">f8")])
+_AT_ONCE: Final = 100_000
 _PROBLEMS = sa.text(
     "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
     " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets FROM problems"
@@ -109,24 +122,25 @@ class TournamentResults(TournamentSummaries):
 
     @patient
     def _read(self, record: TournamentRecord, held: _Held) -> None:
-        with self._engine.connect() as connection:
-            rows = connection.execute(_NEWER, {"id": record.id, "seen": held.seen}).all()
-        course, results = held.course, held.results
-        problems = {name: i for i, name in enumerate(course.problems)}
-        seeds = {seed: i for i, seed in enumerate(course.seeds)}
-        # An extension after the record was read may have brought more.
-        rows = [row for row in rows if row.problem in problems and row.seed in seeds]
-        if not rows:
+        if record.revision <= held.seen:
             return
-        entrants = {entrant.name: i for i, entrant in enumerate(course.declared.entrants)}
-        places = [(problems[row.problem], seeds[row.seed], entrants[row.entrant]) for row in rows]
-        at = tuple(np.array(axis, dtype=np.int64) for axis in zip(*places, strict=True))
-        states = [STATES[row.state] for row in rows]
-        results.fill(at, states, np.array([row.numbers for row in rows], dtype=np.float64))
-        for place, row, state in zip(places, rows, states, strict=True):
-            if state == MISSING:
-                results.reasons[place] = f"{row.state}: {row.reason or 'no reason is kept'}"
-        held.seen = max(row.revision for row in rows)
+        index = _Index(held.course)
+        with self._engine.connect() as connection:
+            newer = {"id": record.id, "seen": held.seen, "now": record.revision}
+            parts = [
+                connection.execute(_NEWER, {**newer, "first": first, "most": _AT_ONCE}).one()
+                for first in range(0, held.results.state.size, _AT_ONCE)
+            ]
+            missing = connection.execute(_REASONS, newer).all()
+        for part in parts:
+            if part.numbers is not None:
+                states = np.array([STATES[state] for state in part.states], dtype=np.int8)
+                at = index.places(part.problems, part.seeds, part.entrants)
+                held.results.fill(at, states, _unpacked(part.numbers, len(states)))
+        for row in missing:
+            (p,), (s,), (e,) = index.places([row.problem], [row.seed], [row.entrant])
+            held.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
+        held.seen = record.revision
 
     @patient
     def _problems(self, course: Course) -> dict[str, ProblemFacts]:
@@ -140,6 +154,32 @@ class TournamentResults(TournamentSummaries):
         with self._engine.connect() as connection:
             rows = connection.execute(_POLICIES, named(names)).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
+
+
+class _Index:
+    """Where problems, seeds and entrants stand in the arrays."""
+
+    def __init__(self, course: Course) -> None:
+        self._problems = {name: i for i, name in enumerate(course.problems)}
+        self._seeds = {seed: i for i, seed in enumerate(course.seeds)}
+        self._entrants = {entrant.name: i for i, entrant in enumerate(course.declared.entrants)}
+
+    def places(
+        self, problems: Sequence[str], seeds: Sequence[int], entrants: Sequence[str]
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the indices."""
+        return (
+            np.array([self._problems[name] for name in problems], dtype=np.int64),
+            np.array([self._seeds[seed] for seed in seeds], dtype=np.int64),
+            np.array([self._entrants[name] for name in entrants], dtype=np.int64),
+        )
+
+
+def _unpacked(raw: bytes, rows: int) -> FloatArray:
+    """Return what ``array_send`` made of arrays of one length, shape (rows, width)."""
+    table = np.frombuffer(raw, dtype=np.uint8).reshape(rows, -1)[:, _HEADER_BYTES:]
+    numbers: FloatArray = np.ascontiguousarray(table).view(_NUMBER)["value"].astype(np.float64)
+    return numbers
 
 
 def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:

@@ -90,8 +90,7 @@ def _summaries(connection: sa.Connection, declared: Tournament, rows: Sequence[s
         answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], voices)
         completions = _completions(rollouts.get(row.run_id, ()), voices)
         numbers = _numbers(declared, row, answers, completions)
-        # JSON knows no NaN: null stands for it, in the array as well.
-        values = [value if np.isfinite(value) else None for value in numbers.tolist()]
+        values = [value if np.isfinite(value) else "NaN" for value in numbers.tolist()]  # JSON knows none of its own
         kept.append({"ord": row.ord, "state": row.state, "reason": row.reason, "numbers": values})
     return kept
 

@@ -29,7 +29,7 @@ VOICE: Final = (
 
 ``entropy``: nats per token, the mean of −log p over the sampled tokens; ``unreadable``: share of completions out of
 which no answer could be read; ``failed`` and ``duplicates``: shares of the answers; ``reward``: mean score of the
-answers, failed ones 0; ``within`` and ``across``: mean L1 distance between scored answers of one completion, and of two.
+answers, failed ones 0; ``within`` and ``across``: mean L1 distance between scored answers of one completion, or of two.
 """
 
 BUDGETS: Final = 8

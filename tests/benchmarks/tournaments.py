@@ -33,7 +33,8 @@ _FILL = (
          SELECT ord AS at, ARRAY[hit::int, CASE WHEN hit THEN used ELSE :budget END, 30 * used, score, :budget,
            30 * :budget, :budget, 0, 7, 0.9, 1.1, 0.4] || array_fill(score, ARRAY[8])
            || ARRAY[:budget, :budget, 0.3 + score, 0.02, 0, 0.07, score, 1.2, 0.8]::float8[] AS numbers
-         FROM (SELECT ord, random() < 0.3 + 0.01 * substr(entrant, 2)::int AS hit, 1 + floor(:budget * random()) AS used,
+         FROM (SELECT ord, random() < 0.3 + 0.01 * substr(entrant, 2)::int AS hit,
+           1 + floor(:budget * random()) AS used,
            random() AS score FROM tournament_runs) drawn) made WHERE ord = made.at""",
     """INSERT INTO run_progress (run_id, state, budget_evaluations, evaluations, tokens, evaluated)
        SELECT run_id, CASE WHEN ord > 79998 THEN 'running' ELSE 'completed' END, :budget, :budget, 30 * :budget, :budget
