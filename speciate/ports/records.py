@@ -335,6 +335,50 @@ class TournamentRecord(Record):
         return Course.of(self.declaration, [amendment.extension for amendment in self.amendments])
 
 
+class TournamentRun(Record):
+    """A planned run with what it says; None where it has not ended.
+
+    Attributes:
+        number: Its place in the plan, from 1.
+        policy: Who proposes; several with their weights where it is an ensemble.
+        mutator: Who changes parents, if it is another one; alike.
+        state: ``planned``, ``under way``, ``completed``, ``failed`` or ``cancelled``.
+        reached: Whether it reached the target, confirmed.
+        evaluations: Evaluations until it did, or until it ended.
+        tokens: The same in tokens.
+        score: Best score of the run.
+        evaluated: Candidates that were scored.
+        failed: Candidates that were not.
+        duplicates: Answers that repeated a program of the run.
+        diversity: Mean L1 distance between two scored candidates; ``diversity_all`` with failed ones at 0.
+        hypervolume: Share of the box that the final front dominates.
+    """
+
+    tournament: str
+    number: int
+    problem: str
+    seed: int
+    entrant: str
+    policy: str
+    mutator: str | None
+    strategy: str
+    run_id: UUID | None
+    state: str
+    reason: str | None
+    reached: bool | None = None
+    evaluations: int | None = None
+    tokens: int | None = None
+    score: float | None = None
+    spent_evaluations: int | None = None
+    spent_tokens: int | None = None
+    evaluated: int | None = None
+    failed: int | None = None
+    duplicates: int | None = None
+    diversity: float | None = None
+    diversity_all: float | None = None
+    hypervolume: float | None = None
+
+
 class WorkRecord(Record):
     """A unit of work that somebody holds, or that waits."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -13,8 +13,9 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.domain.tournament import Course
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records import TournamentRecord, TournamentRun
 from speciate.storage.database import patient
+from speciate.storage.tournament_export import planned_runs
 from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named
 from speciate.tournaments.arrays import FloatArray
 from speciate.tournaments.report import Matrix, PolicyFacts, ProblemFacts, Report, Standings
@@ -48,7 +49,7 @@ _PROBLEMS = sa.text(
 )
 _POLICIES = sa.text(
     "SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,"
-    " definition ->> 'training_method' AS training_method FROM policies"
+    " definition ->> 'training_method' AS training_method, definition -> 'training' AS training FROM policies"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
 )
 
@@ -92,6 +93,10 @@ class TournamentResults(TournamentSummaries):
     def _report(self, record: TournamentRecord, held: _Held) -> Report:
         facts = self._problems(held.course), self._policies(held.course)
         return make_report(held.course, record.amendments, held.results, *facts)
+
+    def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
+        """Yield every planned run with what it says, in the order of the plan."""
+        return planned_runs(self._engine, record)
 
     def use(self, record: TournamentRecord, look: Callable[[Course, Results], T]) -> T:
         """Return what ``look`` makes of all that is known; the results belong to it only while it looks."""

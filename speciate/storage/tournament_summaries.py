@@ -146,7 +146,7 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
     voices = np.full((most, len(VOICE)), np.nan)
     for i in range(len(declared.entrant(row.entrant).asked)):
         voices[i] = health(answers, completions, i)
-    return np.concatenate([[found[name] for name in NUMBERS], found["best_by"], voices.ravel()])  # type: ignore[list-item]
+    return np.concatenate([[found[name] for name in NUMBERS], found["best_by"], voices.ravel()])
 
 
 def named(names: Any) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ _WITHOUT: Final = {
 
 def profiles(course: Course, results: Results) -> tuple[Profile, ...]:
     """Return the performance profiles of ERT in evaluations, over problems that have runs of all entrants."""
-    some = results.ended.any(axis=1).all(axis=1)
+    some = np.asarray(results.ended.any(axis=1)).all(axis=1)
     if not some.any():
         return ()
     ended = results.ended[some]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
@@ -89,11 +88,6 @@ class Results:
         width = self.best_by.shape[-1]
         self.best_by[at] = rest[:, :width]
         self.voices[at] = rest[:, width:].reshape(-1, *self.voices.shape[-2:])
-
-    @property
-    def width(self) -> int:
-        """Numbers that are kept of a run."""
-        return len(NUMBERS) + self.best_by.shape[-1] + math.prod(self.voices.shape[-2:])
 
     @property
     def ended(self) -> BoolArray:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from speciate.domain.reward import pareto_front
 from speciate.domain.tournament import Tournament
 from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.estimators import diversity, spread
+from speciate.tournaments.estimators import Diversity, diversity, spread
 from speciate.tournaments.hypervolume import hypervolume
 
 IntArray = NDArray[np.int64]
@@ -97,15 +97,15 @@ def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[
         at: Budgets in evaluations.
         rng: Draws the sample of a hypervolume in more than four dimensions.
     """
-    found = diversity(answers.rewards, answers.valid) if len(answers.rewards) else None
+    found = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
     order = np.argsort(answers.spent, kind="stable")
     best = np.maximum.accumulate(answers.scores[order]) if len(order) else np.zeros(0)
     reached = np.searchsorted(answers.spent[order], at, side="right")
     return {
         "score": float(best[-1]) if len(best) else 0.0,
         "best_by": np.where(reached > 0, best[np.maximum(reached - 1, 0)], 0.0) if len(best) else np.zeros(len(at)),
-        "diversity_all": _known(found and found.every),
-        "diversity": _known(found and found.valid),
+        "diversity_all": _known(found.every),
+        "diversity": _known(found.valid),
         "hypervolume": _volume(answers.rewards[answers.valid], rng),
     }
 
