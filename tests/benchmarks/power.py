@@ -1,6 +1,6 @@
 """How often each test errs and how often it sees an effect, in tournaments that never happened.
 
-``python -m tests.benchmarks power`` prints it; ``python -m tests.benchmarks.power`` writes docs/power.md (``make power``).
+``python -m tests.benchmarks power`` prints it; ``make power`` writes docs/power.md.
 """
 
 from __future__ import annotations
@@ -112,12 +112,13 @@ def page() -> str:
     """Return docs/power.md."""
     return (
         "# What a tournament can see\n\n"
-        "Written by `make power` from simulated tournaments; do not edit. Each problem has a difficulty of its own (normal,"
-        f" 1.5 logits), each policy {SEEDS} runs on each of {PROBLEMS} problems. Shares of tournaments in which a test"
-        " rejects at α = 5 %; the first two are the verdicts of the report.\n\n"
+        "Written by `make power` from simulated tournaments. Each problem has a difficulty of its own (normal,"
+        f" 1.5 logits), each policy {SEEDS} runs on each of {PROBLEMS} problems. Shares of tournaments in which a test rejects"
+        " at α = 5 %; the first two are the verdicts of the report.\n\n"
         f"{_markdown(_COLUMNS, table())}\n"
-        "Of these only the first decides under `fixed` and the second under `e_process`. McNemar's test on unlock sets is"
-        " shown for *which* problems, since sets saturate; over seeds it rejects where neither is better on average.\n\n"
+        "Of these only the first decides under `fixed` and the second under `e_process`. McNemar's test on unlock sets"
+        " is shown for *which* problems, since sets saturate; over seeds it rejects where neither is better on"
+        " average.\n\n"
         "Nominal 95 % bootstrap intervals over problems:\n\n"
         f"{_markdown(('problems', 'covered'), coverage())}"
     )
