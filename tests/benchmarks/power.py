@@ -113,8 +113,8 @@ def page() -> str:
     return (
         "# What a tournament can see\n\n"
         "Written by `make power` from simulated tournaments. Each problem has a difficulty of its own (normal,"
-        f" 1.5 logits), each policy {SEEDS} runs on each of {PROBLEMS} problems. Shares of tournaments in which a test rejects"
-        " at α = 5 %; the first two are the verdicts of the report.\n\n"
+        f" 1.5 logits), each policy {SEEDS} runs on each of {PROBLEMS} problems. Shares of tournaments in which a test"
+        " rejects at α = 5 %; the first two are the verdicts of the report.\n\n"
         f"{_markdown(_COLUMNS, table())}\n"
         "Of these only the first decides under `fixed` and the second under `e_process`. McNemar's test on unlock sets"
         " is shown for *which* problems, since sets saturate; over seeds it rejects where neither is better on"
