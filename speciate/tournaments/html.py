@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from math import exp
@@ -15,15 +16,19 @@ from speciate.tournaments.tables import sections, verdict
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent); }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1400px; margin: 2rem auto; padding: 0 1rem; }
 section { margin: 2.5rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+td:first-child, .whole { white-space: nowrap; }
 .right { text-align: right; }
+summary { cursor: pointer; }
 svg { max-width: 100%; height: auto; margin: 1rem 1rem 0 0; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 .frame { fill: none; stroke: var(--line); }
 """
+_UNFOLDED: Final = 24  # rows of a table that nobody has to unfold
+_INTERVAL: Final = re.compile(r"\[[-+.,∞ \de]+\]")
 # Nothing may be loaded, whatever a text contains.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -46,13 +51,20 @@ def _section(section: Section, figures: str) -> str:
     heads = "".join(f"<th{_side(name)} scope=col>{escape(name.removeprefix('>'))}</th>" for name in section.columns)
     rows = "".join(
         "<tr>"
-        + "".join(f"<td{_side(name)}>{escape(cell)}</td>" for name, cell in zip(section.columns, row, strict=True))
+        + "".join(f"<td{_side(name)}>{_cell(cell)}</td>" for name, cell in zip(section.columns, row, strict=True))
         + "</tr>"
         for row in section.rows
     )
     note = f"<p>{escape(section.note)}</p>" if section.note else ""
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+    if len(section.rows) > _UNFOLDED:
+        table = f"<details><summary>{len(section.rows):,} rows</summary>{table}</details>"
     return f"<section><h2>{escape(section.title)}</h2>{note}{figures}{table}</section>\n"
+
+
+def _cell(text: str) -> str:
+    """Return the text of a cell; an interval stays on one line."""
+    return _INTERVAL.sub(r'<span class="whole">\g<0></span>', escape(text))
 
 
 def _side(column: str) -> str:

@@ -102,10 +102,11 @@ def entropy_fits(found: Sequence[PolicyHealth], policies: Mapping[str, PolicyFac
     for name, facts in policies.items():
         if facts.training is not None:
             trainings.setdefault(facts.training.digest, []).append(name)
-    return tuple(
+    fits = (
         _fit(digest, sorted(names, key=lambda name: (_step(policies[name]), name)), measured, policies)
         for digest, names in trainings.items()
     )
+    return tuple(fit for fit in fits if fit.entropy)
 
 
 def _step(facts: PolicyFacts) -> int:

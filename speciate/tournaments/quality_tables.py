@@ -82,8 +82,8 @@ def qualities(report: Report) -> Section:
     note = (
         "Of each run, then means over problems; not tested. Hypervolume: share of the box between a tenth of every"
         " range below its worst end and its best end that the final front dominates (sampled beyond four objectives,"
-        " or three with a large front). Diversity: mean L1 distance between two candidates of a run, normalised"
-        " rewards; with failed candidates at 0, failing often can look like diversity."
+        " and with four where the front is large). Diversity: mean L1 distance between two candidates of a run,"
+        " normalised rewards; with failed candidates at 0, failing often can look like diversity."
     )
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)

@@ -57,7 +57,8 @@ def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = F
     for i, line in enumerate(lines):
         colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
         drawn += _drawn(line, colour, dash, x_at, y_at)
-        y = bottom + 45 + i * _LEGEND
+        drawn += _bars(line, _pen(colour, "", 1), 3 * (i - (len(lines) - 1) / 2), x_at, y_at)
+        y = bottom + 52 + i * _LEGEND
         drawn.append(f'<line x1="{_LEFT}" x2="{_LEFT + 30}" y1="{y - 4}" y2="{y - 4}" {_pen(colour, dash)}/>')
         drawn.append(f'<text x="{_LEFT + 38}" y="{y}">{escape(line.name)}</text>')
     drawn += [
@@ -71,7 +72,7 @@ def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = F
     ]
     label = f"{escape(up)} against {escape(across)}" + (" (logarithmic)" if logarithmic else "")
     drawn.append(f'<text x="{_LEFT + _WIDTH / 2:.0f}" y="{bottom + 30}" text-anchor="middle">{label}</text>')
-    width, height = _LEFT + _WIDTH + 25, bottom + 50 + len(lines) * _LEGEND
+    width, height = _LEFT + _WIDTH + 25, bottom + 57 + len(lines) * _LEGEND
     return (
         f'<svg role="img" aria-label="{label}" width="{width:.0f}" height="{height:.0f}"'
         f' viewBox="0 0 {width:.0f} {height:.0f}">{"".join(drawn)}</svg>'
@@ -88,11 +89,15 @@ def _drawn(
         drawn.append(_polyline(line.points, _pen(colour, dash), x_at, y_at))
     if line.beyond:
         drawn.append(_polyline(line.beyond, _pen(colour, "1 4"), x_at, y_at))
-    pen = _pen(colour, "", 1)
-    for x, low, high in line.bars:
-        at = f"{x_at(x):.1f}"
-        drawn.append(f'<line x1="{at}" x2="{at}" y1="{y_at(low):.1f}" y2="{y_at(high):.1f}" {pen}/>')
     return drawn
+
+
+def _bars(
+    line: Line, pen: str, aside: float, x_at: Callable[[float], float], y_at: Callable[[float], float]
+) -> list[str]:
+    """Return the intervals, each line's a little aside, so that none hides another."""
+    places = [(f"{x_at(x) + aside:.1f}", y_at(low), y_at(high)) for x, low, high in line.bars]
+    return [f'<line x1="{at}" x2="{at}" y1="{low:.1f}" y2="{high:.1f}" {pen}/>' for at, low, high in places]
 
 
 def _polyline(points: Points, pen: str, x_at: Callable[[float], float], y_at: Callable[[float], float]) -> str:

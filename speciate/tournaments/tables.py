@@ -12,6 +12,7 @@ def sections(report: Report) -> tuple[Section, ...]:
     """Return all tables of a report, in the order in which they are read."""
     made = (
         _design(report.design),
+        _problems(report.design),
         _standings(report),
         _comparisons(report),
         _sets(report),
@@ -69,11 +70,16 @@ def _design(design: Design) -> Section:
     for policy in design.policies:
         checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
         rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}"))
-    for problem in design.problems:
-        mark = "; FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
-        digests = f"sha256 {problem.digest[:16]}, evaluator {problem.evaluator_digest[:16]}"
-        rows.append((f"problem {problem.name}", f"{digests}, target {problem.target}{mark}"))
     return Section("design", "Design, declared before the first run", "", ("what", "value"), tuple(rows))
+
+
+def _problems(design: Design) -> Section:
+    rows = tuple(
+        (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}",
+         "FORGEABLE: candidates share a process with their scorer" if p.forgeable else "")
+        for p in design.problems
+    )  # fmt: skip
+    return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
 
 
 def _entrant(entrant: Entrant, baseline: str) -> str:

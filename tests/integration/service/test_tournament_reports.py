@@ -20,6 +20,12 @@ __all__ = ["fair"]
 pytestmark = pytest.mark.servers
 
 
+def _some(lab: Lab) -> None:
+    """Work until the first runs have ended."""
+    while lab.plane.tournaments.get("first").ended == 0:
+        play(lab, passes=1, units=6)
+
+
 def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> None:
     # One answer in four cannot be read, and one is repeated.
     talk = [
@@ -33,21 +39,19 @@ def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> Non
     play(fair)
     report = report_of(fair)
     (bad, good) = report["health"]
-    assert (good["entrant"], good["policy"], good["rollouts"]) == (
-        "good",
-        "good@2",
-        6 * 8,
-    )  # the seed program is the ninth
+    assert (good["entrant"], good["policy"]) == ("good", "good@2")
+    assert good["rollouts"] == 6 * 8  # the seed program is the ninth
     (shares,) = rows_of(
         fair,
         "SELECT avg(unreadable) AS unreadable, avg(failed) AS failed, avg(twins) AS twins FROM ("
-        "SELECT avg((failure_reason = 'no_code_block')::int) AS unreadable, avg((rewards IS NULL)::int) AS failed,"
+        "SELECT avg((failure_reason IS NOT DISTINCT FROM 'no_code_block')::int) AS unreadable, avg((rewards IS NULL)::int) AS failed,"
         " avg((duplicate_of IS NOT NULL)::int) AS twins FROM candidates c JOIN runs r ON r.id = c.run_id"
         " JOIN policies p ON p.id = r.policy_id WHERE p.slug = 'good' AND c.role <> 'seed' GROUP BY r.id) runs",
     )
-    assert good["unreadable"]["value"] == pytest.approx(float(shares.failed)) > 0
+    assert good["unreadable"]["value"] == pytest.approx(float(shares.unreadable))
     assert good["failed"]["value"] == pytest.approx(float(shares.failed))
-    assert good["duplicates"]["value"] == pytest.approx(float(shares.twins)) > 0
+    assert good["duplicates"]["value"] == pytest.approx(float(shares.twins))
+    assert min(shares) > 0
     assert good["unreadable"]["problems"] == 3
     assert "fewer than 30" in good["unreadable"]["note"]
     # Scripted policies have no log-probabilities, and every completion holds one answer.
@@ -107,7 +111,7 @@ def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) ->
 
 def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: Lab) -> None:
     declare(fair)
-    play(fair, passes=4)
+    _some(fair)
     store, asked = fair.plane.tournaments, list[str]()
     some = store.get("first")
     assert 0 < some.ended < some.planned
@@ -128,7 +132,7 @@ def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: 
 
 def test_every_planned_run_is_a_line(fair: Lab) -> None:
     declare(fair)
-    play(fair, passes=4)
+    _some(fair)
     lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
     assert [line["number"] for line in lines] == [*range(1, 13)]
     states = {line["state"] for line in lines}
