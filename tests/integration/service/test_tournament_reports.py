@@ -44,9 +44,10 @@ def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> Non
     (shares,) = rows_of(
         fair,
         "SELECT avg(unreadable) AS unreadable, avg(failed) AS failed, avg(twins) AS twins FROM ("
-        "SELECT avg((failure_reason IS NOT DISTINCT FROM 'no_code_block')::int) AS unreadable, avg((rewards IS NULL)::int) AS failed,"
-        " avg((duplicate_of IS NOT NULL)::int) AS twins FROM candidates c JOIN runs r ON r.id = c.run_id"
-        " JOIN policies p ON p.id = r.policy_id WHERE p.slug = 'good' AND c.role <> 'seed' GROUP BY r.id) runs",
+        "SELECT avg((coalesce(failure_reason, '') = 'no_code_block')::int) AS unreadable,"
+        " avg((rewards IS NULL)::int) AS failed, avg((duplicate_of IS NOT NULL)::int) AS twins"
+        " FROM candidates c JOIN runs r ON r.id = c.run_id JOIN policies p ON p.id = r.policy_id"
+        " WHERE p.slug = 'good' AND c.role <> 'seed' GROUP BY r.id) runs",
     )
     assert good["unreadable"]["value"] == pytest.approx(float(shares.unreadable))
     assert good["failed"]["value"] == pytest.approx(float(shares.failed))
