@@ -54,7 +54,8 @@ class Boot:
         user: User and group id to become first, when it is started by root; None to stay.
         preload: Modules to import before the first order, for every process to have.
         path: Where modules are found.
-        readable: Paths that contained processes may read (tier B; in tier A bubblewrap shows nothing else).
+        readable: Paths that contained processes may read (tier B; in tier A bubblewrap shows nothing else, and these
+            are the ones beneath ``/tmp``, which its own ``/tmp`` would cover).
         hidden: Folders beneath those whose files they may not read.
         folders: Where the folders of problems with files are, or "" (tier B).
     """

@@ -26,11 +26,17 @@ _SHARED = "/data"
 
 
 class Namespaces:
-    """How tier A forks and encloses."""
+    """How tier A forks and encloses.
+
+    Args:
+        kept: Paths beneath ``/tmp`` that Python needs: what every candidate has of its own there may not cover them.
+    """
 
     bounds_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, kept: tuple[str, ...]) -> None:
+        self._kept = kept
+        self._parents = {parent for path in kept for parent in (path, *map(str, Path(path).parents))} - {"/", _TMP}
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
@@ -50,8 +56,13 @@ class Namespaces:
         kernel.set_dumpable(False)
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
         no_exec = 0 if order.freedom is Freedom.PROCESSES else kernel.MS_NOEXEC
-        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files}"
+        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
+        kept = [(path, os.open(path, os.O_PATH)) for path in self._kept]
         kernel.mount("none", _TMP, "tmpfs", flags | no_exec, size)
+        for path, fd in kept:
+            Path(path).mkdir(parents=True)
+            kernel.mount(f"/proc/self/fd/{fd}", path, "", kernel.MS_BIND | kernel.MS_REC)
+            os.close(fd)
         kernel.mount("none", "/proc", "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
         if order.folder:
             Path(_TMP + _SHARED).mkdir()

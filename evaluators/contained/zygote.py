@@ -32,7 +32,7 @@ def _unsafe(_: Boot) -> Tier:
 
 
 TIERS: dict[str, Callable[[Boot], Tier]] = {
-    tier_a.NAME: lambda _: tier_a.Namespaces(),
+    tier_a.NAME: lambda boot: tier_a.Namespaces(boot.readable),
     tier_b.NAME: lambda boot: tier_b.Walls(boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None),
     "unsafe": _unsafe,
 }

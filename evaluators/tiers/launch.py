@@ -87,7 +87,8 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--remount-ro", "/", "--chdir", "/"]
-    return Launch((*argv, *_python(fd)), Boot(tier_a.NAME, user, preload, _site(), ()))
+    covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
+    return Launch((*argv, *_python(fd)), Boot(tier_a.NAME, user, preload, _site(), covered))
 
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:

@@ -14,6 +14,7 @@ from service.streaming import JSON_LINES, json_lines
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import (
+    AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
@@ -60,6 +61,12 @@ def get_archive(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
 def list_rollouts(run_id: RunId, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[RolloutRecord]:
     """List a run's completions without their texts, newest first."""
     return plane.queries.rollouts(run_id, limit=limit, cursor=cursor)
+
+
+@router.get("/guidance")
+def list_guidance(run_id: RunId, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[AdviceRecord]:
+    """List the advice that a run wrote for its own prompts, newest first, with what it led to."""
+    return plane.queries.advice(run_id, limit=limit, cursor=cursor)
 
 
 @router.get("/unlocks")

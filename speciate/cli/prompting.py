@@ -8,18 +8,20 @@ import numpy as np
 
 from speciate.domain.candidate import Member
 from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.guidance import Advice
 from speciate.domain.objective import Direction
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.template import TemplateName
 from speciate.problems.siblings import TEMPLATE_FOLDER, TEMPLATE_SUFFIX
+from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.template import default_template
 
 
 def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
-    """Return what a policy is asked for a first program, and for a change of the seed program, by role.
+    """Return what a policy is asked for a first program, for a change of the seed program, and for advice, by role.
 
     The seed program is shown as if every reward were at the bad end of its range; a problem without one shows none.
 
@@ -37,10 +39,11 @@ def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) ->
     )
     worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
     parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (Member(1, problem.seed_program, worst),)}
+    advise = guidance_prompt(problem, policy, (Advice(),), Advice(), parents[PolicyRole.MUTATE], ())
     return {
         role.value: build_prompt(problem, role, shown, (), policy, np.random.default_rng(seed))
         for role, shown in parents.items()
-    }
+    } | {PolicyRole.ADVISE.value: advise}
 
 
 def write_templates(directory: Path) -> list[Path]:

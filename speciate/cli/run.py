@@ -77,6 +77,10 @@ def run_command(
         float | None,
         typer.Option(metavar="SIMILARITY", help="Reject programs that are this much like earlier ones, up to 1."),
     ] = None,
+    guidance: Annotated[
+        int | None,
+        typer.Option(metavar="BATCHES", help="Have advice for changes written, a new piece every so many batches."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same request with the same key again is the same run.")
     ] = None,
@@ -108,6 +112,7 @@ def run_command(
             stop_on_plateau=stop_on_plateau,
             reuse_results=reuse_results,
             novelty=_given(same=same, near=reject_near),
+            guidance=_given(every=guidance),
         )
         if as_json:
             output.json_line(run.record)

@@ -87,6 +87,24 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         output.table(columns, rows, empty="no targets")
 
 
+@app.command("guidance", epilog=examples("speciate runs guidance RUN", "speciate runs guidance RUN --json"))
+def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
+    """Show the advice that a run wrote for its own prompts, and what it led to; with --json, in full."""
+    with client(ctx) as service:
+        found = list(islice(find_run(service, run_id).guidance(), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    from textwrap import shorten
+
+    rows = [
+        (a.number, a.parent or "", a.judged, a.won, "" if a.lives else "dropped", shorten(a.text, 200) or "no advice")
+        for a in found
+    ]
+    output.table((">advice", ">of", ">answers", ">in archive", "", "text"), rows, empty="This run writes no advice.")
+
+
 @app.command("watch", epilog=examples("speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind"))
 def watch(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Watch a run until it ends or is paused; the exit code is 1 when it failed or was paused."""

@@ -17,6 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import (
+    AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
@@ -175,6 +176,11 @@ def archive(run_id: UUID) -> Call[tuple[EliteRecord, ...]]:
 def rollouts(run_id: UUID) -> Call[Page[RolloutRecord]]:
     """List the completions of a run, newest first."""
     return walk(f"{_run(run_id)}/rollouts", RolloutRecord)
+
+
+def guidance(run_id: UUID) -> Call[Page[AdviceRecord]]:
+    """List the advice that a run wrote for its own prompts, newest first."""
+    return walk(f"{_run(run_id)}/guidance", AdviceRecord)
 
 
 def rollout(rollout_id: str | UUID) -> Call[RolloutDetail]:

@@ -13,6 +13,7 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ports.records import (
+    AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
@@ -100,6 +101,10 @@ class RunHandle:
     def rollouts(self) -> Iterator[RolloutRecord]:
         """Yield its completions without their texts, newest first."""
         return self._transport.items(endpoints.rollouts(self.id))
+
+    def guidance(self) -> Iterator[AdviceRecord]:
+        """Yield the advice that it wrote for its own prompts, newest first, with what it led to."""
+        return self._transport.items(endpoints.guidance(self.id))
 
     def unlocks(self) -> Iterator[UnlockRecord]:
         """Yield the targets that it reached."""

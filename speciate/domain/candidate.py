@@ -97,6 +97,7 @@ class Proposal:
         answer: Position among the answers of that rollout, counted from 0.
         failure: Set when it was rejected on reading.
         policy: Position of the policy that was asked among those of its role.
+        advice: Number of the advice that the prompt carried; None where the run writes none.
     """
 
     program: str
@@ -109,6 +110,7 @@ class Proposal:
     answer: int = 0
     failure: Failure | None = None
     policy: int = 0
+    advice: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

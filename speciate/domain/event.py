@@ -27,6 +27,7 @@ class EventKind(StrEnum):
     TARGET_REFUTED = "target.refuted"
     WORK_RETRIED = "work.retried"
     WORK_POISONED = "work.poisoned"
+    ADVICE_WRITTEN = "advice.written"
     ALARM_RAISED = "alarm.raised"
     ALARM_CLEARED = "alarm.cleared"
 

@@ -11,6 +11,8 @@ from pydantic import Field, JsonValue, model_validator
 from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_without_defaults
 
 _CAME_LATER: Final = ("prompt_tokens", "training")
+_EDITORS: Final = frozenset({"program_mutator"})
+"""Kinds that read programs and no prompt."""
 
 
 class PromptFormat(StrEnum):
@@ -38,6 +40,8 @@ class PolicyRole(StrEnum):
     """Write from scratch."""
     MUTATE = "mutate"
     """Change parents."""
+    ADVISE = "advise"
+    """Write advice for changes; no candidate comes of it."""
 
 
 class Sampling(Value):
@@ -125,6 +129,11 @@ class Policy(Value):
     def digest(self) -> str:
         """SHA-256 of the registration: two registrations with one digest are the same version."""
         return digest_without_defaults(self, _CAME_LATER)
+
+    @property
+    def converses(self) -> bool:
+        """Whether it can be asked for something else than a program."""
+        return self.codec is None and self.prompt_format is PromptFormat.CHAT and self.kind not in _EDITORS
 
     def answers_for(self, role: PolicyRole) -> int:
         """Return how many answers one completion holds: a tiny model changes one candidate at a time."""

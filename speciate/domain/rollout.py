@@ -62,6 +62,7 @@ class Rollout:
         answers: Programs read out of it.
         reason: Why nothing could be read, or None.
         policy: Position of the policy that was asked among those of its role.
+        advice: Number of the advice that the prompt carried, or was to improve on; None where the run writes none.
     """
 
     role: PolicyRole
@@ -73,6 +74,7 @@ class Rollout:
     answers: int = 0
     reason: str | None = None
     policy: int = 0
+    advice: int | None = None
 
     @property
     def tokens(self) -> int:

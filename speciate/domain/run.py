@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from speciate.domain.budget import Budget
 from speciate.domain.ensemble import Choice
 from speciate.domain.errors import ConflictError
+from speciate.domain.guidance import Guidance
 from speciate.domain.novelty import Novelty
 from speciate.domain.values import Value
 
@@ -68,6 +69,7 @@ class RunSpec(Value):
         reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
         policy_choice: How the next policy is chosen where a role has several.
         novelty: Which programs are not evaluated again, or not at all.
+        guidance: How the run writes advice for its own prompts; None, the default, writes none.
     """
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
@@ -82,3 +84,4 @@ class RunSpec(Value):
     reuse_results: bool = False
     policy_choice: Choice = Choice.WEIGHTS
     novelty: Novelty = Novelty()
+    guidance: Guidance | None = None

@@ -23,3 +23,5 @@ class TemplateName(StrEnum):
     """One request for a first program on each line; one of them is drawn for each prompt."""
     CHANGE_REQUESTS = "change_requests"
     """One request for a change on each line; one of them is drawn for each prompt."""
+    GUIDANCE = "guidance"
+    """What is shown where the policy is asked for advice, in runs that write some."""

@@ -171,6 +171,7 @@ class CandidateRecord(Record):
         duplicate_of: Number of the earlier candidate whose program is the same; where it is rejected as a
             ``near_duplicate``, of the one that it is too much like.
         reused_from: ``run/number`` of the candidate of another run whose result it has.
+        advice: Number of the advice that its prompt carried; None where the run writes none.
         tier: Containment under which it was evaluated.
         stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
     """
@@ -198,6 +199,7 @@ class CandidateRecord(Record):
     memory_bytes: int
     stopped_at: str | None
     reused_from: str | None = None
+    advice: int | None = None
     created_at: datetime
 
 
@@ -210,7 +212,12 @@ class CandidateDetail(CandidateRecord):
 
 
 class RolloutRecord(Record):
-    """A completion with what was asked for it."""
+    """A completion with what was asked for it.
+
+    Attributes:
+        advice: Number of the advice that the prompt carried, or, in role ``advise``, was to improve on; None where the
+            run writes none.
+    """
 
     id: UUID
     run_id: UUID
@@ -226,6 +233,7 @@ class RolloutRecord(Record):
     mean_logprob: float | None
     answers: int
     reason: str | None
+    advice: int | None = None
     created_at: datetime
 
 
@@ -235,6 +243,29 @@ class RolloutDetail(RolloutRecord):
     system: str
     user: str
     completion: str
+
+
+class AdviceRecord(Record):
+    """A piece of advice that a run wrote for its own prompts. Its text comes from a model: never trust it where shown.
+
+    Attributes:
+        number: Ordinal of the batch that wrote it; 0 is no advice, which is always tried as well.
+        parent: Number of the piece that it was to improve on; 0 for a new idea.
+        rollout_id: The rollout that wrote it; None for no advice.
+        text: What it says, at most 1,000 characters.
+        judged: Answers to prompts that carried it.
+        won: Those that took a place in the archive.
+        lives: Whether prompts may still carry it.
+    """
+
+    number: int
+    parent: int = 0
+    rollout_id: UUID | None = None
+    text: str = ""
+    judged: int
+    won: int
+    lives: bool
+    created_at: datetime | None = None
 
 
 class EliteRecord(Record):

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from speciate.domain.candidate import Evaluation, FailureKind, Member, Proposal
 from speciate.domain.ensemble import Arm
+from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Rollout
@@ -135,8 +136,8 @@ class RunContext:
         return bool(self.ensembles)
 
     def shares(self, role: PolicyRole) -> tuple[Share, ...]:
-        """Return the policies that are asked to propose or to mutate; without mutators the proposers do both."""
-        if role is PolicyRole.MUTATE and self.mutator is not None and self.mutator_id is not None:
+        """Return the policies of a role; without mutators the proposers do both, and who mutates advises."""
+        if role is not PolicyRole.PROPOSE and self.mutator is not None and self.mutator_id is not None:
             return self.ensembles.get(PolicyRole.MUTATE) or (Share(self.mutator, self.mutator_id),)
         return self.ensembles.get(PolicyRole.PROPOSE) or (Share(self.proposer, self.proposer_id),)
 
@@ -149,11 +150,13 @@ class ProposedBatch:
         rollouts: Completions in order.
         proposals: Children in order, rejected ones included.
         placements: Archive updates that maintenance asked for.
+        advice: A new piece of advice, where one was asked for and given.
     """
 
     rollouts: tuple[Rollout, ...]
     proposals: tuple[Proposal, ...]
     placements: tuple[Placement, ...] = ()
+    advice: Advice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +325,10 @@ class WorkStore(Protocol):
 
     def arms(self, run_id: UUID) -> dict[str, Arm]:
         """Return what the policies of an ensemble have done so far, by role and position."""
+        ...
+
+    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
+        """Return the advice that prompts may carry, no advice first, in order of number."""
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:

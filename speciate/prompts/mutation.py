@@ -34,6 +34,7 @@ def build_prompt(
     policy: Policy,
     rng: np.random.Generator,
     goal: Sequence[float] | None = None,
+    advice: str = "",
 ) -> Prompt:
     """Build the prompt for one selection.
 
@@ -54,6 +55,7 @@ def build_prompt(
         policy: Who is asked, in which edit format, for how many answers and with how long a prompt.
         rng: Draws the wording of the request and the order of the inspirations.
         goal: Shape (k,): a weighting of the rewards that the answer should aim for, summing to 1.
+        advice: Advice for the change, in a fence.
 
     Raises:
         InvalidInputError: The policy's codec cannot write this problem.
@@ -62,11 +64,11 @@ def build_prompt(
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
-    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal)
+    writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
     shown = _Shown(
         problem=problem_text(problem),
-        others=tuple(_member(problem, member) for member in (*parents[1:], *inspirations)),
-        parent=_member(problem, parents[0]) if parents else "",
+        others=tuple(member_text(problem, member) for member in (*parents[1:], *inspirations)),
+        parent=member_text(problem, parents[0]) if parents else "",
         feedback=artifact_texts(parents[0]) if parents else (),
     )
     shown = _fitting(writer, shown, policy.prompt_tokens)
@@ -99,9 +101,15 @@ class _Writer:
     """Writes one prompt, with as much in it as it is told to show."""
 
     def __init__(
-        self, problem: Problem, role: PolicyRole, parent: Member | None, policy: Policy, goal: Sequence[float] | None
+        self,
+        problem: Problem,
+        role: PolicyRole,
+        parent: Member | None,
+        policy: Policy,
+        goal: Sequence[float] | None,
+        advice: str,
     ) -> None:
-        self.problem, self.parent = problem, parent
+        self.problem, self.parent, self._advice = problem, parent, advice
         self._seed = problem.seed_program if role is PolicyRole.PROPOSE and parent is None else ""
         self._edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
         self._goal = "" if goal is None else _goal(problem, goal)
@@ -128,6 +136,7 @@ class _Writer:
             "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
             "parent": shown.parent,
             "feedback": "\n".join(shown.feedback),
+            "advice": self._advice,
             "request": f"{request} {form}{self._goal}",
         }
         name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
@@ -148,7 +157,7 @@ def _fitting(writer: _Writer, shown: _Shown, most: int) -> _Shown:
         shown = less
     if writer.parent is not None:
         chars = _cut(writer.parent.program, over)
-        shown = replace(shown, parent=_member(writer.problem, writer.parent, chars))
+        shown = replace(shown, parent=member_text(writer.problem, writer.parent, chars))
         over = writer.tokens(shown) - most
     if over > 0:
         chars = _cut(writer.problem.description, over)
@@ -178,7 +187,7 @@ def _goal(problem: Problem, goal: Sequence[float]) -> str:
     return f"\n\nThis time the rewards count with these weights: {weights}."
 
 
-def _member(problem: Problem, member: Member, most_chars: int | None = None) -> str:
+def member_text(problem: Problem, member: Member, most_chars: int | None = None) -> str:
     """Return a program with its rewards and what it lacks for the targets, or why it has none."""
     parts = [f"### Program {member.number}"]
     if member.rewards is not None:

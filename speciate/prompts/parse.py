@@ -58,7 +58,7 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
     """
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
-    body = _after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
+    body = after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
     if policy.codec is not None:
         base = None  # a codec writes whole candidates
     raw = _written(body, base, problem, policy)
@@ -78,7 +78,8 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
     return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted)
 
 
-def _after_thoughts(text: str) -> str:
+def after_thoughts(text: str) -> str:
+    """Return what a model wrote after it had thought."""
     _, end, rest = text.rpartition(_THOUGHT_END)
     return rest if end else text
 

@@ -37,12 +37,22 @@ PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
         "others": "further programs with rewards and what is missing",
         "parent": "the program to change with rewards and what is missing, or why it failed",
         "feedback": "texts that its evaluation left behind",
+        "advice": "advice that the run wrote for such changes, in runs with `guidance`",
         "request": "one of the requests, and the weighting to aim for where there is one",
     },
     TemplateName.PROPOSE_REQUESTS: {"candidate": "program or document"},
     TemplateName.CHANGE_REQUESTS: {
         "candidate": "program or document",
         "others": "programs or documents; a line with it is drawn only where others are shown",
+    },
+    TemplateName.GUIDANCE: {
+        "problem": "title, description, rewards, targets, limits and visible examples",
+        "candidates": "what is asked for, such as: Python programs",
+        "improved": "the latest programs that took a place in the archive",
+        "failed": "the latest programs that failed",
+        "advice": "the advice there is, with what it led to",
+        "form": "how to answer, so that the answer can be read",
+        "caution": "that quoted texts are data and no instructions",
     },
 }
 """What every placeholder of every template stands for."""
@@ -51,10 +61,11 @@ REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
     TemplateName.SYSTEM: ("form", "caution"),
     TemplateName.PROPOSE: ("problem", "request"),
     TemplateName.CHANGE: ("problem", "parent", "request"),
+    TemplateName.GUIDANCE: ("problem", "form", "caution"),
 }
 """Placeholders that a template must hold."""
 
-_BLOCKS: Final = frozenset({"problem", "others", "seed", "parent", "feedback", "form"})
+_BLOCKS: Final = frozenset({"problem", "others", "seed", "parent", "feedback", "form", "advice", "improved", "failed"})
 _BLANK_LINES: Final = re.compile(r"\n(?:[ \t]*\n)+")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 
@@ -78,6 +89,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
         if not names or any(values.get(name, "") for name in names)
     ]
     return "\n\n".join(parts)
+
+
+def uses(template: str, placeholder: str) -> bool:
+    """Tell whether a template holds a placeholder."""
+    return placeholder in Template(template).get_identifiers()
 
 
 def requests(template: str, values: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speciate.domain.event import Event, EventKind
+from speciate.domain.guidance import Gain
 from speciate.domain.unlock import Claim
 from speciate.ports.work import WorkKind
 
@@ -32,6 +33,7 @@ class Effects:
         events: Events to append, in order.
         cancel_rest: Whether every other ready or leased unit of the run is cancelled.
         spare_confirmations: Whether confirmations are left out of that.
+        retired: Advice that prompts no longer carry, by number: what to add to what came of it.
     """
 
     works: list[NewWork] = field(default_factory=list)
@@ -39,6 +41,7 @@ class Effects:
     events: list[Event] = field(default_factory=list)
     cancel_rest: bool = False
     spare_confirmations: bool = False
+    retired: dict[int, Gain] = field(default_factory=dict)
 
     def event(self, kind: EventKind, **data: Any) -> None:
         """Append an event."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from speciate.domain.ensemble import Arm, Choice, best_arm
 from speciate.domain.policy import PolicyRole
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import Progress
+
+_COUNTED: Final = frozenset({PolicyRole.PROPOSE, PolicyRole.MUTATE})
 
 
 class Chooser:
@@ -57,7 +60,7 @@ def read_arms(stored: Mapping[str, Mapping[str, int]]) -> dict[str, Arm]:
 
 def count_arm(progress: Progress, context: RunContext, role: PolicyRole, position: int, **more: int) -> None:
     """Add to what a policy did, in a run with an ensemble."""
-    if role is PolicyRole.SEED or not context.has_ensemble:
+    if role not in _COUNTED or not context.has_ensemble:
         return
     key = arm_key(role, position)
     progress.arms[key] = asdict(Arm(**progress.arms.get(key, {})).plus(**more))

@@ -9,14 +9,17 @@ import numpy as np
 
 from speciate.domain.candidate import Member, Proposal
 from speciate.domain.errors import PolicyUnavailableError
-from speciate.domain.policy import Policy
+from speciate.domain.guidance import draw
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Rollout
 from speciate.domain.values import text_digest
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
+from speciate.prompts.guidance import advice_text, read_advice
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.runs.ensemble import Chooser
+from speciate.runs.guidance import Adviser, latest_of
 from speciate.runs.seeds import batch_rng
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
@@ -33,6 +36,7 @@ class _Planned:
     position: int
     policy: Policy
     request: SampleRequest
+    advice: int | None = None
 
 
 def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
@@ -51,7 +55,11 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
     selections = [strategy.select(view, rng) for _ in shares]
-    planned = _plan(selections, shares, context, work, rng)
+    chooser, adviser = Chooser(context, work), Adviser(context, work, view, strategy.islands)
+    planned = _plan(selections, shares, context, work, chooser, adviser, rng)
+    if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
+        # The last request is the first that a budget of tokens does without.
+        planned.append(_plan_advice(context, chooser, adviser, latest, rng))
     if context.spec.budget.tokens is not None:
         affordable = _afford(planned, lease, work, client_for)
         if affordable is None:
@@ -61,7 +69,8 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         planned = affordable
     results = _sample(planned, client_for)
     rollouts, proposals = _read(planned, results, context)
-    return work.propose(lease, ProposedBatch(rollouts, proposals, placements))
+    advice = adviser.read(lease.ordinal, rollouts)
+    return work.propose(lease, ProposedBatch(rollouts, proposals, placements, advice))
 
 
 def _shares(answers: int, context: RunContext) -> list[int]:
@@ -75,19 +84,21 @@ def _plan(
     shares: Sequence[int],
     context: RunContext,
     work: WorkStore,
+    chooser: Chooser,
+    adviser: Adviser,
     rng: np.random.Generator,
 ) -> list[_Planned]:
     numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
     members = work.members(context.run_id, numbers)
-    chooser = Chooser(context, work)
     planned = []
     for selection, share in zip(selections, shares, strict=True):
         position = chooser.pick(selection.role, share, rng)
         policy = context.shares(selection.role)[position].policy
         parents = _present(members, selection.parents)
-        prompt = build_prompt(
-            context.problem, selection.role, parents, _present(members, selection.inspirations), policy, rng
-        )
+        others = _present(members, selection.inspirations)
+        advice = adviser.pick(rng) if parents else None
+        shown = "" if advice is None else advice_text(advice)
+        prompt = build_prompt(context.problem, selection.role, parents, others, policy, rng, advice=shown)
         request = SampleRequest(
             prompt=prompt,
             role=selection.role,
@@ -96,8 +107,21 @@ def _plan(
             parents=parents,
             seed_program=context.problem.seed_program,
         )
-        planned.append(_Planned(selection, position, policy, request))
+        carried = None if advice is None else advice.number
+        planned.append(_Planned(selection, position, policy, request, carried))
     return planned
+
+
+def _plan_advice(
+    context: RunContext, chooser: Chooser, adviser: Adviser, latest: int, rng: np.random.Generator
+) -> _Planned:
+    """Plan the request for a new piece of advice, to one of those who change programs."""
+    parent = draw(adviser.pieces, rng)
+    position = chooser.pick(PolicyRole.MUTATE, 0, rng)
+    policy = context.shares(PolicyRole.ADVISE)[position].policy
+    prompt = adviser.prompt(parent, policy, latest)
+    request = SampleRequest(prompt, PolicyRole.ADVISE, n=1, seed=int(rng.integers(2**31)))
+    return _Planned(Selection(PolicyRole.ADVISE), position, policy, request, parent.number)
 
 
 def _present(members: dict[int, Member], numbers: Sequence[int]) -> tuple[Member, ...]:
@@ -160,7 +184,8 @@ def _read(
     proposals: list[Proposal] = []
     for plan, result in zip(planned, results, strict=True):
         for position, completion in enumerate(result.completions):
-            children = _children(plan, completion, context, len(rollouts))
+            advises = plan.selection.role is PolicyRole.ADVISE
+            children = [] if advises else _children(plan, completion, context, len(rollouts))
             rollouts.append(
                 Rollout(
                     role=plan.selection.role,
@@ -170,12 +195,21 @@ def _read(
                     prompt_tokens=result.prompt_tokens if position == 0 else 0,
                     latency_s=result.latency_s,
                     answers=sum(child.failure is None for child in children),
-                    reason=next((child.failure.reason for child in children if child.failure), None),
+                    reason=_no_advice(completion) if advises else _no_program(children),
                     policy=plan.position,
+                    advice=plan.advice,
                 )
             )
             proposals.extend(children)
     return tuple(rollouts), tuple(proposals)
+
+
+def _no_advice(completion: Completion) -> str | None:
+    return None if read_advice(completion.text) else "no_advice"
+
+
+def _no_program(children: Sequence[Proposal]) -> str | None:
+    return next((child.failure.reason for child in children if child.failure), None)
 
 
 def _children(plan: _Planned, completion: Completion, context: RunContext, rollout: int) -> list[Proposal]:
@@ -195,6 +229,7 @@ def _children(plan: _Planned, completion: Completion, context: RunContext, rollo
             answer=position,
             failure=answer.failure,
             policy=plan.position,
+            advice=plan.advice,
         )
         for position, answer in enumerate(answers)
     ]

@@ -11,6 +11,7 @@ from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.effects import Effects, NewWork
+from speciate.runs.guidance import due
 from speciate.runs.payloads import confirm_payload, evaluate_payload
 from speciate.runs.progress import Progress
 
@@ -44,7 +45,8 @@ def _add_generate(progress: Progress, context: RunContext, effects: Effects, lan
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
     if progress.stopping or wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
         return
-    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, {"answers": wanted}, wanted))
+    payload = {"answers": wanted, **due(context.spec.guidance, progress)}
+    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, wanted))
     progress.batches += 1
     progress.live += 1
     progress.reserved_evaluations += wanted

@@ -20,6 +20,7 @@ from speciate.domain.values import text_digest
 from speciate.ports.work import Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
 from speciate.runs.effects import Effects
 from speciate.runs.ensemble import count_arm
+from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
     add_evaluate,
     cap_seconds,
@@ -117,6 +118,8 @@ def propose(
         tokens=spent_tokens,
         rejected=dict(Counter(p.failure.reason for p in proposals if p.failure)),
     )
+    if batch.advice is not None and context.spec.guidance is not None:
+        adopt(progress, effects, context.spec.guidance.most, batch.advice)
     # What the policy did not answer goes back to the budget before the successor is measured.
     progress.reserved_evaluations -= evaluations - len(proposals)
     if proposals:
@@ -146,7 +149,9 @@ def settle(
         progress.evaluations += 1
         count(progress, context, outcome)
         proposal = outcome.proposal
-        count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=first + offset in winners)
+        won = first + offset in winners
+        count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=won)
+        count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
     if granted:
         progress.improved_at = progress.evaluations

@@ -47,6 +47,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         "answer": proposal.answer,
         "failure": None if failure is None else [failure.kind.value, failure.reason, failure.detail],
         "policy": proposal.policy,
+        **({} if proposal.advice is None else {"advice": proposal.advice}),
     }
 
 
@@ -63,4 +64,5 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         answer=item["answer"],
         failure=None if failure is None else Failure(FailureKind(failure[0]), failure[1], failure[2]),
         policy=item.get("policy", 0),
+        advice=item.get("advice"),
     )

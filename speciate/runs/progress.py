@@ -41,6 +41,7 @@ class Progress:
         improved_at: Evaluations spent when a batch last took a place in the archive.
         stopping: Why nothing more is asked for, or None.
         arms: What each policy of an ensemble did, by role and position: counts of ``speciate.domain.ensemble.Arm``.
+        advice: What came of each piece of advice that lives, by number: counts of ``speciate.domain.guidance.Gain``.
         alarm: What is failing, or None.
         events: Sequence number of the newest event.
         revision: Commits so far.
@@ -71,6 +72,7 @@ class Progress:
     improved_at: int = 0
     stopping: str | None = None
     arms: dict[str, dict[str, int]] = field(default_factory=dict)
+    advice: dict[str, dict[str, float]] = field(default_factory=dict)
     alarm: str | None = None
     events: int = 0
     revision: int = 0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from speciate.domain.ensemble import Choice
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
+from speciate.domain.template import TemplateName
 from speciate.ports.records import PolicyVersion, ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, Ensembles, RunStore
 from speciate.ports.work import Signals
 from speciate.prompts.codecs import codec_of
+from speciate.prompts.template import uses
 from speciate.search.strategies import build_strategy
 
 
@@ -25,11 +29,14 @@ def check_run(
     """Let a run go on only if it can work.
 
     Raises:
-        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, or an
-            ensemble names a policy twice or weights that its choice does not use.
+        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, an
+            ensemble names a policy twice or weights that its choice does not use, or advice is wanted that could
+            neither be written nor shown.
     """
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(ensembles, spec)
+    if spec.guidance is not None:
+        _check_guidance(problem.definition, _who_changes(policy, mutator, ensembles))
     shares = (share.version for of_role in ensembles.values() for share in of_role)
     for asked in (policy, mutator, *shares):
         if asked is not None and asked.definition.codec is not None:
@@ -85,6 +92,23 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
                 raise InvalidInputError(f"{where} names {name} twice: expected every policy once.")
         if learns and len({share.weight for share in shares}) > 1:
             raise InvalidInputError(f"'ucb' finds the shares of each {where} itself: expected equal weights.")
+
+
+def _who_changes(policy: PolicyVersion, mutator: PolicyVersion | None, ensembles: Ensembles) -> list[PolicyVersion]:
+    role = PolicyRole.PROPOSE if mutator is None else PolicyRole.MUTATE
+    return [share.version for share in ensembles.get(role, ())] or [mutator or policy]
+
+
+def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion]) -> None:
+    for version in asked:
+        if not version.definition.converses:
+            raise InvalidInputError(
+                f"guidance: policy {version.definition.slug}@{version.version} can be asked for programs only, not for"
+                " advice: expected one that changes programs without a codec, in the prompt format 'chat'."
+            )
+    own = problem.prompts.get(TemplateName.CHANGE)
+    if own is not None and not uses(own, "advice"):
+        raise InvalidInputError(f"guidance: the template change.txt of problem {problem.slug} does not show $advice.")
 
 
 def pause_run(store: RunStore, signals: Signals, run_id: UUID, reason: str | None = None) -> None:

@@ -18,7 +18,8 @@ from speciate.storage.results import keep_results
 
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
-    " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, answers int, reason text"
+    " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, answers int, reason text,"
+    " advice bigint"
 )
 _CANDIDATE_COLUMNS = (
     "id uuid, number bigint, ord int, policy_id uuid, role text, island int, parents bigint[],"
@@ -106,6 +107,7 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
         "mean_logprob": rollout.completion.mean_logprob,
         "answers": rollout.answers,
         "reason": rollout.reason,
+        "advice": rollout.advice,
     }
 
 

@@ -13,6 +13,7 @@ from speciate.domain.run import RunState
 from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.effects import Effects
 from speciate.search.strategy import Placement
+from speciate.storage.advice_rows import retire_advice
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import SAVE, SAVED_DOCUMENTS, LockedProgress
 from speciate.storage.tables import claims
@@ -94,6 +95,8 @@ def write(
         statement = insert(claims).values(row)
         keys = ["run_id", "target", "number"]
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_={"state": claim.state.value}))
+    if effects.retired:
+        retire_advice(connection, run_id, effects.retired)
     happened = [
         {"seq": progress.events + i, "kind": event.kind.value, "data": dict(event.data)}
         for i, event in enumerate(effects.events, start=1)

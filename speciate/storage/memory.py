@@ -10,6 +10,7 @@ from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Membe
 from speciate.domain.ensemble import Arm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event
+from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
 from speciate.ports.clock import Clock
@@ -29,6 +30,7 @@ from speciate.ports.work import (
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
 from speciate.runs.ensemble import read_arms
+from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Progress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell
@@ -147,6 +149,11 @@ class MemoryWorkStore:
         """Return what the policies of an ensemble have done so far."""
         return read_arms(self._run(run_id).progress.arms)
 
+    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
+        """Return the advice that prompts may carry."""
+        run = self._run(run_id)
+        return with_gains(run.advice, run.progress.advice)
+
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""
         run, unit = self._unit(lease.work_id)
@@ -165,6 +172,8 @@ class MemoryWorkStore:
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
+            if batch.advice is not None:
+                run.advice[batch.advice.number] = batch.advice
             return ledger.propose(run.progress, run.context, lease, reserved, batch), granted
 
         return self._finish(lease, body)

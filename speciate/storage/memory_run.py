@@ -7,6 +7,7 @@ from uuid import UUID
 
 from speciate.domain.candidate import Member
 from speciate.domain.event import Event
+from speciate.domain.guidance import Advice
 from speciate.domain.unlock import Claim, ClaimState
 from speciate.ports.work import Lease, Outcome, RunContext, WorkKind
 from speciate.runs.effects import NewWork
@@ -49,6 +50,7 @@ class MemoryRun:
     elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
     claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
     units: dict[UUID, Unit] = field(default_factory=dict)
+    advice: dict[int, Advice] = field(default_factory=dict)
     running_since: float | None = None
 
 

@@ -20,7 +20,7 @@ _COUNTERS: Final = (
     "failed", "duplicates", "rollouts", "best_scalar", "claimed", "confirmed", "alarm", "events", "revision",
     "improved_at", "stopping", "reused",
 )  # fmt: skip
-_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms")
+_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice")
 
 RUNNING_SECONDS: Final = (
     "seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END"

@@ -14,6 +14,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.reward import pareto_front
 from speciate.ports.records import (
+    AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
@@ -23,6 +24,7 @@ from speciate.ports.records import (
     RolloutRecord,
 )
 from speciate.storage import cursors
+from speciate.storage.advice_rows import read_page
 from speciate.storage.contexts import load_context
 from speciate.storage.database import patient
 
@@ -31,9 +33,10 @@ _LIGHT = (
     " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
     " created_at"
 )
+_ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (
     "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"
-    " finish_reason, mean_logprob, answers, reason, created_at"
+    " finish_reason, mean_logprob, answers, reason, advice, created_at"
 )
 
 
@@ -64,7 +67,8 @@ class Queries:
         clauses = ["run_id = :run_id", *(f"{name} = :{name}" for name, value in wanted.items() if value is not None)]
         if before is not None:
             clauses.append("number < :before")
-        query = f"SELECT {_LIGHT} FROM candidates WHERE {' AND '.join(clauses)} ORDER BY number DESC LIMIT :limit"
+        where = " AND ".join(clauses)
+        query = f"SELECT {_LIGHT}, {_ADVICE} FROM candidates WHERE {where} ORDER BY number DESC LIMIT :limit"
         with self._engine.connect() as connection:
             problem = load_context(connection, run_id).problem
             binds = {**wanted, "run_id": run_id, "before": before, "limit": limit + 1}
@@ -138,6 +142,16 @@ class Queries:
         )
 
     @patient
+    def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
+        """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
+        before = cursors.decode(cursor, [int])[0] if cursor else 2**62
+        with self._engine.connect() as connection:
+            if load_context(connection, run_id).spec.guidance is None:
+                return Page[AdviceRecord](items=())
+            records = read_page(connection, run_id, before, limit + 1)
+        return cursors.page(records, limit, lambda record: record, lambda record: [record.number])
+
+    @patient
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
         """Return every completion of a run with its texts, in the order in which they were asked for."""
         query = sa.text(
@@ -180,7 +194,9 @@ class Queries:
     def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
         """Yield every candidate of a run with its texts, in order of number, without holding them all."""
         last = 0
-        query = sa.text("SELECT * FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200")
+        query = sa.text(
+            f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
+        )
         with self._engine.connect() as connection:
             problem = load_context(connection, run_id).problem
         while True:
@@ -194,7 +210,7 @@ class Queries:
 
     def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
         with self._engine.connect() as connection:
-            row = connection.execute(sa.text(f"SELECT * FROM candidates WHERE {where}"), keys).one_or_none()
+            row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
             if row is None:
                 raise NotFoundError(f"there is no {what}.")
             return _detail(load_context(connection, row.run_id).problem, row)

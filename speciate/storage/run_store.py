@@ -98,7 +98,8 @@ class PostgresRunStore:
                     str(problem.id),
                     str(policy.id),
                     str(mutator and mutator.id),
-                    spec.model_dump(mode="json"),
+                    # What was asked before there was such a thing is still the same request.
+                    spec.model_dump(mode="json", exclude=None if spec.guidance else {"guidance"}),
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 held = hold_key(connection, idempotency_key, digest_of(request), run_id)

@@ -129,6 +129,7 @@ progress = sa.Table(
     sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("stopping", sa.Text),
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
@@ -190,9 +191,25 @@ rollouts = sa.Table(
     sa.Column("mean_logprob", pg.DOUBLE_PRECISION),
     sa.Column("answers", sa.Integer, nullable=False),
     sa.Column("reason", sa.Text),
+    sa.Column("advice", sa.BigInteger),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.Index("ix_rollouts_run", "run_id", "batch", "ord"),
+)
+
+# What a run wrote for its own prompts. What came of a piece is in the run's progress while it lives, and then here.
+advice = sa.Table(
+    "advice",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("parent", sa.BigInteger, nullable=False),
+    sa.Column("rollout_id", _Id, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("judged", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("won", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("dropped", sa.Boolean, nullable=False, server_default="false"),
+    _created(),
 )
 
 candidates = sa.Table(

@@ -39,7 +39,7 @@ _CANDIDATES = sa.text(
 _ROLLOUTS = sa.text(
     "SELECT o.run_id, a.slug || '@' || a.version AS policy, o.completion_tokens AS tokens, o.mean_logprob,"
     " o.reason IS NOT NULL AS unreadable FROM rollouts o JOIN policies a ON a.id = o.policy_id"
-    " WHERE o.run_id = ANY(:runs) ORDER BY o.run_id, o.batch, o.ord"
+    " WHERE o.run_id = ANY(:runs) AND o.role IN ('propose', 'mutate') ORDER BY o.run_id, o.batch, o.ord"
 )
 _SPACES = sa.text(
     "SELECT slug || '@' || version AS name, definition -> 'objectives' AS objectives FROM problems"

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Member
 from speciate.domain.ensemble import Arm
+from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
 from speciate.domain.values import storable
@@ -31,6 +32,7 @@ from speciate.runs.effects import Effects
 from speciate.runs.ensemble import read_arms
 from speciate.search.strategy import EliteTable
 from speciate.storage import population, reconciler
+from speciate.storage.advice_rows import insert_advice, read_living
 from speciate.storage.candidate_rows import insert_candidates, insert_rollouts
 from speciate.storage.claims import earliest_claimant, load_claim, mark_refuted
 from speciate.storage.contexts import load_context
@@ -173,6 +175,12 @@ class PostgresWorkStore:
             return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
     @patient
+    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
+        """Return the advice that prompts may carry."""
+        with self._single.connect() as connection:
+            return read_living(connection, run_id)
+
+    @patient
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""
         with self._engine.begin() as connection:
@@ -197,6 +205,8 @@ class PostgresWorkStore:
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
             insert_rollouts(connection, context, lease, batch)
+            if batch.advice is not None:
+                insert_advice(connection, lease, batch.advice)
             granted = place(connection, lease.run_id, batch.placements)
             effects = ledger.propose(locked.progress, context, lease, reserved, batch)
             return write(connection, locked, effects, granted)

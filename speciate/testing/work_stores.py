@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.event import Event, EventKind
+from speciate.domain.guidance import Advice, Gain
+from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import Claim, ClaimState
@@ -439,6 +442,29 @@ class WorkStoreConformance:
         assert (found[known].evaluation.rewards, found[known].evaluation.tier) == ((1.0, 9.0), "none")
         assert self.harness.work.results(other.run_id, [known], "A") == {}
         assert self.harness.work.results(alone.run_id, [known], "none") == {}
+
+    def test_advice_is_kept_counted_and_dropped(self) -> None:
+        """One piece lives at a time beside no advice; an answer counts for the piece that its prompt carried."""
+        commit = self._begin(toy_spec(40, guidance={"every": 1, "most": 1}))
+        run_id, commit = commit.run_id, self._evaluate(self._only(commit))
+        read = self.harness.work.advice
+        assert read(run_id) == (Advice(),)
+        for number, carried in ((1, 0), (2, 1)):
+            lease = self._claim(self._only(commit))
+            assert (lease.ordinal, lease.payload["latest"]) == (number, 1 + 2 * (number - 1))
+            told = Advice(number, f"piece {number} \u2028 $x", number - 1)
+            asked = replace(toy_rollout(), role=PolicyRole.ADVISE, advice=number - 1)
+            answers = [replace(p, advice=carried) for p in toy_proposals(f"x = {number}\ny = 1\n", f"x = 0.{number}\n")]
+            batch = ProposedBatch((toy_rollout(), asked), tuple(answers), advice=told)
+            proposed = self.harness.work.propose(lease, batch)
+            assert proposed is not None
+            assert read(run_id)[1] == told
+            placed = (Placement(2 * number, 0, f"cell {number}", 1.0, (float(number), 1.0)),)
+            commit = self._evaluate(self._only(proposed), placed)
+        # The second piece halved what was late, and took the place of the first, whose answers were still to come.
+        assert read(run_id) == (Advice(gain=Gain(2, 1, 1.0, 0.5)), Advice(2, "piece 2 \u2028 $x", 1))
+        written = [e.data for e in self.harness.events(run_id) if e.kind is EventKind.ADVICE_WRITTEN]
+        assert [(data["advice"], data["parent"], data["dropped"]) for data in written] == [(1, 0, None), (2, 1, 1)]
 
     def test_a_cell_takes_only_what_is_better(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))

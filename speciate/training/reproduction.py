@@ -92,6 +92,8 @@ def ask_all(folder: Path, plan: Plan, seed: int, console: Console) -> None:
         for mode in modes:
             if mode == "independent":
                 pool = independent(policy, task, problems, plan.answers, seed)
+            elif mode == "base_mutates" and arm.method == "base":  # the same again
+                pool = read_answers(answers(folder, plan, arm, seed, "evolved"))
             else:
                 mutator = policy if mode == "evolved" else base
                 pool = evolved(policy, mutator, task, problems, plan.answers, seed)

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks [name …]``: all measurements, or the named ones; endurance only by name."""
+"""``python -m tests.benchmarks [name …]``: all measurements, or the named ones; what takes an hour only by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, power, sandbox, scaling, serving, strategies, throughput, tournaments
+from tests.benchmarks import batches, power, sandbox, scaling, search, serving, strategies, throughput, tournaments
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -35,10 +35,19 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--evaluations", type=int, default=sandbox.ENDURANCE, help="length of sandbox-endurance")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path("search-runs.jsonl"),
+        help="file of the runs of search-*; what it has is not run",
+    )
+    parser.add_argument("--workers", type=int, default=2, help="processes of search-*")
     options = parser.parse_args(arguments)
     benchmarks: dict[str, Callable[[Settings], None]] = {
         **BENCHMARKS,
         "sandbox-endurance": partial(sandbox.endurance, evaluations=options.evaluations),
+        "search-programs": partial(search.programs, keep=options.keep, workers=options.workers),
+        "search-problems": partial(search.problems, keep=options.keep, workers=options.workers),
     }
     if unknown := set(options.names) - set(benchmarks):
         raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}")

@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from evaluators.broker import Broker
 from evaluators.canary import examine
-from tests.sandbox.arenas import NOT_TRIED, ROOT
+from tests.sandbox.arenas import NOT_TRIED, ROOT, make_problem
 
 _SERVE = """
 import json, sys
@@ -37,10 +39,10 @@ def solve(path):
 """
 
 
-@pytest.fixture
-def place():
-    """A folder that is not in ``/tmp``, which tier A covers."""
-    with tempfile.TemporaryDirectory(prefix="speciate-installed-", dir="/var/tmp") as folder:
+@pytest.fixture(params=["/var/tmp", "/tmp"])
+def place(request):
+    """A folder for the copy; every candidate of tier A has a ``/tmp`` of its own, which must not cover it."""
+    with tempfile.TemporaryDirectory(prefix="speciate-installed-", dir=request.param) as folder:
         place = Path(folder)
         place.chmod(0o755)
         yield place
@@ -91,6 +93,38 @@ def test_a_checkout_among_what_can_be_read_cannot(read):
     assert flaws == []
     assert failed is None, failed
     assert "rewards=(1.0,)" in evaluation
+
+
+_CHANGE = """
+import beside, os
+def solve(_):
+    assert beside.VALUE == 0
+    for change in (lambda: open(os.path.dirname(beside.__file__) + "/new", "w"), lambda: os.remove(beside.__file__)):
+        try:
+            change()
+        except OSError:
+            continue
+        return 1
+    return 0
+"""
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
+    if not examine(tier).holds:
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).flaws}")
+    with tempfile.TemporaryDirectory(prefix="speciate-packages-", dir="/tmp") as folder:
+        site = Path(folder, "site-packages")
+        site.mkdir()
+        site.joinpath("beside.py").write_text("VALUE = 0\n")
+        Path(folder).chmod(0o755)
+        site.chmod(0o777)
+        monkeypatch.syspath_prepend(site)
+        problem = make_problem(cases=[{"input": [0], "expected": 0}])
+        with closing(Broker(tier)) as broker:
+            (evaluation,) = broker.evaluate(problem, [_CHANGE], seeds=[0])
+        assert evaluation.rewards == (1.0,), evaluation
+        assert [path.name for path in site.iterdir() if path.suffix] == ["beside.py"]
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])

@@ -122,7 +122,8 @@ def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path
         outcome.lines
     )
     asked = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
-    assert list(asked) == ["propose", "mutate"]
+    assert list(asked) == ["propose", "mutate", "advise"]
+    assert "Write one new piece of advice" in asked["advise"]["user"]
     assert "<<<<<<< SEARCH" in asked["mutate"]["system"]
     assert "Give 3 answers" in asked["mutate"]["system"]
     others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
@@ -147,7 +148,7 @@ def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "p" / "problem.toml"
     path.write_text(f"{named}\n{path.read_text()}")
     written = load_problem(tmp_path / "p")
-    assert len(written.prompts) == 5
+    assert len(written.prompts) == 6
     before = cli("problems", "prompt", tmp_path / "p").out
     (tmp_path / "p" / "prompts" / "change_requests.txt").write_text("Make it shorter.\n")
     after = cli("problems", "prompt", tmp_path / "p").out

@@ -59,6 +59,8 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "--reuse-results",
         "--stop-on-plateau",
         50,
+        "--guidance",
+        12,
     )
     assert (outcome.code, outcome.out) == (Exit.OK, f"{RUN}\n")
     assert service.requests[0].body == {
@@ -77,6 +79,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "reuse_results": True,
         "policy_choice": "weights",
         "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
+        "guidance": {"every": 12, "most": 4},
     }
 
 
@@ -114,6 +117,7 @@ def test_the_help_shows_the_defaults() -> None:
         (["--budget", "1", "--stop-on-plateau", "0"], "stop_on_plateau"),
         (["--budget", "1", "--same", "meaning"], "novelty.same"),
         (["--budget", "1", "--reject-near", "1.5"], "novelty.near"),
+        (["--budget", "1", "--guidance", "0"], "guidance.every"),
         (["--budget", "1", "--option", "islands"], "key=value"),
         (["--budget", "1", "--option", "rate=NaN"], "finite"),
         (["--budget", "1", "--option", "rate=1e999"], "finite"),
@@ -134,6 +138,30 @@ def test_a_run_of_several_shows_what_each_did(cli: Cli, service: StandIn) -> Non
     lines = cli("runs", "show", RUN).lines
     assert any("big@1 + small@1" in line for line in lines)
     assert any(line.split() == ["propose", "small@1", "1", "40", "3", "0"] for line in lines)
+
+
+PIECE = {"number": 16, "parent": 8, "rollout_id": str(RUN), "judged": 40, "won": 3, "lives": False}
+HOSTILE = "Be\x1b[2J\u202e bold.\n" + "word " * 100
+
+
+def test_advice_is_shown_in_a_line_each_and_whole_as_json(cli: Cli, service: StandIn) -> None:
+    none = {"number": 0, "judged": 9, "won": 1, "lives": True}
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/guidance", page(PIECE | {"text": HOSTILE}, none))
+    shown = cli("runs", "guidance", RUN)
+    assert shown.lines[1].split()[:7] == ["16", "8", "40", "3", "dropped", "Be\ufffd[2J\ufffd", "bold."]
+    assert shown.lines[1].endswith("word [...]")
+    assert shown.lines[2].split() == ["0", "9", "1", "no", "advice"]
+    assert len(shown.lines) == 3
+    whole = cli("runs", "guidance", RUN, "--json")
+    assert [json.loads(line)["text"] for line in whole.lines] == [HOSTILE, ""]
+    assert "\x1b" not in whole.out
+
+
+def test_a_run_without_advice_says_so(cli: Cli, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/guidance", page())
+    assert "writes no advice" in cli("runs", "guidance", RUN).err
 
 
 def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:

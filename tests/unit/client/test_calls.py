@@ -253,3 +253,12 @@ def test_an_export_that_breaks_off_is_an_error(ask: Ask, service: StandIn) -> No
     for kind in (errors.UnavailableError, errors.ConfigurationError, errors.NotFoundError):
         with pytest.raises(kind):
             ask(lambda client: client.runs.get(RUN), lambda run: run.export())
+
+
+def test_advice_is_walked_through(ask: Ask, service: StandIn) -> None:
+    piece = {"number": 8, "parent": 0, "rollout_id": str(RUN), "text": "Be bold.", "judged": 4, "won": 1, "lives": True}
+    none = {"number": 0, "judged": 9, "won": 1, "lives": True}
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/guidance", page(piece, cursor="next"), page(none))
+    found = ask(lambda client: client.runs.get(RUN), lambda run: run.guidance())
+    assert [(advice.number, advice.text, advice.won) for advice in found] == [(8, "Be bold.", 1), (0, "", 1)]

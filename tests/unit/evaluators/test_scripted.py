@@ -94,7 +94,7 @@ def test_unwrap_ends_the_evaluation_with_the_candidates_failure(broker, scripted
 def test_a_call_that_times_out_costs_the_process_and_the_next_meets_a_fresh_one(broker, scripted):
     problem = scripted(
         "first = candidate.call('solve', 1).unwrap()\n"
-        "slow = candidate.call('loop', timeout_s=0.2)\n"
+        "slow = candidate.call('loop', timeout_s=1.0)\n"
         "context.note('slow', slow.failure.kind)\n"
         "return {'score': first * 10 + candidate.call('solve', 1).unwrap()}"
     )

@@ -1,0 +1,116 @@
+"""Advice in a run: which piece a prompt carries, what is asked for a new one, and what each piece led to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+import numpy as np
+
+from speciate.domain.candidate import Member
+from speciate.domain.event import EventKind
+from speciate.domain.guidance import NO_ADVICE, Advice, Gain, Guidance, draw
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.rollout import Prompt, Rollout
+from speciate.domain.values import text_digest
+from speciate.ports.work import Lease, RunContext, WorkStore
+from speciate.prompts.guidance import guidance_prompt, read_advice
+from speciate.runs.effects import Effects
+from speciate.runs.progress import Progress
+from speciate.search.strategy import PopulationView
+
+_LATEST: Final = "latest"
+_LOOKED_AT: Final = 64
+_SHOWN: Final = 3
+
+
+class Adviser:
+    """Advises the prompts of one batch. What it goes by is read from the run, so that any worker may do so."""
+
+    def __init__(self, context: RunContext, work: WorkStore, view: PopulationView, islands: int) -> None:
+        """Read the advice there is; nothing is read for a run that writes none.
+
+        Args:
+            context: The run.
+            work: Where its advice is.
+            view: Its population.
+            islands: How many islands that has.
+        """
+        self._context, self._work, self._view, self._islands = context, work, view, islands
+        self.pieces = work.advice(context.run_id) if context.spec.guidance is not None else ()
+
+    def pick(self, rng: np.random.Generator) -> Advice | None:
+        """Return the advice for the change of a program; None where the run writes none."""
+        return draw(self.pieces, rng) if self.pieces else None
+
+    def prompt(self, parent: Advice, policy: Policy, latest: int) -> Prompt:
+        """Return the prompt that asks for a new piece.
+
+        Args:
+            parent: The piece to improve on.
+            policy: Who is asked.
+            latest: The highest number that a candidate may have.
+        """
+        members = self._work.members(self._context.run_id, range(max(1, latest - _LOOKED_AT + 1), latest + 1))
+        newest = [members[number] for number in sorted(members, reverse=True)]
+        tables = [self._view.elites(island) for island in range(self._islands)]
+        best = {number for table in tables for number in table.numbers.tolist()}
+        improved: list[Member] = [member for member in newest if member.number in best][:_SHOWN]
+        failed = [member for member in newest if member.failure is not None][:_SHOWN]
+        return guidance_prompt(self._context.problem, policy, self.pieces, parent, improved, failed)
+
+    def read(self, batch: int, rollouts: Sequence[Rollout]) -> Advice | None:
+        """Return the new piece that a batch wrote, if there is one that says what none of the others does."""
+        for rollout in rollouts:
+            text = read_advice(rollout.completion.text) if rollout.role is PolicyRole.ADVISE else ""
+            if text and text not in {piece.text for piece in self.pieces}:
+                return Advice(batch, text, rollout.advice or NO_ADVICE)
+        return None
+
+
+def due(guidance: Guidance | None, progress: Progress) -> dict[str, int]:
+    """Return what the payload of the next ``generate`` unit says of a new piece: nothing where none is due."""
+    if guidance is None or progress.batches == 0 or progress.batches % guidance.every:
+        return {}
+    return {_LATEST: progress.numbers}
+
+
+def latest_of(lease: Lease) -> int | None:
+    """Return the highest number that a candidate may have, where this unit is to ask for a new piece."""
+    latest = lease.payload.get(_LATEST)
+    return None if latest is None else int(latest)
+
+
+def read_gains(stored: Mapping[str, Mapping[str, Any]]) -> dict[int, Gain]:
+    """Return what came of the pieces that live, in order of number; no advice is always among them."""
+    gains = {int(number): Gain(**counts) for number, counts in stored.items()}
+    return dict(sorted({NO_ADVICE: Gain(), **gains}.items()))
+
+
+def count_gain(progress: Progress, effects: Effects, advice: int | None, *, won: bool) -> None:
+    """Add a settled answer to the piece that its prompt carried, which may have been dropped meanwhile."""
+    if advice is None:
+        return
+    if (gain := read_gains(progress.advice).get(advice)) is not None:
+        progress.advice[str(advice)] = asdict(gain.plus(won=won))
+    else:
+        effects.retired[advice] = effects.retired.get(advice, Gain()).plus(won=won)
+
+
+def adopt(progress: Progress, effects: Effects, most: int, advice: Advice) -> None:
+    """Take up a new piece, and drop the least useful one where there are more than ``most`` of them."""
+    gains = {number: gain.aged() for number, gain in read_gains(progress.advice).items()}
+    dropped = None
+    if len(gains) > most:
+        dropped = min(gains.keys() - {NO_ADVICE}, key=lambda number: (gains[number].mean, number))
+        effects.retired[dropped] = gains.pop(dropped)
+    gains[advice.number] = advice.gain
+    progress.advice = {str(number): asdict(gain) for number, gain in gains.items()}
+    digest = text_digest(advice.text)[:16]
+    effects.event(EventKind.ADVICE_WRITTEN, advice=advice.number, parent=advice.parent, text=digest, dropped=dropped)
+
+
+def with_gains(texts: Mapping[int, Advice], stored: Mapping[str, Mapping[str, Any]]) -> tuple[Advice, ...]:
+    """Return the pieces that live, in order of number, from their texts and what the run has counted."""
+    return tuple(replace(texts.get(number, Advice()), gain=gain) for number, gain in read_gains(stored).items())

@@ -1,0 +1,68 @@
+"""The advice of runs that write some; other runs have no rows here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.guidance import NO_ADVICE, Advice, Gain
+from speciate.ports.records import AdviceRecord
+from speciate.ports.work import Lease
+from speciate.runs.guidance import read_gains, with_gains
+
+_INSERT = sa.text(
+    "INSERT INTO advice (run_id, number, parent, rollout_id, text) SELECT :run_id, :number, :parent, id, :text"
+    " FROM rollouts WHERE work_id = :work_id AND role = 'advise'"
+)
+_RETIRE = sa.text(
+    "UPDATE advice SET judged = judged + :judged, won = won + :won, dropped = true"
+    " WHERE run_id = :run_id AND number = :number"
+)
+_GAINS = sa.text("SELECT advice FROM run_progress WHERE run_id = :run_id")
+_TEXTS = sa.text("SELECT number, parent, text FROM advice WHERE run_id = :run_id AND number = ANY(:numbers)")
+_PAGE = sa.text(
+    "SELECT number, parent, rollout_id, text, judged, won, dropped, created_at FROM advice"
+    " WHERE run_id = :run_id AND number < :before ORDER BY number DESC LIMIT :limit"
+)
+
+
+def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> None:
+    """Store a new piece; the rollout that wrote it is stored already."""
+    values = {"number": advice.number, "parent": advice.parent, "text": advice.text}
+    connection.execute(_INSERT, values | {"run_id": lease.run_id, "work_id": lease.work_id})
+
+
+def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:
+    """Keep what came of pieces that prompts no longer carry."""
+    keys = [{"number": number, "judged": gain.judged, "won": gain.won} for number, gain in retired.items()]
+    connection.execute(_RETIRE, [key | {"run_id": run_id} for key in keys])
+
+
+def read_living(connection: sa.Connection, run_id: UUID) -> tuple[Advice, ...]:
+    """Return the pieces that prompts may carry, no advice first."""
+    stored = _gains(connection, run_id)
+    rows = connection.execute(_TEXTS, {"run_id": run_id, "numbers": [int(number) for number in stored]})
+    return with_gains({row.number: Advice(row.number, row.text, row.parent) for row in rows}, stored)
+
+
+def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) -> list[AdviceRecord]:
+    """Return at most ``limit`` pieces with a number below ``before``, newest first; no advice is the last of all."""
+    living = read_gains(_gains(connection, run_id))
+    rows = connection.execute(_PAGE, {"run_id": run_id, "before": before, "limit": limit})
+    found: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
+    if len(found) < limit:
+        found.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
+    # What came of a piece is counted in the run's progress while it lives, and in its own row from then on.
+    for values in found:
+        gain = living.get(values["number"], Gain()) if values["lives"] else Gain()
+        values["judged"] += gain.judged
+        values["won"] += gain.won
+    return [AdviceRecord.model_validate(values) for values in found]
+
+
+def _gains(connection: sa.Connection, run_id: UUID) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = connection.execute(_GAINS, {"run_id": run_id}).scalar_one()
+    return found

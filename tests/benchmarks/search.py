@@ -1,0 +1,187 @@
+"""Which strategies unlock more: bundled problems with ``program_mutator``, held-out programs with tiny policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import mannwhitneyu
+
+from speciate.problems.loader import bundled, load_problem
+from speciate.search.strategies import STRATEGIES
+from speciate.settings import Settings
+from speciate.tournaments.running_time import Ecdf, ecdf
+from speciate.tournaments.tests import mcnemar
+from tests.benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
+from tests.benchmarks.parts import median, show
+
+FLOOR: Final = "best_of_n"
+SEEDS: Final = 8
+BUDGETS: Final = {"online-bin-packing": 160}
+"""Evaluations of a run on a problem where they are not ``BUDGET``: one of them takes a tenth of a second there."""
+BUDGET: Final = 640
+HELD_OUT: Final = range(3000, 3400)
+"""Numbers of the programs in the test split; the reproduction's own are 2000 to 2399."""
+WITHIN: Final = (90, 180)
+PAIRS: Final = (
+    ("programs-base", "programs-base"),
+    ("programs-grpo", "programs-grpo"),
+    ("programs-grpo", "programs-base"),
+    ("programs-vpo", "programs-vpo"),
+    ("programs-vpo", "programs-base"),
+    ("programs-vector-max-at-k", "programs-vector-max-at-k"),
+)
+"""Who proposes, and who changes."""
+_ARCHIVE: Final = "islands_map_elites"
+SELECTIONS: Final = ("best_weighted", "random_scalarization")
+"""Ways for ``islands_map_elites`` to choose parents other than ε-lexicase: by one weighting, or by a random one."""
+
+Arm = tuple[str, str]
+"""A strategy, and its options that are not the defaults, as JSON."""
+_ARMS: Final[tuple[Arm, ...]] = (
+    *((name, "{}") for name in STRATEGIES),
+    *((_ARCHIVE, json.dumps({"selection": selection})) for selection in SELECTIONS),
+)
+
+
+def programs(_: Settings, keep: Path, workers: int) -> None:
+    """Count the held-out programs that every strategy unlocks, and test it against independent samples."""
+    arms = [arm for arm in _ARMS if arm[1] == "{}"]
+    jobs = [
+        Job(f"programs:{number}", *pair, strategy, WITHIN[-1], 0, options)
+        for pair in PAIRS
+        for strategy, options in arms
+        for number in HELD_OUT
+    ]
+    found = dict(zip(jobs, gather(jobs, keep, workers, "programs"), strict=True))
+    for pair in PAIRS:
+        reached = {
+            arm: np.array([_at(found[Job(f"programs:{n}", *pair, arm[0], WITHIN[-1], 0, arm[1])]) for n in HELD_OUT])
+            for arm in arms
+        }
+        rows = []
+        for arm, at in reached.items():
+            row: list[object] = [arm[0]]
+            for within in WITHIN:
+                test = mcnemar(at <= within, reached[FLOOR, "{}"] <= within)
+                versus = "" if arm[0] == FLOOR else f"{test.only_a} : {test.only_b}, p = {test.p_value:.1g}"
+                row += [int((at <= within).sum()), versus]
+            rows.append(row)
+        columns = [column for within in WITHIN for column in (f"within {within}", f"it alone : {FLOOR} alone")]
+        show(f"{pair[0]} proposes, {pair[1]} changes: of {len(HELD_OUT)} programs", ["strategy", *columns], rows)
+
+
+def problems(_: Settings, keep: Path, workers: int) -> None:
+    """Compare the strategies on the bundled problems: targets, and coverage of the trade-offs, against evaluations."""
+    jobs = [
+        Job(problem, MUTATOR, MUTATOR, strategy, BUDGETS.get(problem, BUDGET), seed, options)
+        for seed in range(SEEDS)
+        for problem in bundled()
+        for strategy, options in _ARMS
+    ]
+    found = dict(zip(jobs, gather(jobs, keep, workers, "bundled problems"), strict=True))
+    by_arm = {
+        arm: {
+            problem: [
+                found[Job(problem, MUTATOR, MUTATOR, arm[0], BUDGETS.get(problem, BUDGET), seed, arm[1])]
+                for seed in range(SEEDS)
+            ]
+            for problem in bundled()
+        }
+        for arm in _ARMS
+    }
+    _show_targets(by_arm)
+    _show_coverage(by_arm)
+    _draw(by_arm, Path("docs/pictures/search-targets.svg"))
+
+
+def _at(found: Found) -> float:
+    """Return the evaluation that met the one target; infinite where none did."""
+    return float("inf") if found.reached[0] is None else float(found.reached[0])
+
+
+def _label(arm: Arm) -> str:
+    options = json.loads(arm[1])
+    return ", ".join([arm[0], *(f"{key} {value}" for key, value in options.items())])
+
+
+def _curve(runs: Mapping[str, Sequence[Found]], seeds: Sequence[int]) -> Ecdf:
+    """Return the share of all (problem, target, seed) reached against the share of the budget."""
+    spent, reached = [], []
+    for problem, of_problem in runs.items():
+        for seed in seeds:
+            for at in of_problem[seed].reached:
+                spent.append((at or 0) / BUDGETS.get(problem, BUDGET) if at else 1.0)
+                reached.append(at is not None)
+    return ecdf(spent, reached)
+
+
+def _show_targets(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]]) -> None:
+    shares = (0.125, 0.25, 0.5, 1.0)
+    rows = []
+    for arm, runs in by_arm.items():
+        curve = _curve(runs, range(SEEDS))
+        ends = [_curve(runs, [seed]).at(1.0) for seed in range(SEEDS)]
+        rows.append([_label(arm), *(curve.at(share) for share in shares), f"{min(ends):.2f} to {max(ends):.2f}"])
+    pairs = sum(len(load_problem(path).targets) for path in bundled().values())
+    show(
+        f"Bundled problems, {MUTATOR}, {SEEDS} seeds: share of {pairs} targets reached",
+        ["strategy", *(f"at {share:.3g} of the budget" for share in shares), "single seeds"],
+        rows,
+        f"budget: {BUDGET} evaluations; {', '.join(f'{name} {budget}' for name, budget in BUDGETS.items())}",
+    )
+
+
+def _show_coverage(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]]) -> None:
+    rows = []
+    for arm, runs in by_arm.items():
+        row: list[object] = [_label(arm)]
+        for problem, of_problem in runs.items():
+            mine, floor = (
+                [found.coverage[-1] for found in runs] for runs in (of_problem, by_arm[FLOOR, "{}"][problem])
+            )
+            better = "" if arm[0] == FLOOR else f" ({_chance(mine, floor)})"
+            row.append(f"{median(mine):.4f}{better}")
+        rows.append(row)
+    show(
+        "The same runs: E_w of the best wᵀr at the end, median of seeds (chance of a better run than best_of_n, p)",
+        ["strategy", *bundled()],
+        rows,
+        "Mann–Whitney, two-sided, exact where there are no ties",
+    )
+
+
+def _chance(mine: Sequence[float], floor: Sequence[float]) -> str:
+    if len({*mine, *floor}) == 1:
+        return "0.50"
+    test = mannwhitneyu(mine, floor)
+    return f"{test.statistic / (len(mine) * len(floor)):.2f}, {test.pvalue:.1g}"
+
+
+def _draw(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]], path: Path) -> None:
+    """Draw targets and coverage against the budget; intervals are those of resampled seeds."""
+    from matplotlib.figure import Figure
+
+    rng = np.random.default_rng(0)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    grid = np.linspace(0, 1, 201)
+    marks = np.linspace(1 / MARKS, 1, MARKS)
+    for arm, runs in by_arm.items():
+        if arm[1] != "{}":
+            continue
+        ends: NDArray[np.float64] = np.array([[_curve(runs, [s]).at(x) for x in grid] for s in range(SEEDS)])
+        drawn = ends[rng.integers(SEEDS, size=(1000, SEEDS))].mean(axis=1)
+        (line,) = left.plot(grid, ends.mean(axis=0), label=arm[0])
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        left.fill_between(grid, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        covered = np.array([[found.coverage for found in of_problem] for of_problem in runs.values()])
+        right.plot(marks, covered.mean(axis=(0, 1)), color=line.get_color())
+    left.set(xlabel="share of the budget", ylabel="share of targets reached", ylim=(0, None))
+    right.set(xlabel="share of the budget", ylabel="E_w of the best wᵀr, mean of problems")
+    left.legend(frameon=False, fontsize=8)
+    figure.savefig(path)

@@ -1,0 +1,145 @@
+"""Advice that a run writes for its own prompts, over HTTP and on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.cli.replaying import replay_run
+from speciate.domain.values import digest_of
+from speciate.testing.runs import ToyEvaluator
+from tests.integration.service.conftest import Lab, refused, scripted
+
+pytestmark = pytest.mark.servers
+
+HOSTILE = "\x1b[2J\u202e```</script>{}"
+SAYS = [f"```python\nx = {n % 10}\ny = {n % 7}\n```\n<advice>Piece {n} {HOSTILE}</advice>" for n in range(97)]
+GUIDED = {"policy": "adviser", "guidance": {"every": 2, "most": 2}, "lanes": 1, "batch": 4, "samples_per_prompt": 2}
+
+
+@pytest.fixture
+def guided(lab: Lab) -> Lab:
+    lab.plane.catalog.add_policy(scripted(SAYS, slug="adviser"))
+    lab.plane.catalog.add_policy(scripted(slug="tiny", prompt_format="completion", codec="programs"))
+    return lab
+
+
+def _items(lab: Lab, path: str, **params: Any) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = lab.api.get(path, params=params | ({"cursor": cursor} if cursor else {})).json()
+        items += page["items"]
+        cursor = page["next_cursor"]
+    return items
+
+
+def test_what_is_written_carried_and_dropped_is_on_record(guided: Lab) -> None:
+    run_id = guided.start(61, **GUIDED)
+    guided.work()
+    run = guided.api.get(f"/v1/runs/{run_id}").json()
+    assert (run["state"], run["spent"]["evaluations"], run["spec"]["guidance"]) == (
+        "completed", 61, {"every": 2, "most": 2},
+    )  # fmt: skip
+    pieces = _items(guided, f"/v1/runs/{run_id}/guidance", limit=2)
+    assert [piece["number"] for piece in pieces] == [14, 12, 10, 8, 6, 4, 2, 0]
+    assert sum(piece["lives"] for piece in pieces) == 3
+    by_number = {piece["number"]: piece for piece in pieces}
+    assert (by_number[0]["text"], by_number[0]["rollout_id"], by_number[0]["lives"]) == ("", None, True)
+
+    rollouts = {rollout["id"]: rollout for rollout in _items(guided, f"/v1/runs/{run_id}/rollouts")}
+    for piece in pieces[:-1]:
+        rollout = rollouts[piece["rollout_id"]]
+        assert (rollout["role"], rollout["batch"], rollout["advice"]) == ("advise", piece["number"], piece["parent"])
+        assert piece["parent"] == 0 or by_number[piece["parent"]]
+        assert piece["text"].startswith("Piece ")
+        assert "\x1b" not in piece["text"]
+        assert "\u202e" not in piece["text"]
+        whole = guided.api.get(f"/v1/rollouts/{piece['rollout_id']}").json()
+        assert HOSTILE.partition("```")[0] in whole["completion"]
+        assert "## Advice so far" in whole["user"]
+    candidates = _items(guided, f"/v1/runs/{run_id}/candidates")
+    carried = [c["advice"] for c in candidates if c["role"] == "mutate"]
+    assert all(c["advice"] == rollouts[c["rollout_id"]]["advice"] for c in candidates if c["rollout_id"])
+    assert {n: carried.count(n) for n in by_number} == {n: piece["judged"] for n, piece in by_number.items()}
+    exported = guided.api.get(f"/v1/runs/{run_id}/export").text.splitlines()
+    assert [json.loads(line)["advice"] for line in exported[1:]] == carried[::-1]
+    for rollout in rollouts.values():
+        if rollout["role"] == "mutate":
+            prompt = guided.api.get(f"/v1/rollouts/{rollout['id']}").json()["user"]
+            assert by_number[rollout["advice"]]["text"] in prompt
+            assert ("## Advice" in prompt) == bool(rollout["advice"])
+
+
+def test_it_replays_and_a_pause_changes_nothing(guided: Lab) -> None:
+    run_id = guided.start(61, **GUIDED)
+    guided.work(9)
+    guided.api.post(f"/v1/runs/{run_id}:pause")
+    guided.api.post(f"/v1/runs/{run_id}:resume")
+    guided.work()
+    events = guided.api.get(f"/v1/runs/{run_id}/events", params={"limit": 500}).json()["items"]
+    assert any(event["kind"] == "advice.written" and event["data"]["dropped"] for event in events)
+    report = replay_run(guided.plane, run_id, ToyEvaluator())  # type: ignore[arg-type]
+    assert report.identical, report.describe()
+
+
+def test_what_a_lost_worker_asked_for_is_taken_up_once(guided: Lab) -> None:
+    run_id = guided.start(30, **GUIDED)
+    guided.work(4)
+    # The unit that writes the first piece is taken and lost; another worker does it again.
+    (waiting,) = guided.plane.runs.work_in_flight()
+    assert guided.plane.work.claim(waiting.work_id) is not None
+    with guided.plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE work SET lease_until = now() - interval '1 s' WHERE state = 'leased'"))
+    assert guided.plane.work.sweep().retried == 1
+    guided.work()
+    numbers = [piece["number"] for piece in _items(guided, f"/v1/runs/{run_id}/guidance")]
+    assert numbers == sorted(set(numbers), reverse=True)
+    assert replay_run(guided.plane, run_id, ToyEvaluator()).identical  # type: ignore[arg-type]
+
+
+def test_a_run_without_it_has_none(guided: Lab) -> None:
+    run_id = guided.start(13)
+    guided.work()
+    assert guided.api.get(f"/v1/runs/{run_id}/guidance").json() == {"items": [], "next_cursor": None}
+    assert {c["advice"] for c in _items(guided, f"/v1/runs/{run_id}/candidates")} == {None}
+    refused(guided.api.get(f"/v1/runs/{UUID(int=9)}/guidance"), 404, "not-found")
+
+
+def test_a_request_without_it_is_the_one_of_before_there_was_such_a_thing(guided: Lab) -> None:
+    body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}}
+    run = guided.api.post("/v1/runs", body, headers={"Idempotency-Key": "k"}).json()
+    before = {name: value for name, value in run["spec"].items() if name != "guidance"}
+    with guided.plane.engine.connect() as connection:
+        kept = connection.execute(sa.text("SELECT request_digest FROM idempotency_keys")).scalar_one()
+    assert kept == digest_of([run["problem_id"], run["policy_id"], "None", before])
+    other = guided.api.post("/v1/runs", body | {"guidance": {}}, headers={"Idempotency-Key": "k"})
+    refused(other, 409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"guidance": {"every": 0}}, "guidance.every"),
+        ({"guidance": {"every": 1, "most": 17}}, "16"),
+        ({"guidance": 8}, "guidance"),
+        ({"guidance": {}, "policy": "tiny"}, "policy tiny@1 can be asked for programs only"),
+        ({"guidance": {}, "mutator": "tiny"}, "policy tiny@1 can be asked for programs only"),
+    ],
+)
+def test_what_cannot_be_is_refused(guided: Lab, changes: dict[str, Any], told: str) -> None:
+    body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}} | changes
+    details = refused(guided.api.post("/v1/runs", body), 422, "invalid-input")
+    assert told in str(details)
+
+
+def test_deleting_a_run_takes_its_advice_along(guided: Lab) -> None:
+    run_id = guided.start(30, **GUIDED)
+    guided.work()
+    with guided.plane.engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM runs WHERE id = :id"), {"id": run_id})
+        assert connection.execute(sa.text("SELECT count(*) FROM advice")).scalar_one() == 0
