@@ -11,6 +11,7 @@ from speciate.domain.run import RunState
 from speciate.domain.tournament import StoppingRule, TournamentState
 from speciate.ports.records import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
+from speciate.runs.tournaments import ensembles_of
 from speciate.storage.plane import Plane
 from speciate.storage.tournaments import UnderWay
 from speciate.tournaments.comparing import decided_after
@@ -41,7 +42,7 @@ class Tender:
 
     def _tend(self, plane: Plane, tournament_id: UUID) -> None:
         store = plane.tournaments
-        store.mark_ended(tournament_id)
+        store.mark_ended(store.get(tournament_id))
         record, under_way = store.get(tournament_id), store.under_way(tournament_id)
         for run in under_way:
             _steer(plane, record, run)
@@ -63,7 +64,7 @@ class Tender:
         problems = len(course.problems) if ended is None else ended // runs_each
         if problems == self._looked_at.get(record.id, 0):
             return None
-        decided = decided_after(course, plane.tournaments.results(record, course))
+        decided = plane.tournaments.use(record, decided_after)
         self._looked_at[record.id] = problems
         return decided
 
@@ -94,6 +95,7 @@ def _top_up(plane: Plane, record: TournamentRecord, room: int) -> None:
             policy=plane.catalog.policy(entrant.policy),
             mutator=None if entrant.mutator is None else plane.catalog.policy(entrant.mutator),
             spec=declared.spec(entrant, planned.seed),
+            ensembles=ensembles_of(entrant, plane.catalog),
             # Cut off before the next line, the next pass finds this very run by its key.
             idempotency_key=f"tournament:{record.id}:{ordinal}",
         )

@@ -8,7 +8,7 @@ from service.api.schemas import NameInPath, ProblemSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute, refuse_unfit
 from speciate.domain.problem import Problem
-from speciate.ports.records import Page, ProblemSummary, ProblemVersion
+from speciate.ports.records import ObjectiveRecord, Page, ProblemSummary, ProblemUnlocks, ProblemVersion
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 
@@ -47,6 +47,18 @@ def list_versions(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor:
     """List the versions of a problem, newest first."""
     slug = plane.catalog.problem(name).definition.slug
     return plane.catalog.problems(slug=slug, limit=limit, cursor=cursor)
+
+
+@router.get("/{name}/unlocks")
+def problem_unlocks(name: NameInPath, plane: PlaneDep) -> ProblemUnlocks:
+    """Who unlocked this version first, who alone, and who never, with how much was tried. No other version counts."""
+    return plane.unlocks.of_problem(plane.catalog.problem(name))
+
+
+@router.get("/{name}/records")
+def problem_records(name: NameInPath, plane: PlaneDep) -> Page[ObjectiveRecord]:
+    """Read the history of records: candidates better in an objective than every earlier one, the newest first."""
+    return Page[ObjectiveRecord](items=plane.unlocks.records(plane.catalog.problem(name)))
 
 
 def _read(body: ProblemSubmission) -> Problem:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -12,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from service.api.schemas import RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, PlaneDep
+from service.streaming import JSON_LINES, json_lines
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import (
@@ -25,9 +24,6 @@ from speciate.ports.records import (
 )
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
-
-_LINES_PER_CHUNK = 100
-JSON_LINES = "application/x-ndjson"
 
 
 @router.get("/candidates")
@@ -95,10 +91,4 @@ def export(run_id: RunId, plane: PlaneDep) -> StreamingResponse:
     """Stream every candidate with its texts as JSON Lines, in order of number."""
     plane.runs.get(run_id)  # an unknown run is refused before the answer begins
     headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
-    return StreamingResponse(_lines(plane.queries.export(run_id)), media_type=JSON_LINES, headers=headers)
-
-
-def _lines(candidates: Iterator[CandidateDetail]) -> Iterator[str]:
-    # Each chunk is a trip to another thread: a chunk a line would cost more than reading it.
-    while chunk := list(islice(candidates, _LINES_PER_CHUNK)):
-        yield "".join(candidate.model_dump_json() + "\n" for candidate in chunk)
+    return StreamingResponse(json_lines(plane.queries.export(run_id)), media_type=JSON_LINES, headers=headers)

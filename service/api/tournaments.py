@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
 
 from service.api.runs import IdempotencyKey
 from service.api.schemas import NameInPath, SteeringRequest
 from service.dependencies import Cursor, Limit, PlaneDep
+from service.streaming import JSON_LINES, json_lines
 from service.strict_json import StrictRoute
 from speciate.domain.tournament import Extension, Tournament, TournamentState
 from speciate.ports.records import Page, TournamentRecord
@@ -86,6 +88,20 @@ def tournament_matrix(name: NameInPath, plane: PlaneDep) -> Matrix:
 def tournament_report(name: NameInPath, plane: PlaneDep) -> Report:
     """The whole report."""
     return plane.tournaments.report(plane.tournaments.get(name))
+
+
+@router.get(
+    "/{name}/export",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "One planned run a line."}
+    },
+)
+def export_tournament(name: NameInPath, plane: PlaneDep) -> StreamingResponse:
+    """Stream every planned run with what it says as JSON Lines, in the order of the plan."""
+    record = plane.tournaments.get(name)  # an unknown one is refused before the answer begins
+    headers = {"Content-Disposition": f'attachment; filename="{record.slug}.jsonl"'}
+    return StreamingResponse(json_lines(plane.tournaments.runs(record)), media_type=JSON_LINES, headers=headers)
 
 
 def _move(plane: PlaneDep, name: str, goal: TournamentState, body: SteeringRequest | None) -> TournamentRecord:

@@ -30,6 +30,10 @@ def list_unlocks(
     run: Annotated[UUID | None, Query(description="of this run")] = None,
     problem: Annotated[Name | None, Query(description="on this problem version")] = None,
     policy: Annotated[Name | None, Query(description="by this policy version")] = None,
+    strategy: Annotated[str | None, Query(max_length=80, description="under this strategy")] = None,
+    first: Annotated[
+        bool, Query(description="of each problem version, target, policy version and strategy the first confirmed one")
+    ] = False,
     unlocks_only: Annotated[bool, Query(description="leave out targets that do not unlock")] = False,
     state: StateFilter = ClaimState.CONFIRMED,
     limit: Limit = 100,
@@ -40,6 +44,8 @@ def list_unlocks(
         run_id=None if run is None else plane.runs.get(run).id,
         problem_id=None if problem is None else plane.catalog.problem(problem).id,
         policy_id=None if policy is None else plane.catalog.policy(policy).id,
+        strategy=strategy,
+        first_only=first,
         unlocks_only=unlocks_only,
         state=state_of(state),
         limit=limit,

@@ -169,22 +169,38 @@ def report(
 @app.command(
     "export",
     epilog=examples(
-        "speciate tournament export mazes --out mazes.html", "speciate tournament export mazes --out mazes.csv"
+        "speciate tournament export mazes --out mazes.html", "speciate tournament export mazes --format parquet"
     ),
 )
 def export(
     ctx: typer.Context,
     name: Name,
-    out: Annotated[Path, typer.Option("--out", help="File to make: .html (everything), .json (the same) or .csv.")],
+    out: Annotated[Path | None, typer.Option("--out", help="File to make; its end says the format.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--format", help="html (all), json (all), csv (unlock matrix), jsonl or parquet (every run)."),
+    ] = None,
 ) -> None:
-    """Write the report: one self-contained HTML file, JSON, or the unlock matrix as CSV."""
+    """Write the report as one self-contained HTML file or as JSON, its matrix as CSV, or all runs as a table.
+
+    Parquet needs the extra: pip install 'speciate[parquet]'.
+    """
     from speciate.cli.tournament_report import FORMATS, write
 
-    if out.suffix not in FORMATS:
-        raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in {', '.join(FORMATS)}")
+    if out is None and kind is None:
+        raise _refuse("--out", "and --format are both missing: expected a file, a format or both")
+    chosen = kind or (out.suffix.removeprefix(".") if out else "")
+    if chosen not in FORMATS:
+        expected = ", ".join(FORMATS)
+        raise (
+            _refuse("--format", f"is {kind!r}: expected {expected}")
+            if kind
+            else _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}")
+        )
+    path = out or Path(f"{name}.{chosen}")
     with client(ctx) as service:
-        write(service.tournaments.report(name), out)
-    output.say(f"{out}")
+        write(service, name, path, chosen)
+    output.say(f"{path}")
 
 
 @app.command("pause", epilog=examples("speciate tournament pause mazes --reason 'the endpoint moves'"))

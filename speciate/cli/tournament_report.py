@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.domain.errors import ConflictError
+from speciate.cli.tables_out import replacing, write_records
 from speciate.domain.tournament import TournamentState
+from speciate.ports.records import TournamentRun
 from speciate.tournaments.html import page
 from speciate.tournaments.report import Report
 from speciate.tournaments.tables import sections, verdict
@@ -51,28 +51,30 @@ def matrix_csv(report: Report) -> str:
     return text.getvalue()
 
 
-FORMATS: Final[dict[str, Callable[[Report], str]]] = {
-    ".html": page,
-    ".json": lambda report: report.model_dump_json(indent=2) + "\n",
-    ".csv": matrix_csv,
+REPORTS: Final[dict[str, Callable[[Report], str]]] = {
+    "html": page,
+    "json": lambda report: report.model_dump_json(indent=2) + "\n",
+    "csv": matrix_csv,
 }
-"""What can be written, by the end of the file's name."""
+"""What a report can be written as, by the end of the file's name."""
+
+FORMATS: Final = (*REPORTS, "jsonl", "parquet")
+"""The same, and what every planned run can be written as."""
 
 
-def write(report: Report, path: Path) -> None:
-    """Write a report; an old file is replaced whole or not at all.
+def write(service: Client, name: str, path: Path, kind: str) -> None:
+    """Write the report of a tournament, or all its runs; an old file is replaced whole or not at all.
 
     Raises:
+        ConfigurationError: Parquet is asked for and pyarrow is not there.
         ConflictError: The file cannot be written.
     """
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(FORMATS[path.suffix](report), encoding="utf-8")
-        os.replace(part, path)  # noqa: PTH105
-    except OSError as error:
-        raise ConflictError(f"{path} cannot be written: {error.strerror}.") from None
-    finally:
-        part.unlink(missing_ok=True)
+    if kind in REPORTS:
+        text = REPORTS[kind](service.tournaments.report(name))
+        with replacing(path) as part:
+            part.write_text(text, encoding="utf-8")
+    else:
+        write_records(path, kind, TournamentRun, service.tournaments.export(name))
 
 
 def follow(service: Client, name: str, *, as_json: bool) -> Exit:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, find_run
+from speciate.domain.errors import Flaw, InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.records import UnlockRecord
+    from speciate.client import Client
+    from speciate.ports.records import ProblemUnlocks, UnlockRecord
 
 UNLOCKS_EXAMPLES: Final = examples(
-    "speciate unlocks", "speciate unlocks --policy qwen --json", "speciate unlocks --run RUN --every-target"
+    "speciate unlocks",
+    "speciate unlocks --policy qwen --first --json",
+    "speciate unlocks --problem maze-7 --who",
+    "speciate unlocks --problem packing --records",
+    "speciate unlocks --every-target --out unlocks.parquet",
 )
 
 
@@ -23,30 +31,110 @@ def unlocks_command(
     run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
     problem: Annotated[str | None, typer.Option(help="Only those of this problem.")] = None,
     policy: Annotated[str | None, typer.Option(help="Only those of this policy.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="Only those under this strategy.")] = None,
+    first: Annotated[
+        bool, typer.Option("--first", help="Only the first of each problem, target, policy and strategy.")
+    ] = False,
     every_target: Annotated[
         bool, typer.Option("--every-target", help="Also reached targets that do not unlock the problem.")
     ] = False,
+    who: Annotated[
+        bool, typer.Option("--who", help="Of --problem: who was first, who alone, who never, and how much was tried.")
+    ] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Of --problem: its history of records, objective by objective.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write all of them to a file: .jsonl, .csv or .parquet.")
+    ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the problems that policies unlocked, with what it took; every one was confirmed by evaluating again."""
+    if (who or records) and (problem is None or out is not None):
+        raise _refuse("--problem" if problem is None else "--out", "does not fit --who and --records: see --help")
     with client(ctx) as service:
+        if who:
+            return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
+        if records:
+            return _show_records(service, problem or "", limit, as_json=as_json)
         run_id = None if run is None else find_run(service, run).id
-        records = service.unlocks(run=run_id, problem=problem, policy=policy, unlocks_only=not every_target)
-        found = list(islice(records, limit))
+        named = {"problem": problem, "policy": policy, "strategy": strategy}
+        found = service.unlocks(run=run_id, **named, first=first, unlocks_only=not every_target)
+        if out is not None:
+            return _write(out, found)
+        shown = list(islice(found, limit))
     if as_json:
-        for record in found:
+        for record in shown:
             output.json_line(record)
-        return
+        return None
     rows = [
         (f"{u.problem}@{u.problem_version}", _target(u), _asked(u), u.strategy, u.seed,
          output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
-        for u in found
+        for u in shown
     ]  # fmt: skip
     columns = ("problem", "target", "policy", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate")
     what = "reached targets" if every_target else "unlocks"
     hint = "speciate run --help" if every_target else "see --every-target"
     output.table(columns, rows, empty=output.nothing(what, hint, run=run, problem=problem, policy=policy))
+    return None
+
+
+def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> None:
+    if as_json:
+        output.json_line(found)
+        return
+    for target in found.targets:
+        if not target.unlock and not every_target:
+            continue
+        mark = " (forgeable)" if found.forgeable else ""
+        output.say(f"{found.problem}@{found.version}, {target.target}{mark}", style="bold")
+        if target.first is not None:
+            by = f"{_asked(target.first)}, {target.first.strategy}"
+            output.say(f"first: {by}, {output.moment(target.first.at)}, {target.first.run_id}/{target.first.number}")
+        if target.only is not None:
+            output.say(f"only: {target.only}")
+        if target.never:
+            output.say(f"never: {', '.join(target.never)}")
+        rows = [
+            (a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.number(a.evaluations),
+             output.number(a.tokens), f"{a.seconds:.1f}",
+             "never" if a.first is None else f"{output.number(a.first.evaluations)} evaluations")
+            for a in target.attempts
+        ]  # fmt: skip
+        columns = ("policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">first after")
+        output.table(columns, rows, empty="Nobody has tried.")
+
+
+def _show_records(service: Client, problem: str, limit: int, *, as_json: bool) -> None:
+    found = service.problem_records(problem)[: None if as_json else limit]
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [
+        (r.objective, f"{r.value:.6g}", r.policy or "seed program", r.strategy, r.seed, output.number(r.evaluations),
+         output.moment(r.at), f"{r.run_id}/{r.number}")
+        for r in found
+    ]  # fmt: skip
+    columns = ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "when", "candidate")
+    output.table(columns, rows, empty=output.nothing("records", "speciate run --help", problem=problem))
+
+
+def _write(out: Path, found: Iterable[UnlockRecord]) -> None:
+    from speciate.cli.tables_out import FORMATS, write_records
+    from speciate.ports.records import UnlockRecord as Row
+
+    kind = out.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(FORMATS)}")
+    write_records(out, kind, Row, found)
+    output.say(f"{out}")
+
+
+def _refuse(option: str, message: str) -> InvalidInputError:
+    flaw = Flaw(message, where=option)
+    return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
 
 
 def _target(record: UnlockRecord) -> str:

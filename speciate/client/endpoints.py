@@ -21,10 +21,12 @@ from speciate.ports.records import (
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
+    ObjectiveRecord,
     Page,
     PolicyVersion,
     ProblemSet,
     ProblemSummary,
+    ProblemUnlocks,
     ProblemVersion,
     Record,
     RolloutDetail,
@@ -201,12 +203,25 @@ def unlocks(
     run: str | UUID | None,
     problem: str | UUID | None,
     policy: str | UUID | None,
+    strategy: str | None,
+    first: bool,
     unlocks_only: bool,
     state: ClaimState | str | None,
 ) -> Call[Page[UnlockRecord]]:
     """List reached targets, newest run first."""
-    query = {"run": run, "problem": problem, "policy": policy, "state": state}
-    return walk("/v1/unlocks", UnlockRecord, **query, unlocks_only=unlocks_only or None)
+    query = {"run": run, "problem": problem, "policy": policy, "strategy": strategy, "state": state}
+    flags = {"first": first or None, "unlocks_only": unlocks_only or None}
+    return walk("/v1/unlocks", UnlockRecord, **query, **flags)
+
+
+def problem_unlocks(name: str | UUID) -> Call[ProblemUnlocks]:
+    """Read who unlocked a problem version first, alone, or never."""
+    return get(f"/v1/problems/{segment(name, 'problem')}/unlocks", ProblemUnlocks)
+
+
+def problem_records(name: str | UUID) -> Call[tuple[ObjectiveRecord, ...]]:
+    """Read the history of records of a problem version."""
+    return listing(f"/v1/problems/{segment(name, 'problem')}/records", ObjectiveRecord)
 
 
 def strategies() -> Call[tuple[StrategyRecord, ...]]:

@@ -24,9 +24,11 @@ from speciate.domain.unlock import ClaimState
 from speciate.ports.records import (
     CandidateDetail,
     CandidateRecord,
+    ObjectiveRecord,
     PolicyVersion,
     ProblemSet,
     ProblemSummary,
+    ProblemUnlocks,
     ProblemVersion,
     RolloutDetail,
     UnlockRecord,
@@ -86,12 +88,26 @@ class Client:
         run: str | UUID | None = None,
         problem: str | UUID | None = None,
         policy: str | UUID | None = None,
+        strategy: str | None = None,
+        first: bool = False,
         unlocks_only: bool = False,
         state: ClaimState | str | None = None,
     ) -> Iterator[UnlockRecord]:
-        """Yield reached targets, newest run first; confirmed ones unless a state (or ``any``) is named."""
-        call = endpoints.unlocks(run=run, problem=problem, policy=policy, unlocks_only=unlocks_only, state=state)
+        """Yield reached targets, newest run first; confirmed ones unless a state (or ``any``) is named.
+
+        With ``first``, of each problem version, target, policy version and strategy the first confirmed candidate.
+        """
+        flags = {"first": first, "unlocks_only": unlocks_only}
+        call = endpoints.unlocks(run=run, problem=problem, policy=policy, strategy=strategy, state=state, **flags)
         return self._transport.items(call)
+
+    def problem_unlocks(self, name: str | UUID) -> ProblemUnlocks:
+        """Return who unlocked a problem version first, who alone and who never."""
+        return self._transport.send(endpoints.problem_unlocks(name))
+
+    def problem_records(self, name: str | UUID) -> tuple[ObjectiveRecord, ...]:
+        """Return the history of records of a problem version, the newest first within an objective."""
+        return self._transport.send(endpoints.problem_records(name))
 
     def rollout(self, rollout_id: str | UUID) -> RolloutDetail:
         """Return a rollout with its prompt and its completion."""

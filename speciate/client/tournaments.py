@@ -11,7 +11,7 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.tournament import Tournament
-from speciate.ports.records import Page, TournamentRecord
+from speciate.ports.records import Page, TournamentRecord, TournamentRun
 from speciate.tournaments.report import Matrix, Report, Standings
 
 TIMEOUT_S: Final = 120.0
@@ -55,6 +55,10 @@ def _matrix(name: str | UUID) -> Call[Matrix]:
     return replace(get(f"{_path(name)}/matrix", Matrix), timeout_s=TIMEOUT_S)
 
 
+def _export(name: str | UUID) -> Call[TournamentRun]:
+    return get(f"{_path(name)}/export", TournamentRun)
+
+
 class Tournaments:
     """Head-to-head comparisons, declared before the first run."""
 
@@ -92,6 +96,10 @@ class Tournaments:
     def report(self, name: str | UUID) -> Report:
         """Return the whole report."""
         return self._transport.send(_report(name))
+
+    def export(self, name: str | UUID) -> Iterator[TournamentRun]:
+        """Yield every planned run with what it says, in the order of the plan."""
+        return self._transport.lines(_export(name))
 
     def pause(self, name: str | UUID, reason: str | None = None) -> TournamentRecord:
         """Start no more runs and pause those under way."""
@@ -143,6 +151,10 @@ class AsyncTournaments:
     async def report(self, name: str | UUID) -> Report:
         """Return the whole report."""
         return await self._transport.send(_report(name))
+
+    def export(self, name: str | UUID) -> AsyncIterator[TournamentRun]:
+        """Yield every planned run with what it says, in the order of the plan."""
+        return self._transport.lines(_export(name))
 
     async def pause(self, name: str | UUID, reason: str | None = None) -> TournamentRecord:
         """Start no more runs and pause those under way."""

@@ -11,9 +11,10 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.budget import Budget
 from speciate.domain.ensemble import Cast, Choice
+from speciate.domain.entrant import Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
-from speciate.domain.tournament import Named, Seed
+from speciate.domain.tournament import Seed
 from speciate.domain.values import Slug, Value, digest_of
 
 MOST_SLICES: Final = 20_000

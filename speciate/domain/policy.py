@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Slug, Value, digest_without_defaults
+from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_without_defaults
 
-_CAME_LATER: Final = ("prompt_tokens",)
+_CAME_LATER: Final = ("prompt_tokens", "training")
 _EDITORS: Final = frozenset({"program_mutator"})
 """Kinds that read programs and no prompt."""
 
@@ -60,6 +60,22 @@ class Sampling(Value):
     logprobs: bool = False
 
 
+class Training(Value):
+    """Where a checkpoint stands in its training.
+
+    Attributes:
+        digest: SHA-256 of what defines the training: checkpoints with one digest are points of one course.
+        step: Updates made.
+        entropy: Mean token entropy over the course up to here, nats per token.
+        reward: Mean reward of an answer at the same times.
+    """
+
+    digest: str = Field(max_length=200)
+    step: int = Field(ge=0)
+    entropy: tuple[Finite, ...] = Field(default=(), max_length=1000)
+    reward: tuple[Finite, ...] = Field(default=(), max_length=1000)
+
+
 class Policy(Value):
     """A policy as it was registered; storage adds id and version.
 
@@ -72,6 +88,7 @@ class Policy(Value):
         api_key_env: Name of the environment variable that holds the key on the workers; never the key itself.
         training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
         checkpoint_digest: SHA-256 of the served weights where known.
+        training: Which training it is a checkpoint of, where known.
         prompt_format: Whether it is asked by chat or by completion.
         codec: A task's own language in which a tiny model is asked, a key of ``speciate.prompts.codecs.CODECS``; None
             means English.
@@ -92,6 +109,7 @@ class Policy(Value):
     api_key_env: str | None = Field(default=None, max_length=200, pattern=IDENTIFIER)
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
+    training: Training | None = None
     prompt_format: PromptFormat = PromptFormat.CHAT
     codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE

@@ -7,19 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from speciate.domain.budget import Budget
+from speciate.domain.entrant import CAME_LATER, Entrant, Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Identifier, Slug, Value, digest_of
 
 MAX_RUNS: Final = 1_000_000
-
-Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-"""Id, ``slug`` (the newest version) or ``slug@version``; a stored declaration holds only ``slug@version``."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
@@ -67,37 +65,6 @@ class StoppingRule(StrEnum):
     """When all runs have ended; tests are shown then and not before."""
     E_PROCESS = "e_process"
     """As soon as the e-process has decided every comparison; may be looked at any time."""
-
-
-class Entrant(Value):
-    """One competitor: who proposes, who changes, and how they search.
-
-    Attributes:
-        name: Name in the report.
-        policy: Policy that is asked for programs.
-        mutator: Another policy that changes parents; None is the same one.
-        strategy: Key of ``speciate.search.strategies.STRATEGIES``.
-        strategy_options: Its options.
-        batch: Answers asked for in one unit of work.
-        samples_per_prompt: Answers drawn for one prompt.
-        against: Entrant that it is compared with; None is the tournament's baseline.
-    """
-
-    name: Slug
-    policy: Named
-    mutator: Named | None = None
-    strategy: str = Field(default="islands_map_elites", max_length=80)
-    strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
-    batch: int = Field(default=16, ge=1, le=256)
-    samples_per_prompt: int = Field(default=4, ge=1, le=256)
-    against: Slug | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_budget(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "budget" in values:
-            raise ValueError("an entrant has no budget of its own: expected one 'budget', the tournament's, for all")
-        return values
 
 
 class Planned(NamedTuple):
@@ -161,8 +128,12 @@ class Tournament(Value):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the declaration."""
-        return digest_of(self.model_dump(mode="json"))
+        """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
+        values = self.model_dump(mode="json")
+        for entrant in values["entrants"]:
+            for name in [name for name, unset in CAME_LATER.items() if entrant[name] == unset]:
+                del entrant[name]
+        return digest_of(values)
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
@@ -184,6 +155,7 @@ class Tournament(Value):
             lanes=1,  # a run depends on its seed alone
             batch=entrant.batch,
             samples_per_prompt=entrant.samples_per_prompt,
+            policy_choice=entrant.choice,
         )
 
     def drawn(self, problems: Sequence[str]) -> tuple[str, ...]:

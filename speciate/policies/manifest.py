@@ -9,11 +9,12 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import Policy, PromptFormat, Sampling
-from speciate.domain.values import Value
+from speciate.domain.policy import Policy, PromptFormat, Sampling, Training
+from speciate.domain.values import Value, digest_of
 from speciate.domain.wording import wording
 
 MANIFEST: Final = "manifest.json"
+_COURSE: Final = 30  # points of a training's course that are kept with a registration
 WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
 
 
@@ -98,11 +99,24 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
         model=folder.resolve().name,
         training_method=manifest.method,
         checkpoint_digest=weights_digest(folder),
+        training=_training(manifest) if manifest.metrics else None,
         prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,
-        sampling=Sampling(temperature=1.0, max_tokens=manifest.max_tokens * manifest.answers_per_rollout),
+        sampling=Sampling(
+            temperature=1.0, max_tokens=manifest.max_tokens * manifest.answers_per_rollout, logprobs=True
+        ),
     )
+
+
+def _training(manifest: Manifest) -> Training:
+    """Return the course of a training up to a checkpoint, thinned by taking means of neighbours."""
+    known = [(entry["entropy"], entry["mean"]) for entry in manifest.metrics if {"entropy", "mean"} <= entry.keys()]
+    size = max(1, -(-len(known) // _COURSE))
+    parts = [known[i : i + size] for i in range(0, len(known) - size + 1, size)]
+    entropy, reward = (tuple(round(sum(p[j] for p in part) / size, 5) for part in parts) for j in (0, 1))
+    what = manifest.model_dump(mode="json", include={"task", "method", "seed", "config", "base_digest", "data_digest"})
+    return Training(digest=digest_of(what), step=manifest.steps, entropy=entropy, reward=reward)
 
 
 def weights_digest(folder: Path) -> str:

@@ -300,7 +300,8 @@ class UnlockRecord(Record):
         ensemble: Every policy that was asked, as ``slug@version``, where a role of the run has several: what an
             ensemble reached is nobody's own.
         unlock: Whether the target is the one that unlocks the problem.
-        forgeable: Whether candidates of this problem share a process with what scores them.
+        forgeable: Whether candidates of this problem share a process with what scores them. Evaluating one again is
+            no remedy for that, so the mark stays on what was confirmed.
         evaluations: Evaluations spent up to and including the candidate.
         tokens: Tokens spent when it was committed.
         seconds: Running seconds spent when it was committed.
@@ -314,6 +315,7 @@ class UnlockRecord(Record):
     policy: str
     policy_version: int
     mutator: str | None = None
+    mutator_version: int | None = None
     ensemble: tuple[str, ...] = ()
     strategy: str
     seed: int
@@ -326,6 +328,79 @@ class UnlockRecord(Record):
     evaluations: int
     tokens: int
     seconds: float
+    at: datetime
+
+
+class Attempt(Record):
+    """Who tried a target of a problem version, how much of it, and with what success.
+
+    Attributes:
+        policy: ``slug@version``; of an ensemble all its policies, joined by ``+``.
+        mutator: Who changes parents, if it is another one.
+        runs: Runs that tried, and what they spent together.
+        reached: Those that reached the target.
+        unlocked_first: Whether the first of all confirmed candidates is among theirs.
+        first: Their first confirmed candidate; None where they never reached the target.
+    """
+
+    policy: str
+    mutator: str | None
+    strategy: str
+    runs: int
+    evaluations: int
+    tokens: int
+    seconds: float
+    reached: int
+    unlocked_first: bool
+    first: UnlockRecord | None
+
+
+class TargetUnlocks(Record):
+    """Who reached a target of a problem version.
+
+    Attributes:
+        unlock: Whether it is the one that unlocks the problem.
+        first: The first confirmed candidate of all.
+        only: The policy that alone has reached it, where others have tried; else None.
+        never: Policies that have tried and never reached it.
+        attempts: Everybody who tried.
+    """
+
+    target: str
+    unlock: bool
+    first: UnlockRecord | None
+    only: str | None
+    never: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+
+
+class ProblemUnlocks(Record):
+    """Who unlocked a problem version, who alone, and who never. Another version has a record of its own."""
+
+    problem: str
+    version: int
+    evaluator_digest: str
+    forgeable: bool
+    targets: tuple[TargetUnlocks, ...]
+
+
+class ObjectiveRecord(Record):
+    """A candidate that was better in one objective than every earlier one of any run, and met all constraints.
+
+    Attributes:
+        value: In the author's units.
+        evaluations: Evaluations that its run had spent.
+    """
+
+    objective: str
+    value: float
+    run_id: UUID
+    number: int
+    candidate_id: UUID
+    policy: str | None
+    strategy: str
+    seed: int
+    evaluations: int
     at: datetime
 
 
@@ -346,6 +421,7 @@ class TournamentRecord(Record):
         planned: Runs of the plan.
         started: Those that were started.
         ended: Those that completed, failed or were cancelled.
+        revision: Grows whenever runs are found to have ended.
     """
 
     id: UUID
@@ -360,6 +436,7 @@ class TournamentRecord(Record):
     planned: int
     started: int
     ended: int
+    revision: int = 0
 
     @property
     def course(self) -> Course:
@@ -447,6 +524,50 @@ class SliceRecord(Record):
     spent: int | None
     reached: tuple[str, ...]
     closed: str | None
+
+
+class TournamentRun(Record):
+    """A planned run with what it says; None where it has not ended.
+
+    Attributes:
+        number: Its place in the plan, from 1.
+        policy: Who proposes; several with their weights where it is an ensemble.
+        mutator: Who changes parents, if it is another one; alike.
+        state: ``planned``, ``under way``, ``completed``, ``failed`` or ``cancelled``.
+        reached: Whether it reached the target, confirmed.
+        evaluations: Evaluations until it did, or until it ended.
+        tokens: The same in tokens.
+        score: Best score of the run.
+        evaluated: Candidates that were scored.
+        failed: Candidates that were not.
+        duplicates: Answers that repeated a program of the run.
+        diversity: Mean L1 distance between two scored candidates; ``diversity_all`` with failed ones at 0.
+        hypervolume: Share of the box that the final front dominates.
+    """
+
+    tournament: str
+    number: int
+    problem: str
+    seed: int
+    entrant: str
+    policy: str
+    mutator: str | None
+    strategy: str
+    run_id: UUID | None
+    state: str
+    reason: str | None
+    reached: bool | None = None
+    evaluations: int | None = None
+    tokens: int | None = None
+    score: float | None = None
+    spent_evaluations: int | None = None
+    spent_tokens: int | None = None
+    evaluated: int | None = None
+    failed: int | None = None
+    duplicates: int | None = None
+    diversity: float | None = None
+    diversity_all: float | None = None
+    hypervolume: float | None = None
 
 
 class WorkRecord(Record):

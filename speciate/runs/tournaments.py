@@ -7,10 +7,13 @@ from typing import Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from speciate.domain.entrant import Entrant, Member
 from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.domain.tournament import Entrant, Extension, Tournament
+from speciate.domain.policy import PolicyRole
+from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.wording import wording
-from speciate.ports.records import PolicyVersion, ProblemSet, ProblemVersion
+from speciate.ports.records import PolicyShare, PolicyVersion, ProblemSet, ProblemVersion
+from speciate.ports.runs import NO_ENSEMBLES, Ensembles
 from speciate.runs.steer import check_run
 
 SET: Final = "set:"
@@ -73,8 +76,31 @@ def _pinned(entrant: Entrant, versions: Versions) -> Entrant:
         found = versions.policy(name)
         return f"{found.definition.slug}@{found.version}"
 
-    mutator = None if entrant.mutator is None else version(entrant.mutator)
-    return entrant.model_copy(update={"policy": version(entrant.policy), "mutator": mutator})
+    def versions_of(members: tuple[Member, ...]) -> tuple[Member, ...]:
+        return tuple(member.model_copy(update={"policy": version(member.policy)}) for member in members)
+
+    return entrant.model_copy(
+        update={
+            "policy": version(entrant.policy),
+            "mutator": None if entrant.mutator is None else version(entrant.mutator),
+            "policies": versions_of(entrant.policies),
+            "mutators": versions_of(entrant.mutators),
+        }
+    )
+
+
+def ensembles_of(entrant: Entrant, versions: Versions) -> Ensembles:
+    """Return the policies of all roles where one of them has several, as a run takes them."""
+    if not entrant.ensemble:
+        return NO_ENSEMBLES
+    proposers = entrant.policies or (Member(policy=entrant.policy),)
+    mutators = entrant.mutators or ((Member(policy=entrant.mutator),) if entrant.mutator else ())
+    cast = {PolicyRole.PROPOSE: proposers, PolicyRole.MUTATE: mutators}
+    return {
+        role: [PolicyShare(version=versions.policy(m.policy), weight=m.weight) for m in members]
+        for role, members in cast.items()
+        if members
+    }
 
 
 def _check(declared: Tournament, problems: Iterable[str], versions: Versions) -> None:
@@ -87,9 +113,10 @@ def _check(declared: Tournament, problems: Iterable[str], versions: Versions) ->
     for i, entrant in enumerate(declared.entrants):
         policy = versions.policy(entrant.policy)
         mutator = None if entrant.mutator is None else versions.policy(entrant.mutator)
+        ensembles = ensembles_of(entrant, versions)
         for problem in found:
             try:
-                check_run(problem, policy, mutator, declared.spec(entrant, 0))
+                check_run(problem, policy, mutator, declared.spec(entrant, 0), ensembles)
             except InvalidInputError as error:
                 place = ".".join(["entrants", str(i), *(flaw.where for flaw in error.flaws[:1])])
                 raise _invalid(place.rstrip("."), f"entrant {entrant.name!r}: {error}") from None

@@ -18,11 +18,11 @@ from speciate.storage.campaigns import Campaigns
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.elites_cache import ElitesCache
+from speciate.storage.problem_unlocks import ProblemRecords
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
 from speciate.storage.signals import RedisSignals
 from speciate.storage.tournament_results import TournamentResults
-from speciate.storage.unlocks import UnlockRecords
 from speciate.storage.work_store import PostgresWorkStore
 
 
@@ -38,7 +38,7 @@ class Plane:
     runs: PostgresRunStore
     work: PostgresWorkStore
     queries: Queries
-    unlocks: UnlockRecords
+    unlocks: ProblemRecords
     tournaments: TournamentResults
     campaigns: Campaigns
     signals: RedisSignals
@@ -77,7 +77,7 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=Queries(engine),
-        unlocks=UnlockRecords(engine),
+        unlocks=ProblemRecords(engine),
         tournaments=TournamentResults(engine),
         campaigns=Campaigns(engine),
         signals=RedisSignals(client, cache, partial(ring, celery)),

@@ -331,6 +331,7 @@ tournaments = sa.Table(
     sa.Column("declaration", pg.JSONB, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
+    sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     _created(),
     sa.Column("finished_at", _Time),
 )
@@ -356,7 +357,14 @@ tournament_runs = sa.Table(
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
     sa.Column("ended", sa.Boolean, nullable=False, server_default="false"),
+    # What the run says, written once when it has ended; the revision of the tournament with which it was written.
+    sa.Column("revision", sa.BigInteger),
+    sa.Column("state", sa.Text),
+    sa.Column("reason", sa.Text),
+    sa.Column("numbers", _Floats),
     sa.UniqueConstraint("tournament_id", "entrant", "problem", "seed"),
+    # Readers of a report look for what is newer than what they have seen.
+    sa.Index("ix_tournament_runs_revision", "tournament_id", "revision"),
     # What control looks at every second is small, however large the plan is.
     sa.Index("ix_tournament_runs_open", "tournament_id", "ord", postgresql_where=sa.text("NOT ended")),
 )

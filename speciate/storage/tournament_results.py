@@ -2,89 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import numpy as np
 import sqlalchemy as sa
 
-from speciate.domain.objective import Objective
-from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Course
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records import TournamentRecord, TournamentRun
 from speciate.storage.database import patient
-from speciate.storage.tournaments import Tournaments
+from speciate.storage.tournament_export import planned_runs
+from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named
+from speciate.tournaments.arrays import FloatArray
 from speciate.tournaments.report import Matrix, PolicyFacts, ProblemFacts, Report, Standings
 from speciate.tournaments.reporting import make_matrix, make_report, make_standings
-from speciate.tournaments.results import ENDED, MISSING, PENDING, Results
+from speciate.tournaments.results import Results
+from speciate.tournaments.summary import IntArray
 
-_RUNS = """
-SELECT r.problem, r.seed, r.entrant, p.state, p.reason, p.evaluations, p.tokens, p.evaluated, p.failed, p.duplicates,
-  p.best_scalar, p.best, c.evaluations AS hit, c.tokens AS hit_tokens
-FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
-  LEFT JOIN claims c ON c.run_id = r.run_id AND c.state = 'confirmed' AND {target}
-WHERE r.tournament_id = :id
-"""
+T = TypeVar("T")
+
+_HELD: Final = 4  # tournaments whose numbers a process holds; the largest usual one takes 30 MB
+
+# One row whose columns are as long as what is newer: 80,000 rows would take longer to be unpacked than to be read. The
+# numbers come as the server holds them, each array behind a header, each number behind its length.
+_NEWER = sa.text(
+    "SELECT array_agg(problem) AS problems, array_agg(seed) AS seeds,"
+    " array_agg(entrant) AS entrants, array_agg(state) AS states,"
+    " string_agg(array_send(numbers), ''::bytea) AS numbers FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND ord > :first AND ord <= :first + :most"
+)
+_REASONS = sa.text(
+    "SELECT problem, seed, entrant, state, reason FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND state <> 'completed'"
+)
+_HEADER_BYTES: Final = 20
+_NUMBER: Final = np.dtype([("bytes", ">i4"), ("value", ">f8")])
+_AT_ONCE: Final = 100_000
 _PROBLEMS = sa.text(
     "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
-    " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets,"
-    " definition -> 'objectives' AS objectives FROM problems"
+    " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets FROM problems"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
 )
 _POLICIES = sa.text(
     "SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,"
-    " definition ->> 'training_method' AS training_method FROM policies"
+    " definition ->> 'training_method' AS training_method, definition -> 'training' AS training FROM policies"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
 )
-_STATES = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
 
 
-class TournamentResults(Tournaments):
-    """Reads what the report says; nothing is kept between two calls."""
+@dataclass
+class _Held:
+    """What a process has read of a tournament: its numbers up to a revision, and what was last made of them."""
+
+    course: Course
+    results: Results
+    seen: int = 0
+    made: dict[str, tuple[int, object]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+
+@dataclass
+class TournamentResults(TournamentSummaries):
+    """Reads what the report says.
+
+    A process holds the numbers of the tournaments that it was last asked about and reads only what is newer, and
+    answers the same question about the same revision from memory. All of it may be forgotten.
+    """
+
+    _held: OrderedDict[UUID, _Held] = field(default_factory=OrderedDict)
+    _holding: Lock = field(default_factory=Lock)
 
     def standings(self, record: TournamentRecord) -> Standings:
         """Return who stands where."""
-        course = record.course
-        return make_standings(course, record.amendments, self.results(record, course))
+        return self._made(
+            record, "standings", lambda held: make_standings(held.course, record.amendments, held.results)
+        )
 
     def matrix(self, record: TournamentRecord) -> Matrix:
         """Return successes by problem and entrant."""
-        course = record.course
-        return make_matrix(course, self.results(record, course))
+        return self._made(record, "matrix", lambda held: make_matrix(held.course, held.results))
 
     def report(self, record: TournamentRecord) -> Report:
         """Return everything."""
-        course = record.course
-        problems = {name: facts for name, (facts, _) in self._problems(course).items()}
-        return make_report(course, record.amendments, self.results(record, course), problems, self._policies(course))
+        return self._made(record, "report", lambda held: self._report(record, held))
+
+    def _report(self, record: TournamentRecord, held: _Held) -> Report:
+        facts = self._problems(held.course), self._policies(held.course)
+        return make_report(held.course, record.amendments, held.results, *facts)
+
+    def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
+        """Yield every planned run with what it says, in the order of the plan."""
+        return planned_runs(self._engine, record)
+
+    def use(self, record: TournamentRecord, look: Callable[[Course, Results], T]) -> T:
+        """Return what ``look`` makes of all that is known; the results belong to it only while it looks."""
+        held = self._hold(record)
+        with held.lock:
+            self._read(record, held)
+            return look(held.course, held.results)
+
+    def _made(self, record: TournamentRecord, what: str, make: Callable[[_Held], T]) -> T:
+        held = self._hold(record)
+        with held.lock:  # who asks the same meanwhile waits, and finds it made
+            self._read(record, held)
+            revision, made = held.made.get(what, (-1, None))
+            if revision != held.seen:
+                made = make(held)
+                held.made[what] = held.seen, made
+            return made  # type: ignore[return-value]
+
+    def _hold(self, record: TournamentRecord) -> _Held:
+        with self._holding:
+            course, held = record.course, self._held.get(record.id)
+            if held is None or held.course != course:  # an extension makes it larger: it is read anew
+                held = self._held[record.id] = _Held(course, Results.empty(course))
+            self._held.move_to_end(record.id)
+            while len(self._held) > _HELD:
+                self._held.popitem(last=False)
+            return held
 
     @patient
-    def results(self, record: TournamentRecord, course: Course) -> Results:
-        """Return what is known of every planned run, in the order of the course."""
-        target = course.declared.target
-        query = sa.text(_RUNS.format(target="c.unlock" if target is None else "c.target = :target"))
-        spaces = {name: space for name, (_, space) in self._problems(course).items()}
+    def _read(self, record: TournamentRecord, held: _Held) -> None:
+        if record.revision <= held.seen:
+            return
+        index = _Index(held.course)
         with self._engine.connect() as connection:
-            binds = {"id": record.id, **({} if target is None else {"target": target})}
-            rows = connection.execute(query, binds).all()
-        return _filled(course, rows, spaces)
+            newer = {"id": record.id, "seen": held.seen, "now": record.revision}
+            parts = [
+                connection.execute(_NEWER, {**newer, "first": first, "most": _AT_ONCE}).one()
+                for first in range(0, held.results.state.size, _AT_ONCE)
+            ]
+            missing = connection.execute(_REASONS, newer).all()
+        for part in parts:
+            if part.numbers is not None:
+                states = np.array([STATES[state] for state in part.states], dtype=np.int8)
+                at = index.places(part.problems, part.seeds, part.entrants)
+                held.results.fill(at, states, _unpacked(part.numbers, len(states)))
+        for row in missing:
+            (p,), (s,), (e,) = index.places([row.problem], [row.seed], [row.entrant])
+            held.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
+        held.seen = record.revision
 
     @patient
-    def _problems(self, course: Course) -> dict[str, tuple[ProblemFacts, RewardSpace]]:
+    def _problems(self, course: Course) -> dict[str, ProblemFacts]:
         with self._engine.connect() as connection:
-            rows = connection.execute(_PROBLEMS, _named(course.problems)).all()
-        return {row.name: (_problem_facts(row, course.declared.target), _space(row)) for row in rows}
+            rows = connection.execute(_PROBLEMS, named(course.problems)).all()
+        return {row.name: _problem_facts(row, course.declared.target) for row in rows}
 
     @patient
     def _policies(self, course: Course) -> dict[str, PolicyFacts]:
-        names = [name for e in course.declared.entrants for name in (e.policy, e.mutator) if name is not None]
+        names = [name for entrant in course.declared.entrants for name in entrant.asked]
         with self._engine.connect() as connection:
-            rows = connection.execute(_POLICIES, _named(names)).all()
+            rows = connection.execute(_POLICIES, named(names)).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
 
 
-def _named(names: Any) -> dict[str, list[str]]:
-    return {"names": list(names), "slugs": sorted({name.partition("@")[0] for name in names})}
+class _Index:
+    """Where problems, seeds and entrants stand in the arrays."""
+
+    def __init__(self, course: Course) -> None:
+        self._problems = {name: i for i, name in enumerate(course.problems)}
+        self._seeds = {seed: i for i, seed in enumerate(course.seeds)}
+        self._entrants = {entrant.name: i for i, entrant in enumerate(course.declared.entrants)}
+
+    def places(
+        self, problems: Sequence[str], seeds: Sequence[int], entrants: Sequence[str]
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the indices."""
+        return (
+            np.array([self._problems[name] for name in problems], dtype=np.int64),
+            np.array([self._seeds[seed] for seed in seeds], dtype=np.int64),
+            np.array([self._entrants[name] for name in entrants], dtype=np.int64),
+        )
+
+
+def _unpacked(raw: bytes, rows: int) -> FloatArray:
+    """Return what ``array_send`` made of arrays of one length, shape (rows, width)."""
+    table = np.frombuffer(raw, dtype=np.uint8).reshape(rows, -1)[:, _HEADER_BYTES:]
+    numbers: FloatArray = np.ascontiguousarray(table).view(_NUMBER)["value"].astype(np.float64)
+    return numbers
 
 
 def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
@@ -96,47 +196,3 @@ def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
         target=target or unlock,
         forgeable=row.forgeable,
     )
-
-
-def _space(row: sa.Row[Any]) -> RewardSpace:
-    return RewardSpace(tuple(Objective.model_validate(objective) for objective in row.objectives))
-
-
-def _filled(course: Course, rows: Any, spaces: Mapping[str, RewardSpace]) -> Results:
-    problems = {name: i for i, name in enumerate(course.problems)}
-    seeds = {seed: i for i, seed in enumerate(course.seeds)}
-    entrants = {entrant.name: i for i, entrant in enumerate(course.declared.entrants)}
-    places = [(problems[row.problem], seeds[row.seed], entrants[row.entrant]) for row in rows]
-    results = Results.empty(len(problems), len(seeds), len(entrants))
-    if not rows:
-        return results
-    at = tuple(np.array(axis) for axis in zip(*places, strict=True))
-    results.state[at] = [_STATES.get(row.state, PENDING) for row in rows]
-    results.reached[at] = [row.hit is not None for row in rows]
-    results.evaluations[at] = [row.evaluations if row.hit is None else row.hit for row in rows]
-    results.tokens[at] = [row.tokens if row.hit is None else row.hit_tokens for row in rows]
-    results.score[at] = [_score(row, spaces[row.problem]) for row in rows]
-    for name, array in (
-        ("evaluations", results.spent_evaluations),
-        ("tokens", results.spent_tokens),
-        ("evaluated", results.evaluated),
-        ("failed", results.failed),
-        ("duplicates", results.duplicates),
-    ):
-        array[at] = [getattr(row, name) for row in rows]
-    for place, row in zip(places, rows, strict=True):
-        if _STATES.get(row.state) == MISSING:
-            results.reasons[place] = f"{row.state}: {row.reason or 'no reason is kept'}"  # type: ignore[index]
-    return results
-
-
-def _score(row: sa.Row[Any], space: RewardSpace) -> float:
-    """Return the best weighted sum, or of the first objective the best value within its range; 0 with no candidate."""
-    if row.best_scalar is not None:
-        return float(row.best_scalar)
-    if not row.best:
-        return 0.0
-    first = space.selected[0]
-    low, high = first.range
-    share = (row.best[space.objectives.index(first)] - low) / (high - low)
-    return float(share if first.direction == "maximize" else 1.0 - share)

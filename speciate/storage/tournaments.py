@@ -20,7 +20,6 @@ from speciate.storage.idempotency import hold_key
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import tournament_amendments, tournaments
 
-_ENDED = "('completed', 'failed', 'cancelled')"
 _SELECT = """
 SELECT t.*, n.planned, n.started, n.ended FROM tournaments t CROSS JOIN LATERAL (
   SELECT count(*) AS planned, count(r.run_id) AS started,
@@ -37,10 +36,6 @@ _PLAN = sa.text(
 _TENDED = sa.text(
     "SELECT id FROM tournaments t WHERE state = 'running' OR EXISTS (SELECT 1 FROM tournament_runs r"
     " WHERE r.tournament_id = t.id AND NOT r.ended AND r.run_id IS NOT NULL) ORDER BY id"
-)
-_MARK = sa.text(
-    "UPDATE tournament_runs r SET ended = true FROM run_progress p WHERE r.tournament_id = :id AND NOT r.ended"
-    f" AND p.run_id = r.run_id AND p.state IN {_ENDED}"
 )
 _UNDER_WAY = sa.text(
     "SELECT r.run_id, p.state, p.reason FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id"
@@ -214,12 +209,6 @@ class Tournaments:
             return tuple(connection.execute(_TENDED).scalars())
 
     @patient
-    def mark_ended(self, tournament_id: UUID) -> None:
-        """Note which runs have ended, so that nobody looks at them again."""
-        with self._engine.begin() as connection:
-            connection.execute(_MARK, {"id": tournament_id})
-
-    @patient
     def under_way(self, tournament_id: UUID) -> tuple[UnderWay, ...]:
         """Return runs that were started and have not ended."""
         with self._engine.connect() as connection:
@@ -314,4 +303,5 @@ def _record(connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
         planned=row.planned,
         started=row.started,
         ended=row.ended,
+        revision=row.revision,
     )

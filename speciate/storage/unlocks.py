@@ -16,7 +16,7 @@ from speciate.storage.ensemble_rows import NAMES
 
 _SELECT = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
-  a.version AS policy_version, b.slug AS mutator,
+  a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
   p.definition ->> 'kind' = 'in_process' AS forgeable,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at
@@ -24,6 +24,12 @@ FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
   JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number
 """
+
+# Nobody asked for the same in the same way reached the target of this problem version before.
+_FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
+  WHERE r2.problem_id = r.problem_id AND r2.policy_id = r.policy_id AND r2.strategy = r.strategy
+  AND r2.mutator_id IS NOT DISTINCT FROM r.mutator_id AND c2.target = c.target AND c2.state = 'confirmed'
+  AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {NAMES.replace("r.id", "r2.id")} = {NAMES})"""
 
 
 @dataclass
@@ -44,12 +50,18 @@ class UnlockRecords:
         run_id: UUID | None = None,
         problem_id: UUID | None = None,
         policy_id: UUID | None = None,
+        strategy: str | None = None,
         unlocks_only: bool = False,
+        first_only: bool = False,
         state: ClaimState | None = ClaimState.CONFIRMED,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[UnlockRecord]:
-        """Return reached targets, newest run first and within a run the cheapest first."""
+        """Return reached targets, newest run first and within a run the cheapest first.
+
+        With ``first_only``, of each problem version, target, policy version (with its mutator) and strategy the first
+        confirmed candidate.
+        """
         clauses, binds = [], dict[str, Any](limit=limit + 1)
         for column, value in (("c.run_id", run_id), ("r.problem_id", problem_id), ("r.policy_id", policy_id)):
             if value is not None:
@@ -62,6 +74,11 @@ class UnlockRecords:
         if state is not None:
             clauses.append("c.state = :state")
             binds["state"] = state.value
+        if strategy is not None:
+            clauses.append("r.strategy = :strategy")
+            binds["strategy"] = strategy
+        if first_only:
+            clauses.append(f"c.state = 'confirmed' AND {_FIRST}")
         if unlocks_only:
             clauses.append("c.unlock")
         if cursor is not None:

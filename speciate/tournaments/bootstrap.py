@@ -84,6 +84,17 @@ def resampled(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np
     return rng.integers(0, clusters, (draws, clusters))
 
 
+def counted(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return how often each problem was drawn, shape (draws, clusters): with it a resampled sum is a product.
+
+    Raises:
+        InvalidInputError: There are too few problems, or no draws.
+    """
+    rows = resampled(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
+    counts: FloatArray = np.bincount(rows.ravel(), minlength=draws * clusters).reshape(draws, clusters).astype(float)
+    return counts
+
+
 def percentiles(statistics: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     """Return both ends of the interval along the first axis, without interpolation: values may be infinite.
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.arrays import FloatArray, finite
-from speciate.tournaments.bootstrap import percentiles, resampled
+from speciate.tournaments.bootstrap import counted, percentiles
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 """β of the law. Given β the law is linear, so trying these is the whole fit: no start values, no failed fits."""
@@ -79,9 +79,7 @@ def fit_budget_curve(
             remedy="Give at least 4 ascending budgets, one column for each, and ask for none below the first.",
         )
     problems = len(means_of)
-    rows = resampled(problems, draws, rng)
-    counts = np.zeros((draws, problems))
-    np.add.at(counts, (np.arange(draws)[:, None], rows), 1.0)
+    counts = counted(problems, draws, rng)
     samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])
     starts, gains, decays = _fits(samples, ks / ks[0])
     predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, asked / ks[0]), largest)

@@ -9,16 +9,16 @@ import numpy as np
 
 from speciate.domain.tournament import Course, Metric, StoppingRule
 from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS, clustered_interval
-from speciate.tournaments.report import Amendment, Comparison, Estimate, Verdict
+from speciate.tournaments.bootstrap import MIN_CLUSTERS
+from speciate.tournaments.intervals import TOO_FEW, Resamples, rng_for
+from speciate.tournaments.parts import Estimate
+from speciate.tournaments.report import Amendment, Comparison, Verdict
 from speciate.tournaments.results import MISSING, PENDING, Results
 from speciate.tournaments.sequential import EProcess, e_process
-from speciate.tournaments.tests import SignFlip, holm, mcnemar, sign_flip
+from speciate.tournaments.tests import SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
 """Sign patterns that are drawn where there are too many to try all."""
-
-TOO_FEW = f"interval withheld: fewer than {MIN_CLUSTERS} problems"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +81,7 @@ def decided_after(course: Course, results: Results) -> int | None:
 
 
 def compare(
-    course: Course, amendments: Sequence[Amendment], results: Results, names: Sequence[str]
+    course: Course, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
     """Return every declared comparison.
 
@@ -90,19 +90,21 @@ def compare(
         amendments: Extensions as they were made.
         results: What is known.
         names: Names of the problems, in the order of ``results``.
+        resamples: Problems drawn again and again.
     """
     finished = not bool((results.state == PENDING).any())
     fixed = course.declared.stopping is StoppingRule.FIXED
     pairs = [pair_up(course, results, a, b) for a, b in course.declared.comparisons]
-    tested: list[SignFlip | None] = [
-        sign_flip(pair.differences, rng_for(course, i), FLIPS) if fixed and finished and len(pair.used) else None
-        for i, pair in enumerate(pairs)
-    ]
+    tested: list[SignFlip | None] = [None] * len(pairs)
+    if fixed and finished and (some := [i for i, pair in enumerate(pairs) if len(pair.used)]):
+        flips = sign_flips([pairs[i].differences for i in some], rng_for(course, 0), FLIPS)
+        for i, flip in zip(some, flips, strict=True):
+            tested[i] = flip
     # A comparison without any pair cannot be tested: it counts as one that does not reject.
     adjusted = holm([1.0 if test is None else test.p_value for test in tested])
     looked = any(amendment.ended_runs > 0 for amendment in amendments)
     return tuple(
-        _comparison(course, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked)
+        _comparison(course, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked, resamples)
         for i in range(len(pairs))
     )
 
@@ -117,6 +119,7 @@ def _comparison(
     adjusted: float,
     finished: bool,
     looked: bool,
+    resamples: Resamples,
 ) -> Comparison:
     a, b = course.declared.comparisons[i]
     n, pairs = len(paired.used), int(paired.both.sum())
@@ -131,7 +134,7 @@ def _comparison(
     return Comparison(
         a=a,
         b=b,
-        difference=_difference(course, paired, i, finished),
+        difference=_difference(course, paired, resamples, finished),
         pairs=pairs,
         missing_pairs=paired.missing,
         wins=int((paired.differences > 0).sum()),
@@ -153,7 +156,7 @@ def _comparison(
     )
 
 
-def _difference(course: Course, paired: Paired, i: int, finished: bool) -> Estimate:
+def _difference(course: Course, paired: Paired, resamples: Resamples, finished: bool) -> Estimate:
     n, runs = len(paired.used), 2 * int(paired.both.sum())
     if n == 0:
         return Estimate(value=None, problems=0, runs=0, note="no pair has completed")
@@ -166,8 +169,7 @@ def _difference(course: Course, paired: Paired, i: int, finished: bool) -> Estim
         why = TOO_FEW
     if why:
         return Estimate(value=value, problems=n, runs=runs, note=why)
-    found = clustered_interval(paired.differences, rng_for(course, 1000 + i))
-    return Estimate(value=value, low=found.low, high=found.high, level=found.level, problems=n, runs=runs)
+    return resamples.mean(paired.differences, runs)
 
 
 def _verdict(
@@ -198,8 +200,3 @@ def _verdict(
     if adjusted > alpha:
         return Verdict.NOT_ENOUGH_EVIDENCE, how
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how
-
-
-def rng_for(course: Course, purpose: int) -> np.random.Generator:
-    """Return a generator whose seed follows from the declaration, another one for every purpose."""
-    return np.random.default_rng([int(course.declared.digest[:16], 16), purpose])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,12 +155,43 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[kept]), len(points), int(kept.sum()))
 
 
+def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
+    """Return the mean L1 distance between two samples of one group, and between two of different groups.
+
+    Groups are completions: answers of one completion can differ because the policy saw the earlier ones when it wrote
+    the later ones, answers of two can only differ by chance. NaN where there is no such pair.
+
+    Args:
+        rewards: Shape (n, d), normalised; n may be 0.
+        groups: Which group each sample is of, shape (n,), any integers.
+
+    Raises:
+        InvalidInputError: The shapes do not fit, or a reward is not finite.
+    """
+    labels = np.asarray(groups, dtype=np.int64)
+    if labels.size == 0:
+        return math.nan, math.nan
+    points = finite(rewards, "rewards", 2)
+    same_shape(labels, points[:, 0], "groups and the first axis of rewards")
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
+    parts = np.split(points[order], starts[1:])
+    pairs = sum(len(part) * (len(part) - 1) // 2 for part in parts)
+    inside = math.fsum(_pairwise_l1(part) for part in parts if len(part) > 1)
+    others = len(points) * (len(points) - 1) // 2 - pairs
+    between = max(0.0, _pairwise_l1(points) - inside) if others else math.nan
+    return (inside / pairs if pairs else math.nan), (between / others if others else math.nan)
+
+
 def _mean_pairwise_l1(points: FloatArray) -> float | None:
     n = len(points)
-    if n < 2:
-        return None
+    return None if n < 2 else _pairwise_l1(points) / (n * (n - 1) / 2)
+
+
+def _pairwise_l1(points: FloatArray) -> float:
+    n = len(points)
     times = 2.0 * np.arange(1, n + 1) - n - 1
-    return float((times @ np.sort(points, axis=0)).sum() / (n * (n - 1) / 2))
+    return float((times @ np.sort(points, axis=0)).sum())
 
 
 def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from html import escape
+from math import exp
 from typing import Final
 
+from speciate.tournaments.cells import Section
+from speciate.tournaments.parts import EntropyFit, Estimate
 from speciate.tournaments.report import BudgetLaw, Reached, Report
-from speciate.tournaments.tables import Section, sections, verdict
+from speciate.tournaments.svg import Line, Points, figure
+from speciate.tournaments.tables import sections, verdict
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent); }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1400px; margin: 2rem auto; padding: 0 1rem; }
 section { margin: 2.5rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+td:first-child, .whole { white-space: nowrap; }
 .right { text-align: right; }
+summary { cursor: pointer; }
 svg { max-width: 100%; height: auto; margin: 1rem 1rem 0 0; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 .frame { fill: none; stroke: var(--line); }
 """
+_UNFOLDED: Final = 24  # rows of a table that nobody has to unfold
+_INTERVAL: Final = re.compile(r"\[[-+.,∞ \de]+\]")
 # Nothing may be loaded, whatever a text contains.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b5a300")
-_DASHES: Final = ("", "6 3", "2 3", "8 3 2 3")  # colour is never the only cue
-_WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 380.0, 240.0, 45.0, 12.0, 18.0
-_TICKS: Final = (0.0, 0.5, 1.0)
 
 
 def page(report: Report) -> str:
@@ -45,13 +51,20 @@ def _section(section: Section, figures: str) -> str:
     heads = "".join(f"<th{_side(name)} scope=col>{escape(name.removeprefix('>'))}</th>" for name in section.columns)
     rows = "".join(
         "<tr>"
-        + "".join(f"<td{_side(name)}>{escape(cell)}</td>" for name, cell in zip(section.columns, row, strict=True))
+        + "".join(f"<td{_side(name)}>{_cell(cell)}</td>" for name, cell in zip(section.columns, row, strict=True))
         + "</tr>"
         for row in section.rows
     )
     note = f"<p>{escape(section.note)}</p>" if section.note else ""
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+    if len(section.rows) > _UNFOLDED:
+        table = f"<details><summary>{len(section.rows):,} rows</summary>{table}</details>"
     return f"<section><h2>{escape(section.title)}</h2>{note}{figures}{table}</section>\n"
+
+
+def _cell(text: str) -> str:
+    """Return the text of a cell; an interval stays on one line."""
+    return _INTERVAL.sub(r'<span class="whole">\g<0></span>', escape(text))
 
 
 def _side(column: str) -> str:
@@ -59,55 +72,47 @@ def _side(column: str) -> str:
 
 
 def _figures(key: str, report: Report) -> str:
-    if key == "reached":
-        units = dict.fromkeys(curve.unit for curve in report.reached)
-        return "".join(
-            _figure(unit, [(c.entrant, _steps(c)) for c in report.reached if c.unit == unit]) for unit in units
-        )
-    if key == "laws":
-        return _figure("evaluations, measured", [(law.entrant, _measured(law)) for law in report.budget_laws])
+    match key:
+        case "draws":
+            passed = [Line(d.entrant, _known(d.k, d.pass_at)) for d in report.draws]
+            best = [Line(d.entrant, _known(d.k, d.best_at)) for d in report.draws]
+            return figure(passed, "k runs", "pass@k") + figure(best, "k runs", "best@k")
+        case "reached":
+            units = dict.fromkeys(curve.unit for curve in report.reached)
+            return "".join(
+                figure([Line(c.entrant, _steps(c)) for c in report.reached if c.unit == unit], unit, "share reached")
+                for unit in units
+            )
+        case "profiles":
+            lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]
+            return figure(lines, "factor τ of the best ERT", "share of problems", logarithmic=True)
+        case "laws":
+            return figure([_law(law) for law in report.budget_laws], "evaluations", "solve rate", logarithmic=True)
+        case "score-laws":
+            return figure([_law(law) for law in report.score_laws], "evaluations", "best score", logarithmic=True)
+        case "entropy":
+            return figure([_entropy(fit) for fit in report.entropy_fits], "token entropy, nats", "mean reward")
     return ""
 
 
-Points = list[tuple[float, float]]
+def _known(ks: Sequence[int], found: Sequence[Estimate]) -> Points:
+    return [(float(k), each.value) for k, each in zip(ks, found, strict=True) if each.value is not None]
 
 
 def _steps(curve: Reached) -> Points:
-    points: Points = [(0.0, 0.0)]
+    points = [(0.0, 0.0)]
     for spent, share in zip(curve.spent, curve.share, strict=True):
         points += [(spent, points[-1][1]), (spent, share)]
     return points
 
 
-def _measured(law: BudgetLaw) -> Points:
-    return list(zip(law.budgets, law.measured, strict=False))
+def _law(law: BudgetLaw) -> Line:
+    measured = list(zip(law.budgets, law.measured, strict=False))
+    beyond = [(point.evaluations, point.value) for point in law.predicted]
+    return Line(law.entrant, measured, beyond, [(p.evaluations, p.low, p.high) for p in law.predicted])
 
 
-def _figure(unit: str, lines: list[tuple[str, Points]]) -> str:
-    """Return a figure of shares between 0 and 1 against what was spent."""
-    lines = [(name, points) for name, points in lines if points]
-    if not lines:
-        return ""
-    most = max(x for _, points in lines for x, _ in points) or 1.0
-    bottom = _TOP + _HEIGHT
-    drawn = [f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}"/>']
-    for i, (name, points) in enumerate(lines):
-        colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
-        pen = f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
-        path = " ".join(f"{_LEFT + x / most * _WIDTH:.1f},{bottom - y * _HEIGHT:.1f}" for x, y in points)
-        y = bottom + 45 + i * _LEGEND
-        drawn.append(f'<polyline fill="none" {pen} points="{path}"/>')
-        drawn.append(f'<line x1="{_LEFT}" x2="{_LEFT + 30}" y1="{y - 4}" y2="{y - 4}" {pen}/>')
-        drawn.append(f'<text x="{_LEFT + 38}" y="{y}">{escape(name)}</text>')
-    drawn += [f'<text x="{_LEFT - 30}" y="{bottom - y * _HEIGHT + 4:.0f}">{y}</text>' for y in _TICKS]
-    drawn += [
-        f'<text x="{_LEFT + x * _WIDTH:.0f}" y="{bottom + 15}" text-anchor="middle">{x * most:,.0f}</text>'
-        for x in _TICKS
-    ]
-    label = f"share reached against {escape(unit)}"
-    drawn.append(f'<text x="{_LEFT + _WIDTH / 2:.0f}" y="{bottom + 30}" text-anchor="middle">{label}</text>')
-    height = bottom + 50 + len(lines) * _LEGEND
-    return (
-        f'<svg role="img" aria-label="{label}" width="{_LEFT + _WIDTH + 25:.0f}" height="{height:.0f}"'
-        f' viewBox="0 0 {_LEFT + _WIDTH + 25:.0f} {height:.0f}">{"".join(drawn)}</svg>'
-    )
+def _entropy(fit: EntropyFit) -> Line:
+    points = sorted(zip(fit.entropy, fit.reward, strict=True))
+    law = [(h, -fit.a * exp(h) + fit.b) for h, _ in points] if fit.a is not None and fit.b is not None else []
+    return Line(f"{', '.join(fit.policies)} ({fit.source})", points, law, dots=True)

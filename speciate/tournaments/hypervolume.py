@@ -33,7 +33,11 @@ class Hypervolume:
 
 
 def hypervolume(
-    points: ArrayLike, reference: ArrayLike, rng: np.random.Generator | None = None, draws: int = 100_000
+    points: ArrayLike,
+    reference: ArrayLike,
+    rng: np.random.Generator | None = None,
+    draws: int = 100_000,
+    exact_points: int | None = None,
 ) -> Hypervolume:
     """Return the volume of all vectors that some point dominates and that dominate the reference.
 
@@ -46,6 +50,7 @@ def hypervolume(
         reference: Shape (d,), such as zeros: the same for all that is compared.
         rng: Draws the sample; needed only beyond four dimensions.
         draws: Size of the sample.
+        exact_points: Points beyond which four dimensions are sampled, too; None is any number.
 
     Raises:
         InvalidInputError: The shapes do not fit, a value is not finite, or a sample is needed and there is no rng.
@@ -55,7 +60,8 @@ def hypervolume(
     same_shape(raised[0], origin, "A point and the reference")
     above = raised - origin
     above = above[(above > 0).all(axis=1)]
-    if above.shape[1] <= EXACT_DIMENSIONS:
+    many = exact_points is not None and above.shape[1] == EXACT_DIMENSIONS and len(above) > exact_points
+    if above.shape[1] <= EXACT_DIMENSIONS and not many:
         return Hypervolume(_sliced(above), True, 0.0)
     if rng is None:
         raise InvalidInputError(

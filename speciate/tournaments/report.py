@@ -4,37 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
-
+from speciate.domain.policy import Training
 from speciate.domain.tournament import Extension, Tournament
-
-
-class Part(BaseModel):
-    """Base of the parts: frozen; a newer server may add fields."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Estimate(Part):
-    """A number with what it stands on.
-
-    Attributes:
-        value: The estimate; None where there is none, and ``note`` says why.
-        low: Lower end of the interval; None where it is withheld.
-        high: Upper end; None where it is withheld or unbounded.
-        level: Coverage of the interval.
-        problems: Problems that it is of.
-        runs: Runs that it is of.
-        note: Why a part of it is not there.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    level: float | None = None
-    problems: int
-    runs: int
-    note: str = ""
+from speciate.tournaments.parts import Draws, EntropyFit, Estimate, Part, PolicyHealth, Profile, Quality
 
 
 class Verdict(StrEnum):
@@ -65,6 +37,7 @@ class PolicyFacts(Part):
     digest: str
     checkpoint_digest: str | None = None
     training_method: str | None = None
+    training: Training | None = None
 
 
 class Amendment(Part):
@@ -105,6 +78,8 @@ class Standing(Part):
     """How an entrant stands by itself.
 
     Attributes:
+        policy: Who proposes; several with their weights where it is an ensemble.
+        mutator: Who changes parents, alike.
         unlocked: Problems of which at least one run reached the target.
         pass_1: Chance that one run reaches it.
         pass_k: Chance that at least one of k runs does.
@@ -227,11 +202,11 @@ class CurvePoint(Part):
 
 
 class BudgetLaw(Part):
-    """The law of diminishing returns fitted to the solve rate against the budget.
+    """The law of diminishing returns fitted to the solve rate, or to the best score so far, against the budget.
 
     Attributes:
         budgets: Budgets that were measured.
-        measured: Mean solve rate there.
+        measured: Mean over problems there.
         predicted: The law at and beyond the budget; None values are withheld, ``note`` says why.
         worst_residual: Largest difference between the law and what was measured.
     """
@@ -284,7 +259,12 @@ class MissingRun(Part):
 
 
 class Report(Part):
-    """Everything, in the order in which it is read."""
+    """Everything, in the order in which it is read.
+
+    Attributes:
+        budget_laws: Of the solve rate.
+        score_laws: Of the best score.
+    """
 
     design: Design
     standings: Standings
@@ -295,3 +275,9 @@ class Report(Part):
     strengths: tuple[Strength, ...]
     costs: tuple[Cost, ...]
     missing: tuple[MissingRun, ...]
+    draws: tuple[Draws, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    score_laws: tuple[BudgetLaw, ...] = ()
+    qualities: tuple[Quality, ...] = ()
+    health: tuple[PolicyHealth, ...] = ()
+    entropy_fits: tuple[EntropyFit, ...] = ()

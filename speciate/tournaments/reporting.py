@@ -13,8 +13,10 @@ from speciate.tournaments.arrays import BoolArray, FloatArray
 from speciate.tournaments.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_all
 from speciate.tournaments.budget_curve import fit_budget_curve
-from speciate.tournaments.comparing import TOO_FEW, compare, decided_after, rng_for
+from speciate.tournaments.comparing import compare, decided_after
 from speciate.tournaments.estimators import chance_of_better
+from speciate.tournaments.intervals import TOO_FEW, Resamples, rng_for
+from speciate.tournaments.qualities import entropy_fits, health, profiles, qualities
 from speciate.tournaments.report import (
     Amendment,
     BudgetLaw,
@@ -34,14 +36,17 @@ from speciate.tournaments.report import (
 )
 from speciate.tournaments.results import MISSING, PENDING, Results
 from speciate.tournaments.running_time import ecdf
-from speciate.tournaments.standing import interval, standings
+from speciate.tournaments.standing import draws, standings
+from speciate.tournaments.summary import budgets
 
 _STEPS = 200  # points of a curve that is drawn
-_BUDGETS = 8  # points that the law is fitted to
 
 
-def make_standings(course: Course, amendments: Sequence[Amendment], results: Results) -> Standings:
+def make_standings(
+    course: Course, amendments: Sequence[Amendment], results: Results, resamples: Resamples | None = None
+) -> Standings:
     """Return the standings of what is known."""
+    resamples = resamples or Resamples(course)
     results = _until_decided(course, results)
     state = results.state
     return Standings(
@@ -49,8 +54,8 @@ def make_standings(course: Course, amendments: Sequence[Amendment], results: Res
         metric=course.declared.metric.value,
         ended=int(results.ended.sum()),
         planned=state.size,
-        standings=standings(course, results),
-        comparisons=compare(course, amendments, results, course.problems),
+        standings=standings(course, results, resamples),
+        comparisons=compare(course, amendments, results, course.problems, resamples),
     )
 
 
@@ -87,6 +92,8 @@ def make_report(
     decided = decided_after(course, results)
     kept = _until_decided(course, results)
     names = [entrant.name for entrant in course.declared.entrants]
+    resamples = Resamples(course)
+    policy_health = health(course, kept, resamples)
     return Report(
         design=Design(
             declared=course.declared,
@@ -102,7 +109,7 @@ def make_report(
             decided_after=decided,
             k=len(course.seeds),
         ),
-        standings=make_standings(course, amendments, results),
+        standings=make_standings(course, amendments, results, resamples),
         matrix=make_matrix(course, results),
         reached=tuple(
             _reached(name, unit, spent[..., i][kept.ended[..., i]], kept.reached[..., i][kept.ended[..., i]])
@@ -110,14 +117,20 @@ def make_report(
             for i, name in enumerate(names)
             if kept.ended[..., i].any() and not (unit == "tokens" and not spent.any())
         ),
-        budget_laws=tuple(_law(course, kept, i) for i in range(len(names))),
-        pairwise=_pairwise(course, kept),
+        budget_laws=tuple(_law(course, kept, i, _solved(course, kept, i)) for i in range(len(names))),
+        score_laws=tuple(_law(course, kept, i, kept.best_by[..., i, :]) for i in range(len(names))),
+        pairwise=_pairwise(course, kept, resamples),
         strengths=_strengths(course, kept),
         costs=tuple(_cost(kept, i, name) for i, name in enumerate(names)),
         missing=tuple(
             MissingRun(entrant=names[e], problem=course.problems[p], seed=course.seeds[s], reason=why)
             for (p, s, e), why in sorted(kept.reasons.items())
         ),
+        draws=draws(course, kept, resamples),
+        profiles=profiles(course, kept),
+        qualities=qualities(course, kept, resamples),
+        health=policy_health,
+        entropy_fits=entropy_fits(policy_health, policies),
     )
 
 
@@ -128,8 +141,7 @@ def _until_decided(course: Course, results: Results) -> Results:
 
 
 def _policies(course: Course) -> list[str]:
-    asked = [name for e in course.declared.entrants for name in (e.policy, e.mutator) if name is not None]
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(name for entrant in course.declared.entrants for name in entrant.asked))
 
 
 def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
@@ -147,26 +159,33 @@ def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Rea
     )
 
 
-def _law(course: Course, results: Results, i: int) -> BudgetLaw:
-    budget = course.declared.budget.evaluations or 1
+def _solved(course: Course, results: Results, i: int) -> FloatArray:
+    """Return which runs of an entrant had reached the target at each budget, shape (n_problems, n_seeds, n_budgets)."""
+    by_then = results.evaluations[..., i, None] <= budgets(course.declared)
+    return (by_then & results.reached[..., i, None]).astype(np.float64)
+
+
+def _law(course: Course, results: Results, i: int, values: FloatArray) -> BudgetLaw:
+    """Fit the law to what an entrant had at each budget, shape (n_problems, n_seeds, n_budgets)."""
+    budget, at = course.declared.budget.evaluations or 1, budgets(course.declared)
     ended = results.ended[..., i]
     some = ended.any(axis=1)
-    budgets = np.unique(np.geomspace(1, budget, _BUDGETS).round())
-    by_then = (results.evaluations[some][..., i, None] <= budgets) & (results.reached[..., i] & ended)[some][..., None]
-    curves = by_then.sum(axis=1) / np.maximum(ended[some].sum(axis=1), 1)[:, None]
+    curves = (values * ended[..., None])[some].sum(axis=1) / np.maximum(ended[some].sum(axis=1), 1)[:, None]
     problems = len(curves)
     measured = tuple(curves.mean(axis=0).tolist()) if problems else ()
     name = course.declared.entrants[i].name
-    if problems < MIN_CLUSTERS or len(budgets) < 4:
+    if problems < MIN_CLUSTERS or len(at) < 4:
         note = TOO_FEW.replace("interval", "law and interval") if problems < MIN_CLUSTERS else "the budget is too small"
-        return BudgetLaw(entrant=name, budgets=tuple(budgets.tolist()), measured=measured, predicted=(),
+        return BudgetLaw(entrant=name, budgets=tuple(at.tolist()), measured=measured, predicted=(),
                          worst_residual=None, problems=problems, note=note)  # fmt: skip
-    at = [budget, 2 * budget, 4 * budget]
-    fit = fit_budget_curve(curves, budgets, at, rng_for(course, 20_000 + i), largest=1.0)
+    asked = [budget, 2 * budget, 4 * budget]
+    # A score has no largest value that is known: ranges are scales, not limits.
+    largest = max(1.0, float(curves.max()))
+    fit = fit_budget_curve(curves, at, asked, rng_for(course, 20_000 + i), largest=largest)
     points = zip(fit.at.tolist(), fit.predicted.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
     return BudgetLaw(
         entrant=name,
-        budgets=tuple(budgets.tolist()),
+        budgets=tuple(at.tolist()),
         measured=measured,
         predicted=tuple(CurvePoint(evaluations=x, value=y, low=low, high=high) for x, y, low, high in points),
         worst_residual=fit.worst_residual,
@@ -181,15 +200,14 @@ def _outcomes(course: Course, results: Results) -> FloatArray:
     return np.where(results.reached, -results.evaluations, never)
 
 
-def _pairwise(course: Course, results: Results) -> tuple[Pairwise, ...]:
+def _pairwise(course: Course, results: Results, resamples: Resamples) -> tuple[Pairwise, ...]:
     sooner, whole = _outcomes(course, results), np.asarray(results.ended.all(axis=1))
     found = []
-    for number, ((i, a), (j, b)) in enumerate(combinations(enumerate(course.declared.entrants), 2)):
+    for (i, a), (j, b) in combinations(enumerate(course.declared.entrants), 2):
         both = whole[:, i] & whole[:, j]
         chances = chance_of_better(sooner[both][..., i], sooner[both][..., j]) if both.any() else np.zeros(0)
         runs = 2 * int(both.sum()) * len(course.seeds)
-        chance = interval(chances, runs, rng_for(course, 30_000 + number))
-        found.append(Pairwise(a=a.name, b=b.name, chance=chance))
+        found.append(Pairwise(a=a.name, b=b.name, chance=resamples.mean(chances, runs)))
     return tuple(found)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from speciate.domain.tournament import Course
 from speciate.tournaments.arrays import BoolArray, FloatArray
+from speciate.tournaments.summary import NUMBERS, VOICE, budgets
 
 PENDING: Final = 0
 ENDED: Final = 1
@@ -17,14 +18,9 @@ MISSING: Final = 2
 """What became of a planned run: it completed, or it failed or was cancelled, or neither yet."""
 
 
-_NUMBERS: Final = (
-    "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "evaluated", "failed", "duplicates",
-)  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Results:
-    """Every array has the shape (n_problems, n_seeds, n_entrants).
+    """Every array has the shape (n_problems, n_seeds, n_entrants), the last two have more axes behind.
 
     Attributes:
         state: ``PENDING``, ``ENDED`` or ``MISSING``.
@@ -37,6 +33,11 @@ class Results:
         evaluated: Candidates that were scored.
         failed: Candidates that were not.
         duplicates: Answers that repeated a program of the run.
+        diversity_all: Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two.
+        diversity: The same between scored candidates.
+        hypervolume: Share of the box that the final front dominates, see ``summary.quality``.
+        best_by: Best score so far at ``summary.budgets``, shape (…, n_budgets).
+        voices: Numbers ``summary.VOICE`` of every policy of the entrant, shape (…, n_policies, len(VOICE)).
         reasons: Why runs are missing, by (problem, seed, entrant) index.
     """
 
@@ -50,14 +51,43 @@ class Results:
     evaluated: FloatArray
     failed: FloatArray
     duplicates: FloatArray
-    reasons: Mapping[tuple[int, int, int], str] = field(default_factory=dict)
+    diversity_all: FloatArray
+    diversity: FloatArray
+    hypervolume: FloatArray
+    best_by: FloatArray
+    voices: FloatArray
+    reasons: dict[tuple[int, int, int], str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, problems: int, seeds: int, entrants: int) -> Self:
+    def empty(cls, course: Course) -> Self:
         """Return results of a tournament in which nothing has ended."""
-        shape = (problems, seeds, entrants)
-        numbers: dict[str, Any] = {name: np.zeros(shape) for name in _NUMBERS}
-        return cls(np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=np.bool_), **numbers)
+        entrants = course.declared.entrants
+        shape = (len(course.problems), len(course.seeds), len(entrants))
+        numbers: dict[str, Any] = {name: np.zeros(shape) for name in NUMBERS}
+        numbers["reached"] = np.zeros(shape, dtype=np.bool_)
+        return cls(
+            np.zeros(shape, dtype=np.int8),
+            **numbers,
+            best_by=np.zeros((*shape, len(budgets(course.declared)))),
+            voices=np.full((*shape, max(len(entrant.asked) for entrant in entrants), len(VOICE)), np.nan),
+        )
+
+    def fill(self, at: tuple[NDArray[np.int64], ...], states: ArrayLike, numbers: FloatArray) -> None:
+        """Write ended runs in place.
+
+        Args:
+            at: Their (problem, seed, entrant) indices, each of shape (n,).
+            states: What became of them, shape (n,).
+            numbers: ``NUMBERS``, then ``best_by``, then ``voices`` of the entrant that has most of them: what
+                ``speciate.storage.tournament_summaries`` keeps of a run. Shape (n, width).
+        """
+        self.state[at] = states
+        for i, name in enumerate(NUMBERS):
+            getattr(self, name)[at] = numbers[:, i]
+        rest = numbers[:, len(NUMBERS) :]
+        width = self.best_by.shape[-1]
+        self.best_by[at] = rest[:, :width]
+        self.voices[at] = rest[:, width:].reshape(-1, *self.voices.shape[-2:])
 
     @property
     def ended(self) -> BoolArray:

@@ -2,99 +2,83 @@
 
 from __future__ import annotations
 
-import math
-from typing import Final
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.tournament import Course
 from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS, clustered_interval, percentiles, resampled
-from speciate.tournaments.comparing import TOO_FEW, rng_for
 from speciate.tournaments.estimators import best_at_k, pass_at_k
-from speciate.tournaments.report import Estimate, Standing
+from speciate.tournaments.intervals import Resamples
+from speciate.tournaments.parts import Draws, Estimate
+from speciate.tournaments.report import Standing
 from speciate.tournaments.results import MISSING, Results
-from speciate.tournaments.running_time import expected_running_time
-
-DRAWS: Final = 1000
-LEVEL: Final = 0.95
-_NOTHING = "no run has completed"
 
 
-def standings(course: Course, results: Results) -> tuple[Standing, ...]:
+def standings(course: Course, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
     """Return every entrant in declared order."""
-    return tuple(_standing(course, results, i) for i in range(len(course.declared.entrants)))
+    return tuple(_standing(course, results, i, resamples) for i in range(len(course.declared.entrants)))
 
 
-def interval(values: FloatArray, runs: int, rng: np.random.Generator) -> Estimate:
-    """Return a mean over problems with its interval, or without it where problems are too few.
-
-    Args:
-        values: Shape (n_problems,).
-        runs: Runs that they are of.
-        rng: Draws the problems.
-    """
-    if len(values) == 0:
-        return Estimate(value=None, problems=0, runs=runs, note=_NOTHING)
-    if len(values) < MIN_CLUSTERS:
-        return Estimate(value=float(values.mean()), problems=len(values), runs=runs, note=TOO_FEW)
-    found = clustered_interval(values, rng, level=LEVEL, draws=DRAWS)
-    return Estimate(value=found.estimate, low=found.low, high=found.high, level=LEVEL, problems=len(values), runs=runs)
+def draws(course: Course, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
+    """Return what k runs of every entrant are worth, for every k up to the number of seeds."""
+    ks = _thinned(len(course.seeds))
+    found = []
+    for i, entrant in enumerate(course.declared.entrants):
+        successes, scores = _whole(results, i)
+        passed = _pass(successes, scores.shape[1], ks)
+        best = best_at_k(scores, ks) if len(scores) else np.zeros((0, len(ks)))
+        pass_at = tuple(resamples.mean(column, scores.size) for column in passed.T)
+        best_at = tuple(resamples.mean(column, scores.size) for column in best.T)
+        found.append(Draws(entrant=entrant.name, k=tuple(ks), pass_at=pass_at, best_at=best_at))
+    return tuple(found)
 
 
-def _standing(course: Course, results: Results, i: int) -> Standing:
+def _thinned(seeds: int, most: int = 16) -> list[int]:
+    return [int(k) for k in np.unique(np.geomspace(1, seeds, min(seeds, most)).round())] if seeds > most else [
+        *range(1, seeds + 1)
+    ]  # fmt: skip
+
+
+def _whole(results: Results, i: int) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return successes and scores of an entrant on problems where all its runs completed."""
+    whole = results.ended[..., i].all(axis=1)
+    return results.reached[whole][..., i].sum(axis=1), results.score[whole][..., i]
+
+
+def _pass(successes: NDArray[np.int64], n: int, ks: Sequence[int]) -> FloatArray:
+    if not len(successes):
+        return np.zeros((0, len(ks)))
+    return pass_at_k(n, successes[:, None], np.asarray(ks, dtype=np.float64))
+
+
+def _standing(course: Course, results: Results, i: int, resamples: Resamples) -> Standing:
     entrant = course.declared.entrants[i]
     ended, reached = results.ended[..., i], results.reached[..., i] & results.ended[..., i]
     some = ended.any(axis=1)  # problems with a run that completed
-    counts, successes = ended[some].sum(axis=1), reached[some].sum(axis=1)
     runs, k = int(ended.sum()), ended.shape[1]
-    whole = counts == k
-    scores = results.score[some][whole][..., i]
-    rates = pass_at_k(counts, successes, 1) if len(counts) else np.zeros(0)
+    successes, scores = _whole(results, i)
+    passed = _pass(successes, k, [k])[:, 0]
+    best = best_at_k(scores, [1, k]) if len(scores) else np.zeros((0, 2))
+    proposer, mutator = entrant.told()
 
-    def draw(purpose: int) -> np.random.Generator:
-        return rng_for(course, 10_000 + 10 * i + purpose)
+    def ert(spent: FloatArray) -> Estimate:
+        sums = (spent[..., i] * ended)[some].sum(axis=1)
+        return resamples.ratio(sums, reached[some].sum(axis=1), runs, "infinite: no run reached the target")
 
     return Standing(
         entrant=entrant.name,
-        policy=entrant.policy,
-        mutator=entrant.mutator,
+        policy=proposer,
+        mutator=mutator,
         strategy=entrant.strategy,
         ended=runs,
         missing=int((results.state[..., i] == MISSING).sum()),
         unlocked=int(reached.any(axis=1).sum()),
-        pass_1=interval(rates, runs, draw(0)),
-        pass_k=interval(_or_none(counts[whole], successes[whole], k), int(whole.sum()) * k, draw(1)),
-        best_1=interval(_best(scores, 1), scores.size, draw(2)),
-        best_k=interval(_best(scores, k), scores.size, draw(3)),
-        ert=_ert(results.evaluations[some][..., i], ended[some], reached[some], draw(4)),
-        ert_tokens=_ert(results.tokens[some][..., i], ended[some], reached[some], draw(5)),
+        pass_1=resamples.mean(reached[some].sum(axis=1) / ended[some].sum(axis=1), runs),
+        pass_k=resamples.mean(passed, scores.size),
+        best_1=resamples.mean(best[:, 0], scores.size),
+        best_k=resamples.mean(best[:, 1], scores.size),
+        ert=ert(results.evaluations),
+        ert_tokens=ert(results.tokens),
     )
-
-
-def _or_none(n: NDArray[np.int64], c: NDArray[np.int64], k: int) -> FloatArray:
-    return pass_at_k(n, c, k) if len(n) else np.zeros(0)
-
-
-def _best(scores: FloatArray, k: int) -> FloatArray:
-    return best_at_k(scores, k) if len(scores) else np.zeros(0)
-
-
-def _ert(spent: FloatArray, ended: NDArray[np.bool_], reached: NDArray[np.bool_], rng: np.random.Generator) -> Estimate:
-    runs, problems = int(ended.sum()), len(ended)
-    if runs == 0:
-        return Estimate(value=None, problems=0, runs=0, note=_NOTHING)
-    value = expected_running_time(spent[ended], reached[ended]).expected
-    if not math.isfinite(value):
-        return Estimate(value=None, problems=problems, runs=runs, note="infinite: no run reached the target")
-    if problems < MIN_CLUSTERS:
-        return Estimate(value=value, problems=problems, runs=runs, note=TOO_FEW)
-    # Sums of each problem are all that a resample needs.
-    rows = resampled(problems, DRAWS, rng)
-    costs, successes = (spent * ended).sum(axis=1)[rows].sum(axis=1), reached.sum(axis=1)[rows].sum(axis=1)
-    drawn = np.divide(costs, successes, out=np.full(DRAWS, math.inf), where=successes > 0)
-    low, high = (float(end) for end in percentiles(drawn, LEVEL))
-    note = "" if math.isfinite(high) else "the interval has no upper end"
-    bounded = high if math.isfinite(high) else None
-    return Estimate(value=value, low=low, high=bounded, level=LEVEL, problems=problems, runs=runs, note=note)

@@ -2,58 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from speciate.tournaments.report import Comparison, Design, Estimate, Report, Standing, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table with what has to be known to read it.
-
-    Attributes:
-        key: Short name, by which a figure finds its table.
-        title: What it is.
-        note: Sentences before the table: test, interval, what is withheld and why.
-        columns: Headings; one that begins with ``>`` is aligned to the right.
-        rows: Cells; hostile text.
-    """
-
-    key: str
-    title: str
-    note: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+from speciate.domain.entrant import Entrant
+from speciate.tournaments.cells import Section, estimate
+from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
+from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
 
 
 def sections(report: Report) -> tuple[Section, ...]:
     """Return all tables of a report, in the order in which they are read."""
     made = (
         _design(report.design),
+        _problems(report.design),
         _standings(report),
         _comparisons(report),
         _sets(report),
+        draws(report),
         _matrix(report),
         _only(report),
         _reached(report),
+        profiles(report),
         _laws(report),
+        score_laws(report),
         _pairwise(report),
         _strengths(report),
+        qualities(report),
+        health(report),
+        entropy_fits(report),
         _costs(report),
         _missing(report),
     )
     return tuple(section for section in made if section.rows or section.note)
-
-
-def estimate(found: Estimate, form: str = ".3g") -> str:
-    """Return a number with its interval and n in one cell."""
-    if found.value is None:
-        return f"– ({found.note})" if found.note else "–"
-    text = format(found.value, form)
-    if found.low is not None:
-        high = "∞" if found.high is None else format(found.high, form)
-        text += f" [{format(found.low, form)}, {high}]"
-    return f"{text} n={found.problems}"
 
 
 def verdict(found: Comparison) -> str:
@@ -88,20 +66,30 @@ def _design(design: Design) -> Section:
         more = amendment.extension
         added = f"{len(more.problems)} problems, seeds {', '.join(map(str, more.seeds)) or 'none'}"
         rows.append(("amendment", f"{added}, after {amendment.ended_runs:,} runs had ended: {more.reason}"))
-    for entrant in declared.entrants:
-        asked = entrant.policy + (f", mutator {entrant.mutator}" if entrant.mutator else "")
-        against = "baseline" if entrant.name == declared.baseline else f"against {entrant.against or declared.baseline}"
-        options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
-        how = f"{entrant.strategy} {options}".strip()
-        rows.append((f"entrant {entrant.name}", f"{asked}; {how}; {entrant.batch} answers a batch; {against}"))
+    rows += [(f"entrant {entrant.name}", _entrant(entrant, declared.baseline)) for entrant in declared.entrants]
     for policy in design.policies:
         checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
         rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}"))
-    for problem in design.problems:
-        mark = "; FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
-        digests = f"sha256 {problem.digest[:16]}, evaluator {problem.evaluator_digest[:16]}"
-        rows.append((f"problem {problem.name}", f"{digests}, target {problem.target}{mark}"))
     return Section("design", "Design, declared before the first run", "", ("what", "value"), tuple(rows))
+
+
+def _problems(design: Design) -> Section:
+    rows = tuple(
+        (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}",
+         "FORGEABLE: candidates share a process with their scorer" if p.forgeable else "")
+        for p in design.problems
+    )  # fmt: skip
+    return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
+
+
+def _entrant(entrant: Entrant, baseline: str) -> str:
+    proposer, mutator = entrant.told()
+    asked = proposer + (f", mutator {mutator}" if mutator else "")
+    chosen = f", chosen by {entrant.choice.value}" if entrant.ensemble else ""
+    against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
+    options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
+    how = f"{entrant.strategy} {options}".strip()
+    return f"{asked}{chosen}; {how}; {entrant.batch} answers a batch; {against}"
 
 
 def _standings(report: Report) -> Section:
@@ -207,25 +195,7 @@ def _reached(report: Report) -> Section:
 
 
 def _laws(report: Report) -> Section:
-    rows = [
-        (
-            law.entrant,
-            f"{point.evaluations:,.0f}",
-            f"{point.value:.3g} [{point.low:.3g}, {point.high:.3g}] n={law.problems}",
-            f"{law.worst_residual:.2g}",
-        )
-        for law in report.budget_laws
-        if law.worst_residual is not None
-        for point in law.predicted
-    ]
-    note = (
-        "Solve rate against the budget, fitted by b(k) = start + gain · (1 − (k/k₀)^−β) / β; bootstrap intervals over"
-        " problems. Beyond the budget the law is an assumption, which no interval covers."
-    )
-    if not rows:
-        note = f"Withheld: {report.budget_laws[0].note}."
-    columns = ("entrant", ">evaluations", ">solve rate by the law", ">worst residual")
-    return Section("laws", "Budget curve", note, columns, tuple(rows))
+    return laws(report.budget_laws, "laws", "Budget curve: solve rate", "Solve rate", "solve rate by the law")
 
 
 def _pairwise(report: Report) -> Section:

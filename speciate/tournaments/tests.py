@@ -54,26 +54,48 @@ def sign_flip(differences: ArrayLike, rng: np.random.Generator, draws: int = 20_
     Raises:
         InvalidInputError: A difference is not finite, or there are no draws.
     """
+    return sign_flips([differences], rng, draws)[0]
+
+
+def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: int = 20_000) -> tuple[SignFlip, ...]:
+    """Do the same for several comparisons, each with its own problems; they share the random patterns.
+
+    Each p-value is what it would be alone; that they depend on each other is nothing to Holm's adjustment.
+
+    Raises:
+        InvalidInputError: A difference is not finite, or there are no draws.
+    """
     at_least(draws, 1, "draws")
-    paired = finite(differences, "differences", 1)
-    moving = np.abs(paired[paired != 0.0])  # a zero stays a zero whatever its sign
-    exact = len(moving) <= _ENUMERATED
+    paired = [finite(differences, "differences", 1) for differences in several]
+    moving = [np.abs(values[values != 0.0]) for values in paired]  # a zero stays a zero whatever its sign
     # Sums that are equal on paper differ by rounding: they count as equal.
-    threshold = abs(float(paired.sum())) - 1e-12 * float(moving.sum())
-    if exact:
-        patterns = np.arange(1 << len(moving))[:, None] >> np.arange(len(moving)) & 1
-        p_value = float((np.abs((2.0 * patterns - 1.0) @ moving) >= threshold).mean())
-    else:
-        p_value = (1 + _hits(moving, threshold, rng, draws)) / (1 + draws)
-    return SignFlip(float(paired.mean()), p_value, len(paired), exact)
+    thresholds = np.array([abs(float(v.sum())) - 1e-12 * float(m.sum()) for v, m in zip(paired, moving, strict=True)])
+    shares = np.array([_share(m, t) for m, t in zip(moving, thresholds, strict=True)])
+    exact = ~np.isnan(shares)
+    if not exact.all():
+        drawn = np.flatnonzero(~exact)
+        shares[drawn] = (1 + _hits([moving[i] for i in drawn], thresholds[drawn], rng, draws)) / (1 + draws)
+    found = zip(paired, shares.tolist(), exact.tolist(), strict=True)
+    return tuple(SignFlip(float(values.mean()), share, len(values), whole) for values, share, whole in found)
 
 
-def _hits(moving: FloatArray, threshold: float, rng: np.random.Generator, draws: int) -> int:
-    rows = max(1, _BLOCK // len(moving))
-    hits = 0
+def _share(moving: FloatArray, threshold: float) -> float:
+    """Return the share of all sign patterns that are as extreme; NaN where there are too many to try."""
+    if len(moving) > _ENUMERATED:
+        return np.nan
+    patterns = np.arange(1 << len(moving))[:, None] >> np.arange(len(moving)) & 1
+    return float((np.abs((2.0 * patterns - 1.0) @ moving) >= threshold).mean())
+
+
+def _hits(moving: Sequence[FloatArray], thresholds: FloatArray, rng: np.random.Generator, draws: int) -> FloatArray:
+    longest = max(len(values) for values in moving)
+    # Problems that a comparison lacks are zeros, which stay zeros.
+    columns = np.stack([np.pad(values, (0, longest - len(values))) for values in moving], axis=1)
+    rows = max(1, _BLOCK // longest)
+    hits = np.zeros(len(moving))
     for start in range(0, draws, rows):
-        bits = rng.integers(0, 2, (min(rows, draws - start), len(moving)), dtype=np.int8)
-        hits += int((np.abs((2.0 * bits - 1.0) @ moving) >= threshold).sum())
+        bits = rng.integers(0, 2, (min(rows, draws - start), longest), dtype=np.int8)
+        hits += (np.abs((2.0 * bits - 1.0) @ columns) >= thresholds).sum(axis=0)
     return hits
 
 

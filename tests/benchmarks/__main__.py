@@ -14,7 +14,18 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, campaigns, sandbox, scaling, search, serving, strategies, throughput, tournaments
+from tests.benchmarks import (
+    batches,
+    campaigns,
+    power,
+    sandbox,
+    scaling,
+    search,
+    serving,
+    strategies,
+    throughput,
+    tournaments,
+)
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -27,6 +38,7 @@ BENCHMARKS = {
     "serving": serving.run,
     "tournaments": tournaments.run,
     "campaigns": campaigns.run,
+    "power": power.run,
 }
 
 

@@ -13,26 +13,35 @@ from speciate.runs.tournaments import pin
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
 from speciate.storage.plane import Plane, open_plane
+from speciate.storage.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy, toy_problem
 from speciate.tournaments.html import page
+from speciate.tournaments.report import Report, Standings
 from tests.benchmarks.parts import show
 
 POLICIES, PROBLEMS, SEEDS, BUDGET = 20, 500, 8, 100
 GOAL_S = 5.0
 
-# Runs with ids that follow from their places; policy i of n reaches the target a little more often than policy i − 1.
+# Runs with ids that follow from their places, a thousand to a revision; policy i of n reaches the target a little more
+# often than policy i − 1. All but the last pair of runs have ended.
 _FILL = (
-    "UPDATE tournament_runs SET run_id = md5(ord::text)::uuid, ended = true",
-    """INSERT INTO run_progress (run_id, state, budget_evaluations, evaluations, tokens, evaluated, best, best_scalar)
-       SELECT run_id, 'completed', :budget, :budget, 30 * :budget, :budget, ARRAY[random(), random()], random()
+    """INSERT INTO runs (id, problem_id, policy_id, strategy, spec)
+       SELECT md5(t.ord::text)::uuid, p.id, a.id, 'best_of_n', '{}'::jsonb FROM tournament_runs t
+       JOIN problems p ON p.slug || '@' || p.version = t.problem JOIN policies a ON a.slug = t.entrant""",
+    """UPDATE tournament_runs SET run_id = md5(ord::text)::uuid, ended = true, state = 'completed',
+       revision = 1 + ord / 1000, numbers = made.numbers FROM (
+         SELECT ord AS at, ARRAY[hit::int, CASE WHEN hit THEN used ELSE :budget END, 30 * used, score, :budget,
+           30 * :budget, :budget, 0, 7, 0.9, 1.1, 0.4] || array_fill(score, ARRAY[8])
+           || ARRAY[:budget, :budget, 0.3 + score, 0.02, 0, 0.07, score, 1.2, 0.8]::float8[] AS numbers
+         FROM (SELECT ord, random() < 0.3 + 0.01 * substr(entrant, 2)::int AS hit,
+           1 + floor(:budget * random()) AS used,
+           random() AS score FROM tournament_runs) drawn) made WHERE ord = made.at""",
+    """INSERT INTO run_progress (run_id, state, budget_evaluations, evaluations, tokens, evaluated)
+       SELECT run_id, CASE WHEN ord > 79998 THEN 'running' ELSE 'completed' END, :budget, :budget, 30 * :budget, :budget
        FROM tournament_runs""",
-    """INSERT INTO claims (run_id, target, number, state, "unlock", evaluations, tokens, seconds)
-       SELECT run_id, 'both', 1, 'confirmed', true, 1 + floor(:budget * random()), 30 * :budget, 0
-       FROM tournament_runs WHERE random() < 0.3 + 0.01 * substr(entrant, 2)::int""",
+    "UPDATE tournament_runs SET ended = false, revision = NULL, numbers = NULL WHERE ord > 79998",
+    "UPDATE tournaments SET revision = 81",
 )
-_RUNS = """INSERT INTO runs (id, problem_id, policy_id, strategy, spec)
-  SELECT md5(t.ord::text)::uuid, p.id, a.id, 'best_of_n', '{}'::jsonb FROM tournament_runs t
-  JOIN problems p ON p.slug || '@' || p.version = t.problem JOIN policies a ON a.slug = t.entrant"""
 
 
 def run(settings: Settings) -> None:
@@ -55,11 +64,17 @@ def run(settings: Settings) -> None:
                                                                                      request_digest=""))  # fmt: skip
         _fill(plane)
         record = plane.tournaments.get(pinned.slug)
-        assert (record.ended, record.state) == (80_000, TournamentState.RUNNING)
+        assert (record.ended, record.state) == (79_998, TournamentState.RUNNING)
         timed("what control looks at every second", lambda: _pass(plane))
-        timed("standings", lambda: plane.tournaments.standings(record))
-        timed("report", lambda: plane.tournaments.report(record))
-        report = plane.tournaments.report(record)
+        timed("standings, by a process that has read nothing", lambda: _standings(plane))
+        timed("standings again", lambda: _standings(plane))
+        _end(plane, 79_999)
+        timed("standings after one more run", lambda: _standings(plane))
+        timed("report", lambda: plane.tournaments.report(plane.tournaments.get("large")))
+        _end(plane, 80_000)
+        timed("report when all have ended, by another process", lambda: _anew(plane))
+        report = _anew(plane)
+        assert (report.design.ended, report.standings.comparisons[0].p_value is None) == (80_000, False)
         timed("HTML file of the report", lambda: page(report))
         plane.close()
     show(
@@ -89,16 +104,31 @@ def _declared(plane: Plane) -> Tournament:
 
 def _fill(plane: Plane) -> None:
     with plane.engine.begin() as connection:
-        connection.execute(sa.text(_RUNS))
         for statement in _FILL:
             connection.execute(sa.text(statement), {"budget": BUDGET} if ":budget" in statement else {})
     with plane.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         connection.execute(sa.text("VACUUM ANALYZE"))
 
 
+def _standings(plane: Plane) -> Standings:
+    return plane.tournaments.standings(plane.tournaments.get("large"))
+
+
+def _anew(plane: Plane) -> Report:
+    return TournamentResults(plane.engine).report(plane.tournaments.get("large"))
+
+
+def _end(plane: Plane, ordinal: int) -> None:
+    with plane.engine.begin() as connection:
+        connection.execute(
+            sa.text("UPDATE run_progress SET state = 'completed' WHERE run_id = md5(:ord)::uuid"), {"ord": str(ordinal)}
+        )
+    plane.tournaments.mark_ended(plane.tournaments.get("large"))
+
+
 def _pass(plane: Plane) -> None:
     for tournament_id in plane.tournaments.tended():
-        plane.tournaments.mark_ended(tournament_id)
+        plane.tournaments.mark_ended(plane.tournaments.get(tournament_id))
         plane.tournaments.get(tournament_id)
         plane.tournaments.under_way(tournament_id)
         plane.tournaments.next(tournament_id, 32)

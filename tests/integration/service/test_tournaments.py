@@ -2,100 +2,46 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from random import Random
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
 from speciate.domain.errors import InvalidInputError
-from speciate.policies import build_client
-from speciate.runs.workbench import Workbench
-from speciate.storage.plane import Plane
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+from speciate.testing.runs import toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
+from tests.integration.service.tournament_lab import (
+    BAD,
+    PROBLEMS,
+    body,
+    declare,
+    fair,
+    perform,
+    play,
+    report_of,
+    rows_of,
+)
 from workers.tournaments import Tender
+
+__all__ = ["fair"]
 
 pytestmark = pytest.mark.servers
 
-PROBLEMS = ("toy", "toy-b", "toy-c")
-GOOD = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
-BAD = [f"```python\nx = {x}\ny = 9\n```" for x in range(7)]
-
-
-def _body(**changes: Any) -> dict[str, Any]:
-    return {
-        "slug": "first",
-        "problems": list(PROBLEMS),
-        "entrants": [
-            {"name": name, "policy": name, "strategy": "best_of_n", "batch": 2, "samples_per_prompt": 1}
-            for name in ("bad", "good")
-        ],
-        "baseline": "bad",
-        "seeds": [3, 4],
-        "budget": {"evaluations": 7},
-        **changes,
-    }
-
-
-@pytest.fixture
-def fair(lab: Lab) -> Lab:
-    for slug in PROBLEMS:
-        lab.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
-    for slug, completions in (("good", GOOD), ("bad", BAD)):
-        # Hashed, so that a seed may miss what another one finds.
-        options = {"completions": completions, "order": "seed", "tokens_per_completion": 5}
-        lab.plane.catalog.add_policy(toy_policy(slug=slug, options=options))
-    return lab
-
-
-def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
-    answer = lab.api.post("/v1/tournaments", _body(**changes))
-    assert answer.status_code == 202, answer.text
-    return dict(answer.json())
-
-
-def _perform(plane: Plane, work_id: UUID) -> None:
-    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
-    assert bench.perform(work_id)
-
-
-def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:
-    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
-    tender = Tender()
-    for _ in range(passes):
-        tender.run(lab.plane)
-        for _ in range(units):
-            if waiting := lab.plane.runs.work_in_flight():
-                _perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
-        if not lab.plane.tournaments.tended():
-            return
-
-
-def _report(lab: Lab, name: str = "first") -> dict[str, Any]:
-    answer = lab.api.get(f"/v1/tournaments/{name}/report")
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
-
-
-def _rows(lab: Lab, query: str) -> list[Any]:
-    with lab.plane.engine.connect() as connection:
-        return list(connection.execute(text(query)))
-
 
 def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> None:
-    made = _declare(fair)
+    made = declare(fair)
     assert (made["state"], made["planned"], made["started"]) == ("running", 12, 0)
     assert made["declaration"]["problems"] == [f"{slug}@1" for slug in PROBLEMS]
     early = fair.api.get("/v1/tournaments/first/standings").json()["comparisons"][0]
     assert (early["verdict"], early["p_value"], early["difference"]["value"]) == ("unfinished", None, None)
-    _play(fair)
+    play(fair)
     done = fair.api.get("/v1/tournaments/first").json()
     assert (done["state"], done["started"], done["ended"]) == ("completed", 12, 12)
     assert done["finished_at"] is not None
-    report = _report(fair)
+    report = report_of(fair)
     assert (report["design"]["ended"], report["design"]["missing"], report["missing"]) == (12, 0, [])
     (comparison,) = report["standings"]["comparisons"]
     assert (comparison["a"], comparison["b"], comparison["pairs"], comparison["exact"]) == ("good", "bad", 6, True)
@@ -114,9 +60,11 @@ def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> No
 
 
 def test_pairs_are_started_side_by_side_seed_by_seed(fair: Lab) -> None:
-    _declare(fair)
-    _play(fair)
-    order = [(p, s, e) for p, s, e in _rows(fair, "SELECT problem, seed, entrant FROM tournament_runs ORDER BY run_id")]
+    declare(fair)
+    play(fair)
+    order = [
+        (p, s, e) for p, s, e in rows_of(fair, "SELECT problem, seed, entrant FROM tournament_runs ORDER BY run_id")
+    ]
     wanted = [(f"{p}@1", s, e) for s in (3, 4) for p in PROBLEMS for e in ("bad", "good")]
     assert order == wanted
 
@@ -127,19 +75,19 @@ def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
         # Another name is another declaration with other random numbers: the same one must be run again from nothing.
         with fair.plane.engine.begin() as connection:
             connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
-        _declare(fair)
-        _play(fair, order=Random(seed))
-        reports.append(_report(fair))
+        declare(fair)
+        play(fair, order=Random(seed))
+        reports.append(report_of(fair))
     assert reports[0] == reports[1]
 
 
 def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    _declare(fair)
-    _play(fair)
-    undisturbed = _report(fair)
+    declare(fair)
+    play(fair)
+    undisturbed = report_of(fair)
     with fair.plane.engine.begin() as connection:
         connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
-    _declare(fair)
+    declare(fair)
     store, chance = type(fair.plane.tournaments), Random(0)
 
     class Killed(BaseException):
@@ -162,37 +110,37 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
         with suppress(Killed):
             Tender().run(fair.plane)
         for waiting in fair.plane.runs.work_in_flight(limit=20):
-            _perform(fair.plane, waiting.work_id)
+            perform(fair.plane, waiting.work_id)
         if not fair.plane.tournaments.tended():
             break
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
-    assert _rows(fair, "SELECT count(*) FROM runs")[0][0] == 12
-    assert _report(fair) == undisturbed
+    assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
+    assert report_of(fair) == undisturbed
 
 
 def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
-    _declare(fair)
+    declare(fair)
     tender = Tender()
     tender.run(fair.plane)
     states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
-    assert _rows(fair, states) == [("running", 12)]
+    assert rows_of(fair, states) == [("running", 12)]
     by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
     fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "mine"})
     assert fair.api.post("/v1/tournaments/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
     tender.run(fair.plane)
-    assert _rows(fair, states) == [("paused", 12)]
+    assert rows_of(fair, states) == [("paused", 12)]
     refused(fair.api.post("/v1/tournaments/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
     tender.run(fair.plane)
-    assert _rows(fair, states) == [("paused", 1), ("running", 11)]
+    assert rows_of(fair, states) == [("paused", 1), ("running", 11)]
     assert fair.api.post("/v1/tournaments/first:cancel").json()["state"] == "cancelled"
     tender.run(fair.plane)
-    assert _rows(fair, states) == [("cancelled", 12)]
+    assert rows_of(fair, states) == [("cancelled", 12)]
     tender.run(fair.plane)
     assert fair.plane.tournaments.tended() == ()
     details = refused(fair.api.post("/v1/tournaments/first:resume"), 409, "conflict")
     assert details["detail"] == "tournament 'first' is cancelled and cannot become running: it has ended."
-    report = _report(fair)
+    report = report_of(fair)
     assert report["design"]["missing"] == 12
     assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
 
@@ -203,7 +151,7 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
     def refuse(*_: Any, **__: Any) -> None:
         raise InvalidInputError("the strategy is gone.")
 
-    _declare(fair)
+    declare(fair)
     monkeypatch.setattr("workers.tournaments.start_run", refuse)
     Tender().run(fair.plane)
     paused = fair.api.get("/v1/tournaments/first").json()
@@ -211,12 +159,12 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
 
 
 def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
-    _declare(fair)
+    declare(fair)
     Tender().run(fair.plane)
-    (run,) = _rows(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
+    (run,) = rows_of(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
     fair.api.post(f"/v1/runs/{run[0]}:cancel", {"reason": "a mishap"})
-    _play(fair)
-    report = _report(fair)
+    play(fair)
+    report = report_of(fair)
     (comparison,) = report["standings"]["comparisons"]
     assert (comparison["pairs"], comparison["missing_pairs"]) == (5, 1)
     assert report["missing"] == [{"entrant": "bad", "problem": "toy@1", "seed": 3, "reason": "cancelled: a mishap"}]
@@ -224,16 +172,16 @@ def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> 
 
 
 def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) -> None:
-    _declare(fair, problems=["toy", "toy-b"])
-    _play(fair)
-    before = _report(fair)["standings"]["comparisons"][0]
+    declare(fair, problems=["toy", "toy-b"])
+    play(fair)
+    before = report_of(fair)["standings"]["comparisons"][0]
     assert before["verdict"] != "exploratory"
     extended = fair.api.post("/v1/tournaments/first:extend", {"problems": ["toy-c"], "seeds": [9], "reason": "power"})
     assert extended.status_code == 200, extended.text
     assert (extended.json()["state"], extended.json()["planned"]) == ("running", 18)
     assert extended.json()["amendments"][0]["ended_runs"] == 8
-    _play(fair)
-    report = _report(fair)
+    play(fair)
+    report = report_of(fair)
     assert (report["design"]["ended"], report["design"]["seeds"]) == (18, [3, 4, 9])
     assert report["design"]["amendments"][0]["extension"]["reason"] == "power"
     assert report["standings"]["comparisons"][0]["verdict"] == "exploratory"
@@ -246,13 +194,13 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
     slugs = [f"toy-{i}" for i in range(12)]
     for slug in slugs:
         fair.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
-    entrants = [{**entrant, "batch": 25, "samples_per_prompt": 25} for entrant in _body()["entrants"]]
+    entrants = [{**entrant, "batch": 25, "samples_per_prompt": 25} for entrant in body()["entrants"]]
     changes = {"entrants": entrants, "budget": {"evaluations": 25}, "alpha": 0.3, "seeds": [1]}
-    _declare(fair, problems=slugs, stopping="e_process", **changes)
-    _play(fair, units=10)
+    declare(fair, problems=slugs, stopping="e_process", **changes)
+    play(fair, units=10)
     done = fair.api.get("/v1/tournaments/first").json()
     assert done["state"] == "completed"
-    report = _report(fair)
+    report = report_of(fair)
     decided = report["design"]["decided_after"]
     assert done["reason"] == f"every comparison was decided after {decided} problems"
     assert 0 < decided < 12
@@ -265,24 +213,24 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
 
 
 def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
-    _declare(fair)
+    declare(fair)
     Tender().run(fair.plane)
     fair.plane.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
-    _play(fair)
-    assert {row[0] for row in _rows(fair, "SELECT DISTINCT policy_version FROM (SELECT a.version AS policy_version"
+    play(fair)
+    assert {row[0] for row in rows_of(fair, "SELECT DISTINCT policy_version FROM (SELECT a.version AS policy_version"
                                     " FROM runs r JOIN policies a ON a.id = r.policy_id) v")} == {1}  # fmt: skip
-    assert [policy["name"] for policy in _report(fair)["design"]["policies"]] == ["bad@1", "good@1"]
+    assert [policy["name"] for policy in report_of(fair)["design"]["policies"]] == ["bad@1", "good@1"]
 
 
 def test_the_same_declaration_again_is_the_same_tournament(fair: Lab) -> None:
-    first = _declare(fair)
-    assert _declare(fair)["id"] == first["id"]
-    details = refused(fair.api.post("/v1/tournaments", _body(seeds=[5])), 409, "conflict")
+    first = declare(fair)
+    assert declare(fair)["id"] == first["id"]
+    details = refused(fair.api.post("/v1/tournaments", body(seeds=[5])), 409, "conflict")
     assert "choose another name" in details["detail"]
     key = {"Idempotency-Key": "k"}
-    other = fair.api.post("/v1/tournaments", _body(slug="other"), headers=key)
-    assert fair.api.post("/v1/tournaments", _body(slug="other"), headers=key).json()["id"] == other.json()["id"]
-    refused(fair.api.post("/v1/tournaments", _body(slug="third"), headers=key), 409, "conflict")
+    other = fair.api.post("/v1/tournaments", body(slug="other"), headers=key)
+    assert fair.api.post("/v1/tournaments", body(slug="other"), headers=key).json()["id"] == other.json()["id"]
+    refused(fair.api.post("/v1/tournaments", body(slug="third"), headers=key), 409, "conflict")
     listed = fair.api.get("/v1/tournaments", params={"state": "running"}).json()["items"]
     assert [item["slug"] for item in listed] == ["other", "first"]
 
@@ -302,22 +250,22 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changes", "where", "message"), REFUSED)
 def test_what_cannot_be_compared_is_refused(fair: Lab, changes: dict[str, Any], where: str, message: str) -> None:
-    details = refused(fair.api.post("/v1/tournaments", _body(**changes)), 422, "invalid-input")
+    details = refused(fair.api.post("/v1/tournaments", body(**changes)), 422, "invalid-input")
     assert message in details["detail"]
     assert where in details["errors"][0]["where"]
     assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
 def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair: Lab) -> None:
-    entrants = _body()["entrants"]
+    entrants = body()["entrants"]
     unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]
-    details = refused(fair.api.post("/v1/tournaments", _body(entrants=unequal)), 422, "invalid-input")
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=unequal)), 422, "invalid-input")
     assert "no budget of its own" in details["detail"]
     assert details["errors"][0]["where"] == "entrants.1"
     unknown = [entrants[0], {**entrants[1], "strategy": "wishing"}]
-    details = refused(fair.api.post("/v1/tournaments", _body(entrants=unknown)), 422, "invalid-input")
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=unknown)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1.strategy"
     missing = [entrants[0], {**entrants[1], "policy": "nobody"}]
-    refused(fair.api.post("/v1/tournaments", _body(entrants=missing)), 404, "not-found")
+    refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")
     refused(fair.api.post("/v1/tournaments/none:pause"), 404, "not-found")

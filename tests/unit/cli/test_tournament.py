@@ -125,8 +125,10 @@ def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: P
         assert cli("tournament", "export", "synthetic", "--out", out).code == Exit.OK
         assert out.read_text().startswith(beginning)
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 32 * 2
-    refused = cli("tournament", "export", "synthetic", "--out", tmp_path / "r.parquet")
+    refused = cli("tournament", "export", "synthetic", "--out", tmp_path / "r.xlsx")
     assert refused.code == Exit.INVALID
-    assert "ends in .html, .json, .csv" in refused.err
+    assert "ends in .html, .json, .csv, .jsonl, .parquet" in refused.err
+    assert cli("tournament", "export", "synthetic").code == Exit.INVALID
+    assert "expected html" in cli("tournament", "export", "synthetic", "--format", "xlsx").err
     unwritable = cli("tournament", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
     assert unwritable.code == Exit.CONFLICT

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from speciate.client.tournaments import AsyncTournaments, Tournaments
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import AT, StandIn, page, say
+from tests.unit.client.stand_in import AT, StandIn, page, say, stream
 from tests.unit.tournaments.synthetic import course_of, report_of, results_of
 
 PATH = "/v1/tournaments/synthetic"
@@ -62,6 +62,16 @@ def test_the_report_arrives_as_it_was_made(ask: Ask, service: StandIn) -> None:
     assert ask(lambda client: client.tournaments.report("synthetic")) == report
     assert ask(lambda client: client.tournaments.standings("synthetic")) == report.standings
     assert ask(lambda client: client.tournaments.matrix("synthetic")) == report.matrix
+
+
+def test_every_run_arrives_line_by_line(ask: Ask, service: StandIn) -> None:
+    run = TournamentRun(
+        tournament="synthetic", number=1, problem="p", seed=0, entrant="a", policy="p@1", mutator=None,
+        strategy="best_of_n", run_id=None, state="planned", reason=None,
+    )  # fmt: skip
+    line = run.model_dump_json().encode() + b"\n"
+    service.on("GET", f"{PATH}/export", stream(line[:20], line[20:] + line, kind="application/x-ndjson"))
+    assert ask(lambda client: client.tournaments.export("synthetic")) == [run, run]
 
 
 def test_both_clients_take_the_same() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from speciate.domain.policy import Training
 from speciate.domain.tournament import Course, Entrant, Tournament
 from speciate.tournaments.report import Amendment, PolicyFacts, ProblemFacts, Report
 from speciate.tournaments.reporting import make_report
@@ -31,8 +34,8 @@ def course_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Cours
 def results_of(course: Course, shift: float = 0.0, seed: int = 0) -> Results:
     """Return results in which the last entrant is ``shift`` logits better than the first, others between."""
     rng = np.random.default_rng(seed)
-    shape = (len(course.problems), len(course.seeds), len(course.declared.entrants))
-    results = Results.empty(*shape)
+    results = Results.empty(course)
+    shape = results.state.shape
     results.state[:] = ENDED
     logits = rng.normal(0.0, 1.5, (shape[0], 1, 1)) + np.linspace(0.0, shift, shape[2])
     results.reached[:] = rng.random(shape) < 1 / (1 + np.exp(-logits))
@@ -40,14 +43,24 @@ def results_of(course: Course, shift: float = 0.0, seed: int = 0) -> Results:
     results.tokens[:] = 30 * results.evaluations
     results.score[:] = rng.random(shape)
     results.spent_evaluations[:] = BUDGET
+    for numbers in (results.diversity, results.diversity_all, results.hypervolume, results.voices):
+        numbers[:] = rng.random(numbers.shape)
+    results.voices[..., :2] = BUDGET  # completions and answers
+    results.best_by[:] = results.score[..., None] * np.linspace(0.2, 1.0, results.best_by.shape[-1])
     return results
 
 
-def report_of(course: Course, results: Results, amendments: tuple[Amendment, ...] = ()) -> Report:
+def report_of(
+    course: Course,
+    results: Results,
+    amendments: tuple[Amendment, ...] = (),
+    trainings: Mapping[str, Training] = MappingProxyType({}),
+) -> Report:
     """Return the report, with facts of problems and policies made up."""
     problems = {
         name: ProblemFacts(name=name, digest="d", evaluator_digest="e", target="t", forgeable=False)
         for name in course.problems
     }
-    policies = {e.policy: PolicyFacts(name=e.policy, digest="d") for e in course.declared.entrants}
+    asked = [name for entrant in course.declared.entrants for name in entrant.asked]
+    policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in asked}
     return make_report(course, amendments, results, problems, policies)

@@ -125,3 +125,17 @@ def test_ties_are_symmetric_and_counts_are_counts() -> None:
             bradley_terry(wins, ties)
     with pytest.raises(InvalidInputError, match="prior_sd"):
         bradley_terry(lopsided, np.zeros((1, 2, 2)), prior_sd=0.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_choix_finds_the_same_strengths(seed: int) -> None:
+    choix = pytest.importorskip("choix")
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 9))
+    wins = rng.integers(1, 30, (n, n)).astype(float)
+    np.fill_diagonal(wins, 0.0)
+    seen = bradley_terry(wins[None], np.zeros((1, n, n)), prior_sd=1e5)
+    # Two ways of their own: I-LSR and Newton's method.
+    pairs = [(i, j) for i in range(n) for j in range(n) for _ in range(int(wins[i, j]))]
+    for found in (choix.ilsr_pairwise_dense(wins, max_iter=1000, tol=1e-12), choix.opt_pairwise(n, pairs, tol=1e-12)):
+        assert seen.strength == pytest.approx(found - found.mean(), abs=1e-5)

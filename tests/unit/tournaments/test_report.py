@@ -217,6 +217,7 @@ def test_the_file_needs_no_network_and_escapes_everything() -> None:
 def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
     course = course_of(32, 2, 4)
     assert [section.key for section in sections(report_of(course, results_of(course)))] == [
-        "design", "standings", "comparisons", "sets", "matrix", "only", "reached", "laws", "pairwise", "strengths",
-        "costs",
+        "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "profiles",
+        "laws",
+        "score-laws", "pairwise", "strengths", "quality", "health", "costs",
     ]  # fmt: skip

@@ -1,0 +1,109 @@
+"""Records as files: JSON Lines, CSV or Parquet, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Union, get_args, get_origin
+
+from speciate.domain.errors import ConfigurationError, ConflictError
+from speciate.ports.records import Record
+
+_AT_ONCE: Final = 10_000
+
+
+def write_records(path: Path, kind: str, model: type[Record], records: Iterable[Record]) -> None:
+    """Write records of one model as a table; an old file is replaced whole or not at all.
+
+    Args:
+        path: The file.
+        kind: A key of ``FORMATS``.
+        model: Whose fields are the columns.
+        records: What is written; it may be a stream.
+
+    Raises:
+        ConfigurationError: Parquet is asked for and pyarrow is not there.
+        ConflictError: The file cannot be written.
+    """
+    with replacing(path) as part:
+        FORMATS[kind](part, model, iter(records))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a file beside ``path`` that takes its place at the end.
+
+    Raises:
+        ConflictError: It cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        os.replace(part, path)  # noqa: PTH105
+    except OSError as error:
+        raise ConflictError(f"{path} cannot be written: {error.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _json_lines(path: Path, _: type[Record], records: Iterator[Record]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(record.model_dump_json() + "\n" for record in records)
+
+
+def _csv(path: Path, model: type[Record], records: Iterator[Record]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(model.model_fields)
+        rows.writerows([_cell(value) for value in record.model_dump(mode="json").values()] for record in records)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " + ".join(map(str, value))
+    # A spreadsheet takes a text that begins like this for a formula.
+    return "'" + value if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _parquet(path: Path, model: type[Record], records: Iterator[Record]) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ConfigurationError(
+            "Parquet files are written by pyarrow, which is not installed.",
+            remedy="pip install 'speciate[parquet]', or choose another format.",
+        ) from None
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    fields = [(name, types.get(_plain(field.annotation), pa.string())) for name, field in model.model_fields.items()]
+    schema = pa.schema(fields)
+    texts = {name for name, kind in fields if kind == pa.string()}
+    with pq.ParquetWriter(path, schema) as writer:
+        while chunk := list(islice(records, _AT_ONCE)):
+            dumped = [record.model_dump(mode="json") for record in chunk]
+            rows = [{k: _text(v) if k in texts else v for k, v in row.items()} for row in dumped]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _plain(annotation: Any) -> Any:
+    """Return the type of a field, without the None that it may be."""
+    if get_origin(annotation) in (Union, type(int | None)):
+        (kind,) = (each for each in get_args(annotation) if each is not type(None))
+        return kind
+    return annotation
+
+
+def _text(value: Any) -> str | None:
+    return " + ".join(map(str, value)) if isinstance(value, list) else value
+
+
+FORMATS: Final[dict[str, Callable[[Path, type[Record], Iterator[Record]], None]]] = {
+    "jsonl": _json_lines,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+"""What tables can be written as, by the end of the file's name."""

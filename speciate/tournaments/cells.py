@@ -1,0 +1,37 @@
+"""What tables of a report are made of: a section, and a number with its interval and n in one cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speciate.tournaments.parts import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table with what has to be known to read it.
+
+    Attributes:
+        key: Short name, by which a figure finds its table.
+        title: What it is.
+        note: Sentences before the table: test, interval, what is withheld and why.
+        columns: Headings; one that begins with ``>`` is aligned to the right.
+        rows: Cells; hostile text.
+    """
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def estimate(found: Estimate, form: str = ".3g") -> str:
+    """Return a number with its interval and n in one cell."""
+    if found.value is None:
+        return f"– ({found.note})" if found.note else "–"
+    text = format(found.value, form)
+    if found.low is not None:
+        high = "∞" if found.high is None else format(found.high, form)
+        text += f" [{format(found.low, form)}, {high}]"
+    return f"{text} n={found.problems}"

@@ -1,0 +1,79 @@
+"""Intervals of a report's numbers: the same resampled problems for all of them, so that each costs one product."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.tournament import Course
+from speciate.tournaments.arrays import FloatArray
+from speciate.tournaments.bootstrap import MIN_CLUSTERS, counted, percentiles
+from speciate.tournaments.parts import Estimate
+
+DRAWS: Final = 1000
+LEVEL: Final = 0.95
+TOO_FEW: Final = f"interval withheld: fewer than {MIN_CLUSTERS} problems"
+NOTHING: Final = "no run has completed"
+
+
+def rng_for(course: Course, purpose: int) -> np.random.Generator:
+    """Return a generator whose seed follows from the declaration, another one for every purpose."""
+    return np.random.default_rng([int(course.declared.digest[:16], 16), purpose])
+
+
+@dataclass(frozen=True, slots=True)
+class Resamples:
+    """Problems drawn with replacement, once for each number of problems that an estimate can be of."""
+
+    course: Course
+    _drawn: dict[int, FloatArray] = field(default_factory=dict)
+
+    def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING) -> Estimate:
+        """Return the mean over problems with its interval, or without it where problems are too few.
+
+        Args:
+            values: Shape (n_problems,).
+            runs: Runs that they are of.
+            nothing: What is said where there is no problem.
+        """
+        n = len(values)
+        if n == 0:
+            return Estimate(value=None, problems=0, runs=runs, note=nothing)
+        value = float(values.mean())
+        if n < MIN_CLUSTERS:
+            return Estimate(value=value, problems=n, runs=runs, note=TOO_FEW)
+        low, high = percentiles(self._counts(n) @ values / n, LEVEL)
+        return Estimate(value=value, low=float(low), high=float(high), level=LEVEL, problems=n, runs=runs)
+
+    def ratio(self, above: FloatArray, below: FloatArray, runs: int, infinite: str) -> Estimate:
+        """Return Σ above ÷ Σ below over problems with its interval; ``infinite`` says why there is none.
+
+        Args:
+            above: Shape (n_problems,).
+            below: The same shape, not negative.
+            runs: Runs that they are of.
+            infinite: What a sum of 0 below means.
+        """
+        n = len(above)
+        if n == 0:
+            return Estimate(value=None, problems=0, runs=runs, note=NOTHING)
+        if not below.sum() > 0:
+            return Estimate(value=None, problems=n, runs=runs, note=infinite)
+        value = math.fsum(above) / math.fsum(below)
+        if n < MIN_CLUSTERS:
+            return Estimate(value=value, problems=n, runs=runs, note=TOO_FEW)
+        tops, bottoms = self._counts(n) @ above, self._counts(n) @ below
+        drawn = np.divide(tops, bottoms, out=np.full(DRAWS, math.inf), where=bottoms > 0)
+        low, high = (float(end) for end in percentiles(drawn, LEVEL))
+        note = "" if math.isfinite(high) else "the interval has no upper end"
+        bounded = high if math.isfinite(high) else None
+        return Estimate(value=value, low=low, high=bounded, level=LEVEL, problems=n, runs=runs, note=note)
+
+    def _counts(self, problems: int) -> FloatArray:
+        if problems not in self._drawn:
+            rng = np.random.default_rng([int(self.course.declared.digest[:16], 16), 10_000, problems])
+            self._drawn[problems] = counted(problems, DRAWS, rng)
+        return self._drawn[problems]

@@ -1,0 +1,133 @@
+"""Tables of a report beside who won: curves over k, profiles, laws, hypervolume, diversity, health of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from speciate.tournaments.cells import Section, estimate
+from speciate.tournaments.parts import EntropyFit, Profile
+from speciate.tournaments.report import BudgetLaw, Report
+
+_SHOWN: Final = (1.0, 2.0, 4.0, 10.0)  # factors of a profile's table; the figure shows all
+
+
+def draws(report: Report) -> Section:
+    """Return pass@k and best@k for every k."""
+    rows = tuple(
+        (found.entrant, str(k), estimate(found.pass_at[i]), estimate(found.best_at[i]))
+        for found in report.draws
+        for i, k in enumerate(found.k)
+    )
+    note = (
+        "A sample is a run, on problems of which all runs completed. pass@k: chance that one of k runs reaches the"
+        " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds."
+    )
+    return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
+
+
+def profiles(report: Report) -> Section:
+    """Return on which share of problems each entrant is within a factor of the best one."""
+    rows = tuple((each.entrant, *(_share(each, factor) for factor in _SHOWN)) for each in report.profiles)
+    note = (
+        "Performance profile (Dolan and Moré 2002): share of problems that an entrant solves at no more than τ times"
+        " the ERT of the best entrant there; not tested. Of more than two, a profile depends on who else takes part."
+        f" n={report.profiles[0].problems if report.profiles else 0} problems."
+    )
+    columns = ("entrant", *(f">τ ≤ {factor:g}" for factor in _SHOWN))
+    return Section("profiles", "Performance profiles", note if rows else "", columns, rows)
+
+
+def _share(profile: Profile, factor: float) -> str:
+    at = int(np.searchsorted(profile.factors, factor, side="right")) - 1
+    return f"{profile.share[at]:.3g}"
+
+
+def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
+    """Return what the law of diminishing returns predicts at the budget and beyond."""
+    rows = tuple(
+        (
+            law.entrant,
+            f"{point.evaluations:,.0f}",
+            f"{point.value:.3g} [{point.low:.3g}, {point.high:.3g}] n={law.problems}",
+            f"{law.worst_residual:.2g}",
+        )
+        for law in found
+        if law.worst_residual is not None
+        for point in law.predicted
+    )
+    note = (
+        f"{what} against the budget, fitted by b(k) = start + gain · (1 − (k/k₀)^−β) / β; bootstrap intervals over"
+        " problems. Beyond the budget the law is an assumption, which no interval covers."
+    )
+    if not rows:
+        note = f"Withheld: {found[0].note}." if found else ""
+    return Section(key, title, note, ("entrant", ">evaluations", f">{column}", ">worst residual"), rows)
+
+
+def score_laws(report: Report) -> Section:
+    """Return the law of the best score."""
+    what = "Mean over runs of the best score so far"
+    return laws(report.score_laws, "score-laws", "Budget curve: best score", what, "best score by the law")
+
+
+def qualities(report: Report) -> Section:
+    """Return hypervolume and diversity of every entrant."""
+    rows = tuple(
+        (each.entrant, estimate(each.hypervolume), estimate(each.diversity), estimate(each.diversity_all))
+        for each in report.qualities
+    )
+    note = (
+        "Of each run, then means over problems; not tested. Hypervolume: share of the box between a tenth of every"
+        " range below its worst end and its best end that the final front dominates (sampled beyond four objectives,"
+        " and with four where the front is large). Diversity: mean L1 distance between two candidates of a run,"
+        " normalised rewards; with failed candidates at 0, failing often can look like diversity."
+    )
+    columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
+    return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)
+
+
+def health(report: Report) -> Section:
+    """Return how every policy did."""
+    rows = tuple(
+        (
+            h.entrant, h.policy, f"{h.rollouts:,}", estimate(h.entropy), estimate(h.unreadable), estimate(h.failed),
+            estimate(h.duplicates), estimate(h.reward), estimate(h.within), estimate(h.across),
+        )
+        for h in report.health
+    )  # fmt: skip
+    note = (
+        "Means over problems of means over runs; not tested. Entropy: nats per token, mean of −log p of the sampled"
+        " tokens. Unreadable: completions without an answer that can be read. Failed and duplicates: shares of the"
+        " answers. Reward: mean score of an answer, failed ones 0. Within and across: mean L1 distance between the"
+        " rewards of two scored answers of one completion, and of two completions of a run."
+    )
+    columns = (
+        "entrant", "policy", ">completions", ">entropy", ">unreadable", ">failed", ">duplicates", ">reward", ">within",
+        ">across",
+    )  # fmt: skip
+    return Section("health", "Health of the policies", note if rows else "", columns, rows)
+
+
+def entropy_fits(report: Report) -> Section:
+    """Return the entropy law of every training."""
+    rows = tuple(
+        (", ".join(fit.policies), fit.source, str(len(fit.entropy)), *_fitted(fit)) for fit in report.entropy_fits
+    )
+    note = (
+        "R = −a·e^H + b over one training, R the mean reward of an answer and H the token entropy (Cui et al., arXiv"
+        " 2505.22617). Source 'checkpoints': three or more of them measured here; 'manifest': as the training wrote it"
+        " down. Where a straight line explains as much, the law is not shown. No interval: points of one training are"
+        " not independent."
+    )
+    columns = ("policies", "source", ">n points", ">a", ">b", ">ceiling b − a", ">R²", ">R² of a line")
+    return Section("entropy", "Entropy law", note if rows else "", columns, rows)
+
+
+def _fitted(fit: EntropyFit) -> tuple[str, ...]:
+    if fit.a is None:
+        return (f"– ({fit.note})", "–", "–", "–", "–")
+    numbers = (fit.a, fit.b, fit.ceiling, fit.r_squared, fit.r_squared_line)
+    return tuple("–" if number is None else f"{number:.3g}" for number in numbers)

@@ -1,0 +1,123 @@
+"""Figures of a report as inline SVG: lines and points against one axis, nothing that runs or loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import log
+from typing import Final
+
+Points = Sequence[tuple[float, float]]
+
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b5a300")
+_DASHES: Final = ("", "6 3", "2 3", "8 3 2 3")  # colour is never the only cue
+_WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 380.0, 240.0, 55.0, 12.0, 18.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a figure.
+
+    Attributes:
+        name: What the legend says; hostile text.
+        points: Where it goes, ascending in x.
+        beyond: Where it goes as an assumption, drawn dotted.
+        bars: Intervals, (x, low, high).
+        dots: Whether ``points`` are only marked, and the line is that of ``beyond``.
+    """
+
+    name: str
+    points: Points
+    beyond: Points = ()
+    bars: Sequence[tuple[float, float, float]] = ()
+    dots: bool = False
+
+
+def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = False) -> str:
+    """Return a figure, or nothing where there is nothing to draw.
+
+    Args:
+        lines: What is drawn.
+        across: What the horizontal axis says.
+        up: What the vertical axis says; between 0 and 1 where all values are.
+        logarithmic: Whether the horizontal axis is; x must be positive then.
+    """
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return ""
+    xs = [x for line in lines for x, _ in (*line.points, *line.beyond)]
+    ys = [y for line in lines for _, y in (*line.points, *line.beyond)]
+    ys += [end for line in lines for _, *ends in line.bars for end in ends]
+    low, high = (0.0, 1.0) if min(ys) >= 0 and max(ys) <= 1 else (min(ys), max(ys))
+    near, far = (min(xs) if logarithmic or min(xs) > 0 else 0.0), max(xs)
+    x_at, y_at = _scale(near, far, _LEFT, _WIDTH, logarithmic=logarithmic), _scale(low, high, _TOP + _HEIGHT, -_HEIGHT)
+    bottom = _TOP + _HEIGHT
+    drawn = [f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}"/>']
+    for i, line in enumerate(lines):
+        colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
+        drawn += _drawn(line, colour, dash, x_at, y_at)
+        drawn += _bars(line, _pen(colour, "", 1), 3 * (i - (len(lines) - 1) / 2), x_at, y_at)
+        y = bottom + 52 + i * _LEGEND
+        drawn.append(f'<line x1="{_LEFT}" x2="{_LEFT + 30}" y1="{y - 4}" y2="{y - 4}" {_pen(colour, dash)}/>')
+        drawn.append(f'<text x="{_LEFT + 38}" y="{y}">{escape(line.name)}</text>')
+    drawn += [
+        f'<text x="{_LEFT - 6}" y="{y_at(y) + 4:.0f}" text-anchor="end">{_number(y)}</text>'
+        for y in (low, (low + high) / 2, high)
+    ]
+    middle = (near * far) ** 0.5 if logarithmic else (near + far) / 2
+    drawn += [
+        f'<text x="{x_at(x):.0f}" y="{bottom + 15}" text-anchor="middle">{_number(x)}</text>'
+        for x in dict.fromkeys((near, middle, far))
+    ]
+    label = f"{escape(up)} against {escape(across)}" + (" (logarithmic)" if logarithmic else "")
+    drawn.append(f'<text x="{_LEFT + _WIDTH / 2:.0f}" y="{bottom + 30}" text-anchor="middle">{label}</text>')
+    width, height = _LEFT + _WIDTH + 25, bottom + 57 + len(lines) * _LEGEND
+    return (
+        f'<svg role="img" aria-label="{label}" width="{width:.0f}" height="{height:.0f}"'
+        f' viewBox="0 0 {width:.0f} {height:.0f}">{"".join(drawn)}</svg>'
+    )
+
+
+def _drawn(
+    line: Line, colour: str, dash: str, x_at: Callable[[float], float], y_at: Callable[[float], float]
+) -> list[str]:
+    drawn = []
+    if line.dots:
+        drawn += [f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" fill="{colour}"/>' for x, y in line.points]
+    else:
+        drawn.append(_polyline(line.points, _pen(colour, dash), x_at, y_at))
+    if line.beyond:
+        drawn.append(_polyline(line.beyond, _pen(colour, "1 4"), x_at, y_at))
+    return drawn
+
+
+def _bars(
+    line: Line, pen: str, aside: float, x_at: Callable[[float], float], y_at: Callable[[float], float]
+) -> list[str]:
+    """Return the intervals, each line's a little aside, so that none hides another."""
+    places = [(f"{x_at(x) + aside:.1f}", y_at(low), y_at(high)) for x, low, high in line.bars]
+    return [f'<line x1="{at}" x2="{at}" y1="{low:.1f}" y2="{high:.1f}" {pen}/>' for at, low, high in places]
+
+
+def _polyline(points: Points, pen: str, x_at: Callable[[float], float], y_at: Callable[[float], float]) -> str:
+    path = " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in points)
+    return f'<polyline fill="none" {pen} points="{path}"/>'
+
+
+def _pen(colour: str, dash: str, width: int = 2) -> str:
+    return f'stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dash}"'
+
+
+def _scale(
+    low: float, high: float, start: float, length: float, *, logarithmic: bool = False
+) -> Callable[[float], float]:
+    if logarithmic:
+        span = log(high / low) or 1.0
+        return lambda value: start + length * log(value / low) / span
+    wide = (high - low) or 1.0
+    return lambda value: start + length * (value - low) / wide
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"

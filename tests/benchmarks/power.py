@@ -1,0 +1,134 @@
+"""How often each test errs and how often it sees an effect, in tournaments that never happened.
+
+``python -m tests.benchmarks power`` prints it; ``make power`` writes docs/power.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from speciate.settings import Settings
+from speciate.tournaments.bootstrap import counted, percentiles
+from speciate.tournaments.comparing import compare, decided_after
+from speciate.tournaments.intervals import Resamples
+from speciate.tournaments.report import Verdict
+from speciate.tournaments.results import Results
+from speciate.tournaments.tests import mcnemar, mcnemar_pooled
+from tests.benchmarks.parts import show
+from tests.unit.tournaments.simulated import tournament
+from tests.unit.tournaments.synthetic import course_of
+
+NULLS: Final = 2000
+EFFECTS: Final = 500
+PROBLEMS, SEEDS = 40, 8
+PAGE: Final = Path(__file__).parents[2] / "docs" / "power.md"
+_CASES: Final = (
+    ("none", 0.0, 0.0, NULLS),
+    ("none on average, ±2 logits by problem", 0.0, 2.0, NULLS),
+    ("¼ logit", 0.25, 0.0, EFFECTS),
+    ("½ logit", 0.5, 0.0, EFFECTS),
+    ("1 logit", 1.0, 0.0, EFFECTS),
+)
+_COLUMNS: Final = (
+    "true effect", "tournaments", "sign flips at the end", "e-process, looked at after every problem",
+    "its median of problems", "McNemar on unlock sets", "McNemar over seeds",
+)  # fmt: skip
+
+Row = tuple[str, ...]
+
+
+def run(_: Settings) -> None:
+    """Print both tables."""
+    show(f"Rejections at α = 5 %, {PROBLEMS} problems × {SEEDS} seeds", list(_COLUMNS), [*table()], "null ≤ 5.5 %")
+    show("Coverage of nominal 95 % bootstrap intervals", ["problems", "covered"], [*coverage()], "withheld below 30")
+
+
+def table() -> list[Row]:
+    """Return how often each test rejects, for every true effect; verdicts are those of the service's own report.
+
+    Raises:
+        AssertionError: A true null is rejected too often by a test that decides.
+    """
+    return [_case(*case) for case in _CASES]
+
+
+def _case(name: str, shift: float, spread: float, times: int) -> Row:
+    rng = np.random.default_rng([40, int(100 * shift), int(100 * spread)])
+    fixed, sequential = (course_of(PROBLEMS, SEEDS, 2, stopping=rule) for rule in ("fixed", "e_process"))
+    seen, stops = np.zeros(4), []
+    for _ in range(times):
+        a, b = tournament(rng, shift, spread)
+        results = _results(a, b, Results.empty(fixed))
+        # Another seed of the declaration's random numbers each time: a fixed set of sign patterns would be one draw.
+        course = fixed.model_copy(
+            update={"declared": fixed.declared.model_copy(update={"seeds": (*range(7), int(rng.integers(8, 2**40)))})}
+        )
+        (verdict,) = compare(course, (), results, course.problems, Resamples(course))
+        stopped = decided_after(sequential, results)
+        seen += (
+            verdict.verdict in (Verdict.BETTER, Verdict.WORSE),
+            stopped is not None,
+            mcnemar(a.any(axis=1), b.any(axis=1)).p_value <= 0.05,
+            mcnemar_pooled(a, b).p_value <= 0.05,
+        )
+        if stopped is not None:
+            stops.append(stopped)
+    shares = seen / times
+    if shift == 0.0:
+        assert max(shares[:2]) <= 0.055, f"{name}: a true null is rejected in {max(shares[:2]):.1%}"
+    median = f"{np.median(stops):.0f}" if stops else "–"
+    flips, process, sets, pooled = (f"{share:.1%}" for share in shares)
+    return name, f"{times:,}", flips, process, median, sets, pooled
+
+
+def _results(a: np.ndarray, b: np.ndarray, results: Results) -> Results:
+    results.reached[..., 0], results.reached[..., 1] = b, a
+    return replace(results, state=np.ones_like(results.state))
+
+
+def coverage() -> list[Row]:
+    """Return how often the percentile bootstrap of a mean difference covers the truth, by number of problems."""
+    rows = []
+    for problems in (30, 40, 100):
+        rng, held = np.random.default_rng(problems), 0
+        for _ in range(NULLS):
+            a, b = tournament(rng)
+            while len(a) < problems:
+                more = tournament(rng)
+                a, b = np.concatenate([a, more[0]]), np.concatenate([b, more[1]])
+            values = (a.mean(axis=1) - b.mean(axis=1))[:problems]
+            low, high = percentiles(counted(problems, 400, rng) @ values / problems, 0.95)
+            held += bool(low <= 0.0 <= high)
+        rows.append((str(problems), f"{held / NULLS:.1%}"))
+    return rows
+
+
+def page() -> str:
+    """Return docs/power.md."""
+    return (
+        "# What a tournament can see\n\n"
+        "Written by `make power` from simulated tournaments. Each problem has a difficulty of its own (normal,"
+        f" 1.5 logits), each policy {SEEDS} runs on each of {PROBLEMS} problems. Shares of tournaments in which a test"
+        " rejects at α = 5 %; the first two are the verdicts of the report.\n\n"
+        f"{_markdown(_COLUMNS, table())}\n"
+        "Of these only the first decides under `fixed` and the second under `e_process`. McNemar's test on unlock sets"
+        " is shown for *which* problems, since sets saturate; over seeds it rejects where neither is better on"
+        " average.\n\n"
+        "Nominal 95 % bootstrap intervals over problems:\n\n"
+        f"{_markdown(('problems', 'covered'), coverage())}"
+    )
+
+
+def _markdown(columns: Row, rows: list[Row]) -> str:
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
+    sys.stdout.write(f"{PAGE}\n")

@@ -1,0 +1,181 @@
+"""What a tournament's report says of the policies, and that readers read only what is newer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from speciate.storage.tournament_results import TournamentResults
+from speciate.testing.runs import toy_policy
+from speciate.tournaments.html import page
+from tests.integration.service.conftest import Lab, refused
+from tests.integration.service.tournament_lab import body, declare, fair, play, report_of, rows_of
+
+__all__ = ["fair"]
+
+pytestmark = pytest.mark.servers
+
+
+def _some(lab: Lab) -> None:
+    """Work until the first runs have ended."""
+    while lab.plane.tournaments.get("first").ended == 0:
+        play(lab, passes=1, units=6)
+
+
+def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> None:
+    # One answer in four cannot be read, and one is repeated.
+    talk = [
+        "```python\nx = 1\ny = 1\n```",
+        "no program",
+        "```python\nx = 9\ny = 0\n```",
+        "```python\nx = 1\ny = 1\n```",
+    ]
+    fair.plane.catalog.add_policy(toy_policy(slug="good", options={"completions": talk}))
+    declare(fair, budget={"evaluations": 9})
+    play(fair)
+    report = report_of(fair)
+    (bad, good) = report["health"]
+    assert (good["entrant"], good["policy"]) == ("good", "good@2")
+    assert good["rollouts"] == 6 * 8  # the seed program is the ninth
+    (shares,) = rows_of(
+        fair,
+        "SELECT avg(unreadable) AS unreadable, avg(failed) AS failed, avg(twins) AS twins FROM ("
+        "SELECT avg((coalesce(failure_reason, '') = 'no_code_block')::int) AS unreadable,"
+        " avg((rewards IS NULL)::int) AS failed, avg((duplicate_of IS NOT NULL)::int) AS twins"
+        " FROM candidates c JOIN runs r ON r.id = c.run_id JOIN policies p ON p.id = r.policy_id"
+        " WHERE p.slug = 'good' AND c.role <> 'seed' GROUP BY r.id) runs",
+    )
+    assert good["unreadable"]["value"] == pytest.approx(float(shares.unreadable))
+    assert good["failed"]["value"] == pytest.approx(float(shares.failed))
+    assert good["duplicates"]["value"] == pytest.approx(float(shares.twins))
+    assert min(shares) > 0
+    assert good["unreadable"]["problems"] == 3
+    assert "fewer than 30" in good["unreadable"]["note"]
+    # Scripted policies have no log-probabilities, and every completion holds one answer.
+    assert (good["entropy"]["value"], good["within"]["value"]) == (None, None)
+    assert "log-probabilities" in good["entropy"]["note"]
+    # Scored answers of a run are (1, 1) and (9, 0): their distance is 0.8 + 0.1.
+    assert 0 < good["across"]["value"] < 0.9
+    assert bad["unreadable"]["value"] == 0
+    volumes = {each["entrant"]: each["hypervolume"]["value"] for each in report["qualities"]}
+    assert volumes["good"] == pytest.approx((0.9 + 0.1) * (1.0 + 0.1) / 1.1**2)
+    assert volumes["bad"] < volumes["good"]
+    (draws,) = [each for each in report["draws"] if each["entrant"] == "good"]
+    assert draws["k"] == [1, 2]
+    assert draws["pass_at"][1]["value"] == report["standings"]["standings"][1]["pass_k"]["value"]
+    assert report["score_laws"][1]["measured"][-1] == report["standings"]["standings"][1]["best_1"]["value"]
+    assert report["profiles"][1]["share"][-1] == 1.0
+
+
+def test_answers_of_one_completion_are_told_from_those_of_two(fair: Lab) -> None:
+    near = "```python\nx = 2\ny = 5\n```\n```python\nx = 3\ny = 5\n```"
+    far = "```python\nx = 8\ny = 5\n```\n```python\nx = 9\ny = 5\n```"
+    several = toy_policy(slug="good", answers_per_rollout=2, options={"completions": [near, far]})
+    fair.plane.catalog.add_policy(several)
+    declare(fair, budget={"evaluations": 9})
+    play(fair)
+    good = report_of(fair)["health"][1]
+    assert good["within"]["value"] == pytest.approx(0.1)
+    assert good["across"]["value"] == pytest.approx(np.mean([0.6, 0.7, 0.5, 0.6]), abs=0.3)
+    assert good["across"]["value"] > good["within"]["value"]
+
+
+def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) -> None:
+    entrants = body()["entrants"]
+    mixed = {**entrants[1], "name": "mixed", "policy": {"good": 3, "bad": 1}, "choice": "weights"}
+    made = declare(fair, entrants=[entrants[0], mixed])
+    declared = made["declaration"]["entrants"][1]
+    assert declared["policy"] == "good@1"
+    assert declared["policies"] == [{"policy": "good@1", "weight": 3.0}, {"policy": "bad@1", "weight": 1.0}]
+    play(fair)
+    report = report_of(fair)
+    assert [policy["name"] for policy in report["design"]["policies"]] == ["bad@1", "good@1"]
+    assert all(len(policy["digest"]) == 64 for policy in report["design"]["policies"])
+    assert report["standings"]["standings"][1]["policy"] == "good@1=3 + bad@1=1"
+    asked = {(each["entrant"], each["policy"]): each["rollouts"] for each in report["health"]}
+    assert asked["mixed", "good@1"] > asked["mixed", "bad@1"] > 0
+    assert asked["mixed", "good@1"] + asked["mixed", "bad@1"] == asked["bad", "bad@1"]
+    # What several policies reached together is the record of none of them.
+    assert fair.api.get("/v1/unlocks", params={"policy": "good"}).json()["items"] == []
+    twice = {**mixed, "policy": {"good": 1, "good@1": 1}}
+    details = refused(
+        fair.api.post("/v1/tournaments", body(slug="x", entrants=[entrants[0], twice])), 422, "invalid-input"
+    )
+    assert "twice" in details["detail"]
+    alone = {**entrants[1], "choice": "ucb"}
+    refused(fair.api.post("/v1/tournaments", body(slug="x", entrants=[entrants[0], alone])), 422, "invalid-input")
+
+
+def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: Lab) -> None:
+    declare(fair)
+    _some(fair)
+    store, asked = fair.plane.tournaments, list[str]()
+    some = store.get("first")
+    assert 0 < some.ended < some.planned
+    first = store.standings(some)
+    event.listen(fair.plane.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    assert store.standings(some) is first
+    assert asked == []
+    play(fair)
+    held = store._held[some.id]
+    whole, before = store.get("first"), held.seen
+    assert store.standings(whole) is not first
+    assert held.seen == whole.revision > before
+    newer = rows_of(fair, f"SELECT 1 FROM tournament_runs WHERE revision > {before}")
+    assert 0 < len(newer) < whole.planned
+    # Somebody who begins now says the same.
+    assert TournamentResults(fair.plane.engine).report(whole) == store.report(whole)
+
+
+def test_every_planned_run_is_a_line(fair: Lab) -> None:
+    declare(fair)
+    _some(fair)
+    lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
+    assert [line["number"] for line in lines] == [*range(1, 13)]
+    states = {line["state"] for line in lines}
+    assert "completed" in states
+    assert states <= {"planned", "under way", "completed"}
+    assert all((line["score"] is None) == (line["state"] != "completed") for line in lines)
+    play(fair)
+    lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
+    matrix = report_of(fair)["matrix"]["rows"]
+    for row in matrix:
+        mine = [line for line in lines if line["problem"] == row["problem"]]
+        assert [sum(line["reached"] for line in mine if line["entrant"] == name) for name in ("bad", "good")] == row[
+            "successes"
+        ]
+    refused(fair.api.get("/v1/tournaments/none/export"), 404, "not-found")
+
+
+def test_runs_that_ended_before_the_numbers_were_kept_are_read_again(fair: Lab) -> None:
+    declare(fair)
+    play(fair)
+    report = report_of(fair)
+    with fair.plane.engine.begin() as connection:  # as the migration leaves them
+        connection.exec_driver_sql(
+            "UPDATE tournament_runs SET ended = false, revision = NULL, state = NULL, numbers = NULL"
+        )
+    play(fair)
+    assert (
+        json.loads(TournamentResults(fair.plane.engine).report(fair.plane.tournaments.get("first")).model_dump_json())
+        == report
+    )
+
+
+def test_the_html_of_real_results_has_every_section(fair: Lab) -> None:
+    def titles(found: str) -> list[Any]:
+        return [part.partition("</h2>")[0] for part in found.split("<h2>")[1:]]
+
+    declare(fair)
+    play(fair)
+    found = titles(page(fair.plane.tournaments.report(fair.plane.tournaments.get("first"))))
+    assert found.index("Standings") < found.index("Performance profiles") < found.index("Hypervolume and diversity")
+    assert (
+        found.index("Hypervolume and diversity")
+        < found.index("Health of the policies")
+        < found.index("Failures and cost")
+    )

@@ -1,0 +1,114 @@
+"""The unlock record: who was first, who alone, who never, and that no other version inherits anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from speciate.domain.objective import Objective, Role
+from speciate.testing.runs import toy_problem
+from tests.integration.service.conftest import Lab, refused, scripted
+
+pytestmark = pytest.mark.servers
+
+BAD = ["```python\nx = 6\ny = 9\n```"]
+
+
+@pytest.fixture
+def tried(lab: Lab) -> Lab:
+    """Two runs of a policy that unlocks under two strategies, and one of a policy that never does."""
+    lab.plane.catalog.add_policy(scripted(BAD, slug="bad"))
+    for policy, strategy, seed in (("bad", "best_of_n", 1), ("scripted", "best_of_n", 1), ("scripted", "best_of_n", 2)):
+        lab.start(40, policy=policy, strategy=strategy, seed=seed)
+        lab.work()
+    lab.start(40, policy="scripted", strategy="islands_map_elites")
+    lab.work()
+    return lab
+
+
+def _of(lab: Lab, name: str, target: str) -> dict[str, Any]:
+    answer = lab.api.get(f"/v1/problems/{name}/unlocks")
+    assert answer.status_code == 200, answer.text
+    return dict(next(each for each in answer.json()["targets"] if each["target"] == target))
+
+
+def test_who_unlocked_first_alone_or_never_and_with_how_much_tried(tried: Lab) -> None:
+    found = _of(tried, "toy", "both")
+    assert (found["unlock"], found["only"], found["never"]) == (True, "scripted@1", ["bad@1"])
+    assert found["first"]["policy"] == "scripted"
+    attempts = {(a["policy"], a["strategy"]): a for a in found["attempts"]}
+    assert set(attempts) == {
+        ("bad@1", "best_of_n"), ("scripted@1", "best_of_n"), ("scripted@1", "islands_map_elites")
+    }  # fmt: skip
+    never = attempts["bad@1", "best_of_n"]
+    assert (never["runs"], never["evaluations"], never["reached"], never["first"]) == (1, 40, 0, None)
+    twice = attempts["scripted@1", "best_of_n"]
+    assert (twice["runs"], twice["evaluations"], twice["reached"], twice["unlocked_first"]) == (2, 80, 2, True)
+    assert twice["seconds"] > 0
+    assert twice["first"]["run_id"] == found["first"]["run_id"]
+    assert 0 < twice["first"]["evaluations"] <= 40
+    # The easier target was reached by both, so that nobody is alone.
+    half = _of(tried, "toy", "half")
+    assert (half["only"], half["never"]) == (None, [])
+    assert half["first"]["policy"] == "bad"
+
+
+def test_the_first_of_each_policy_and_strategy_is_one_record(tried: Lab) -> None:
+    query = {"problem": "toy", "unlocks_only": True}
+    everything = tried.api.get("/v1/unlocks", params=query).json()["items"]
+    first = tried.api.get("/v1/unlocks", params={**query, "first": True}).json()["items"]
+    assert (len(everything), len(first)) == (3, 2)
+    earliest = min((u for u in everything if u["strategy"] == "best_of_n"), key=lambda u: u["at"])
+    assert earliest in first
+    named = tried.api.get("/v1/unlocks", params={**query, "strategy": "islands_map_elites"}).json()["items"]
+    assert [u["strategy"] for u in named] == ["islands_map_elites"]
+    assert named[0] in first
+
+
+def test_records_only_ever_get_better_and_obey_constraints(lab: Lab) -> None:
+    problem = toy_problem()
+    held = Objective(name="y", direction=problem.objectives[1].direction, role=Role.CONSTRAINT, range=(0, 10), limit=4)
+    constrained = problem.model_copy(
+        update={"slug": "held", "objectives": (problem.objectives[0], held), "weights": {"x": 1.0}}
+    )
+    lab.plane.catalog.add_problem(constrained)
+    lab.plane.catalog.add_policy(
+        scripted([f"```python\nx = {x}\ny = {y}\n```" for x, y in ((3, 4), (9, 5), (5, 1))], slug="p")
+    )
+    lab.start(20, problem="held", policy="p", strategy="best_of_n")
+    lab.work()
+    answer = lab.api.get("/v1/problems/held/records")
+    assert answer.status_code == 200, answer.text
+    records = answer.json()["items"]
+    values = [record["value"] for record in records]
+    assert values[0] == 5.0  # 9 is larger and breaks the constraint
+    assert values == sorted(set(values), reverse=True)
+    assert {record["objective"] for record in records} == {"x"}
+    assert records[0]["policy"] == "p@1"
+    minimised = [r for r in lab.api.get("/v1/problems/toy/records").json()["items"] if r["objective"] == "y"]
+    assert minimised == []
+
+
+@pytest.mark.parametrize("change", [{"title": "Another title"}, {"evaluator": "def evaluate(c, x):\n    return {}\n"}])
+def test_a_new_version_or_evaluator_never_inherits_unlocks(tried: Lab, change: dict[str, str]) -> None:
+    newer, new = tried.plane.catalog.add_problem(toy_problem().model_copy(update=change))
+    assert new
+    assert newer.version == 2
+    assert tried.api.get("/v1/unlocks", params={"problem": "toy@2"}).json()["items"] == []
+    assert _of(tried, "toy", "both") == {
+        "target": "both", "unlock": True, "first": None, "only": None, "never": [], "attempts": []
+    }  # fmt: skip
+    assert tried.api.get("/v1/problems/toy@2/records").json()["items"] == []
+    assert _of(tried, "toy@1", "both")["first"] is not None
+    refused(tried.api.get("/v1/problems/nothing/unlocks"), 404, "not-found")
+
+
+def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
+    tried.start(40, policy={"bad": 1, "scripted": 3}, strategy="best_of_n", seed=9)
+    tried.work()
+    found = _of(tried, "toy", "both")
+    names = {a["policy"] for a in found["attempts"]}
+    assert "bad@1 + scripted@1" in names
+    assert found["only"] is None
+    assert found["never"] == ["bad@1"]

@@ -1,0 +1,82 @@
+"""Small tournaments: declared over HTTP, tended and worked in this process."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
+from speciate.storage.plane import Plane
+from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+from tests.integration.service.conftest import Lab
+from workers.tournaments import Tender
+
+PROBLEMS = ("toy", "toy-b", "toy-c")
+GOOD = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
+BAD = [f"```python\nx = {x}\ny = 9\n```" for x in range(7)]
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    return {
+        "slug": "first",
+        "problems": list(PROBLEMS),
+        "entrants": [
+            {"name": name, "policy": name, "strategy": "best_of_n", "batch": 2, "samples_per_prompt": 1}
+            for name in ("bad", "good")
+        ],
+        "baseline": "bad",
+        "seeds": [3, 4],
+        "budget": {"evaluations": 7},
+        **changes,
+    }
+
+
+@pytest.fixture
+def fair(lab: Lab) -> Lab:
+    for slug in PROBLEMS:
+        lab.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
+    for slug, completions in (("good", GOOD), ("bad", BAD)):
+        # Hashed, so that a seed may miss what another one finds.
+        options = {"completions": completions, "order": "seed", "tokens_per_completion": 5}
+        lab.plane.catalog.add_policy(toy_policy(slug=slug, options=options))
+    return lab
+
+
+def declare(lab: Lab, **changes: Any) -> dict[str, Any]:
+    answer = lab.api.post("/v1/tournaments", body(**changes))
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+def perform(plane: Plane, work_id: UUID) -> None:
+    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    assert bench.perform(work_id)
+
+
+def play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:
+    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
+    tender = Tender()
+    for _ in range(passes):
+        tender.run(lab.plane)
+        for _ in range(units):
+            if waiting := lab.plane.runs.work_in_flight():
+                perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
+        if not lab.plane.tournaments.tended():
+            return
+
+
+def report_of(lab: Lab, name: str = "first") -> dict[str, Any]:
+    answer = lab.api.get(f"/v1/tournaments/{name}/report")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def rows_of(lab: Lab, query: str) -> list[Any]:
+    with lab.plane.engine.connect() as connection:
+        return list(connection.execute(text(query)))

@@ -1,0 +1,152 @@
+"""What a report says beside who won: each number is that of its estimator, and its interval that of the bootstrap."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from speciate.domain.entrant import Entrant
+from speciate.domain.policy import Training
+from speciate.domain.tournament import Course
+from speciate.tournaments.bootstrap import clustered_interval
+from speciate.tournaments.entropy_law import fit_entropy_law
+from speciate.tournaments.estimators import best_at_k, pass_at_k
+from speciate.tournaments.html import page
+from speciate.tournaments.intervals import Resamples
+from speciate.tournaments.profiles import performance_profile
+from speciate.tournaments.results import MISSING
+from speciate.tournaments.summary import VOICE
+from speciate.tournaments.tables import sections
+from speciate.tournaments.tests import sign_flip, sign_flips
+from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+
+
+def test_curves_over_k_are_the_unbiased_estimators() -> None:
+    course = course_of(40, 5, 2)
+    results = results_of(course, shift=1.0)
+    for i, draws in enumerate(report_of(course, results).draws):
+        successes, scores = results.reached[..., i].sum(axis=1), results.score[..., i]
+        assert draws.k == (1, 2, 3, 4, 5)
+        for k, passed, best in zip(draws.k, draws.pass_at, draws.best_at, strict=True):
+            assert passed.value == pytest.approx(pass_at_k(5, successes, k).mean(), abs=1e-12)
+            assert best.value == pytest.approx(best_at_k(scores, k).mean(), abs=1e-12)
+            assert passed.low is not None
+            assert best.problems == 40
+
+
+def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> None:
+    course = course_of(33, 4, 3)
+    results = results_of(course, shift=2.0)
+    results.state[0, 0, 1] = results.state[5, :, 1] = MISSING
+    results.voices[7, :, 1, 0, VOICE.index("entropy")] = np.nan
+    report = report_of(course, results)
+    known = np.where(results.ended, results.hypervolume, np.nan)[:, :, 1]
+    some = ~np.isnan(known).all(axis=1)
+    volume = report.qualities[1].hypervolume
+    assert volume.value == pytest.approx(np.nanmean(known[some], axis=1).mean(), abs=1e-12)
+    assert (volume.problems, volume.runs) == (32, 33 * 4 - 5)
+    assert report.health[1].entropy.problems == 31
+    assert report.health[1].rollouts == 100 * (33 * 4 - 5)
+    assert report.profiles[0].problems == 32
+    kept = np.flatnonzero(some)
+    with np.errstate(divide="ignore"):
+        costs = (results.evaluations * results.ended)[kept].sum(axis=1) / (results.reached & results.ended)[kept].sum(1)
+    expected = performance_profile(costs, report.profiles[2].factors)[2]
+    assert report.profiles[2].share == pytest.approx(expected.tolist())
+
+
+def test_the_law_of_the_best_score_is_fitted_to_the_best_scores() -> None:
+    course = course_of(40, 4, 2)
+    results = results_of(course)
+    law = report_of(course, results).score_laws[0]
+    assert law.measured == pytest.approx(results.best_by[..., 0, :].mean(axis=(0, 1)).tolist())
+    assert [point.evaluations for point in law.predicted] == [100, 200, 400]
+    assert law.worst_residual is not None
+
+
+def test_shared_resamples_give_the_bootstraps_interval() -> None:
+    values = np.random.default_rng(3).normal(size=60)
+    found = Resamples(course_of(3, 2, 2)).mean(values, 60)
+    alone = clustered_interval(values, np.random.default_rng(9), draws=20_000)
+    assert found.value == alone.estimate
+    assert (found.low, found.high) == (pytest.approx(alone.low, abs=0.03), pytest.approx(alone.high, abs=0.03))
+
+
+def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
+    resamples = Resamples(course_of(3, 2, 2))
+    found = resamples.ratio(np.full(40, 10.0), np.ones(40), 40, "infinite")
+    assert (found.value, found.low, found.high) == (10.0, 10.0, 10.0)
+    rare = resamples.ratio(np.full(40, 10.0), np.eye(1, 40)[0], 40, "infinite")
+    assert (rare.value, rare.high, rare.note) == (400.0, None, "the interval has no upper end")
+    assert resamples.ratio(np.ones(40), np.zeros(40), 40, "infinite").note == "infinite"
+
+
+def test_comparisons_that_share_patterns_have_the_p_values_they_would_have_alone() -> None:
+    rng = np.random.default_rng(4)
+    several = [rng.normal(shift, 1.0, n) for shift, n in ((0.0, 30), (0.4, 45), (0.0, 8))]
+    several[1][3] = 0.0
+    together = sign_flips(several, np.random.default_rng(0), 50_000)
+    for values, found in zip(several, together, strict=True):
+        alone = sign_flip(values, np.random.default_rng(1), 50_000)
+        assert found.p_value == pytest.approx(alone.p_value, abs=0.01)
+        assert (found.difference, found.problems, found.exact) == (alone.difference, alone.problems, alone.exact)
+    assert together[2].exact
+
+
+def _checkpoints(count: int, course_length: int) -> tuple[dict[str, Training], np.ndarray]:
+    entropy = np.linspace(1.2, 0.3, max(count, course_length))
+    reward = 0.9 - 0.2 * np.exp(entropy)
+    written = {"entropy": tuple(entropy[:course_length]), "reward": tuple(reward[:course_length])}
+    trainings = {f"q{i}@1": Training(digest="t", step=10 * i, **written) for i in range(count)}
+    return trainings, np.stack([entropy[:count], reward[:count]])
+
+
+def test_the_entropy_law_is_fitted_over_checkpoints_as_they_were_measured() -> None:
+    trainings, points = _checkpoints(4, 6)
+    course = course_of(32, 2, 4)
+    results = results_of(course)
+    for name, values in zip(("entropy", "reward"), points, strict=True):
+        results.voices[..., 0, VOICE.index(name)] = values
+    (fit,) = report_of(course, results, trainings=trainings).entropy_fits
+    assert (fit.source, fit.policies) == ("checkpoints", ("q0@1", "q1@1", "q2@1", "q3@1"))
+    assert (fit.a, fit.b) == (pytest.approx(0.2), pytest.approx(0.9))
+    assert fit.r_squared == pytest.approx(1.0)
+    assert fit.r_squared > (fit.r_squared_line or 1.0)
+
+
+def test_with_fewer_checkpoints_it_is_fitted_to_what_the_training_wrote_down() -> None:
+    trainings, _ = _checkpoints(1, 6)
+    course = course_of(32, 2, 2)
+    (fit,) = report_of(course, results_of(course), trainings=trainings).entropy_fits
+    law = fit_entropy_law(trainings["q0@1"].entropy, trainings["q0@1"].reward)
+    assert (fit.source, fit.a, fit.ceiling) == ("manifest", law.a, law.ceiling)
+    (short,) = report_of(course, results_of(course), trainings=_checkpoints(1, 2)[0]).entropy_fits
+    assert (short.a, "at least 3" in short.note) == (None, True)
+    assert report_of(course, results_of(course)).entropy_fits == ()
+
+
+def test_entropy_laws_and_ensembles_are_in_the_tables_and_the_figures() -> None:
+    trainings, _ = _checkpoints(1, 6)
+    mixed = Entrant.model_validate({"name": "mixed", "policy": {"<b>q0": 2, "q9@1": 1}, "choice": "ucb"})
+    plain = course_of(32, 2, 2)
+    course = Course.of(
+        plain.declared.model_copy(update={"entrants": (plain.declared.entrants[0], mixed), "baseline": "e0"})
+    )
+    report = report_of(course, results_of(course), trainings=trainings)
+    tables = {section.key: section for section in sections(report)}
+    assert tables["entropy"].rows[0][0] == "q0@1"
+    (told,) = [row[1] for row in tables["design"].rows if row[0] == "entrant mixed"]
+    assert told.startswith("<b>q0=2 + q9@1=1, chosen by ucb; ")
+    assert len(tables["health"].rows) == 3
+    text = page(report)
+    assert "<b>" not in text
+    # Curves over k twice, targets twice, profiles, two laws, the entropy law.
+    assert text.count("<svg") == 8
+    assert "nan" not in text.lower().replace("nano", "")
+    assert all(
+        math.isfinite(float(x))
+        for part in text.split('points="')[1:]
+        for x in part.split('"')[0].replace(",", " ").split()
+    )

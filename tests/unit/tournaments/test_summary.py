@@ -1,0 +1,112 @@
+"""What is kept of an ended run, against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.estimators import spread
+from speciate.tournaments.hypervolume import hypervolume
+from speciate.tournaments.summary import VOICE, Answers, Completions, budgets, health, quality
+from tests.unit.tournaments.synthetic import course_of
+
+samples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 8)), max_size=9)
+
+
+@given(samples)
+def test_spread_is_the_mean_over_pairs_within_and_across(rows: list[tuple[int, int, int]]) -> None:
+    groups = [row[0] for row in rows]
+    points = np.array([row[1:] for row in rows], dtype=float).reshape(-1, 2)
+    pairs = list(itertools.combinations(range(len(rows)), 2))
+    found = spread(points, groups)
+    for same, value in zip((True, False), found, strict=True):
+        far = [float(np.abs(points[i] - points[j]).sum()) for i, j in pairs if (groups[i] == groups[j]) is same]
+        assert math.isnan(value) if not far else value == pytest.approx(np.mean(far), abs=1e-12)
+
+
+def test_spread_needs_a_group_for_each_sample() -> None:
+    with pytest.raises(InvalidInputError):
+        spread([[1.0]], [1, 2])
+
+
+def _answers(rewards: list[list[float] | None], **changes: object) -> Answers:
+    n, k = len(rewards), max((len(row) for row in rewards if row), default=2)
+    given = {
+        "rewards": np.array([row or [0.0] * k for row in rewards], dtype=float).reshape(n, k),
+        "scores": np.array([sum(row) if row else 0.0 for row in rewards]),
+        "valid": np.array([row is not None for row in rewards], dtype=bool),
+        "spent": np.arange(1, n + 1),
+        "voice": np.zeros(n, dtype=np.int64),
+        "rollout": np.arange(n),
+        "duplicate": np.zeros(n, dtype=bool),
+        **changes,
+    }
+    return Answers(**given)  # type: ignore[arg-type]
+
+
+def test_best_scores_so_far_are_those_at_each_budget() -> None:
+    answers = _answers([[0.2, 0.0], None, [0.5, 0.1], [0.1, 0.0]], spent=np.array([2, 3, 5, 9]))
+    found = quality(answers, np.array([1.0, 2.0, 4.0, 5.0, 10.0]), np.random.default_rng(0))
+    assert found["best_by"] == pytest.approx([0.0, 0.2, 0.2, 0.6, 0.6])  # type: ignore[comparison-overlap]
+    assert found["score"] == pytest.approx(0.6)
+
+
+def test_a_specialist_with_nothing_of_one_component_has_a_volume() -> None:
+    def volume(*rewards: list[float]) -> float:
+        return float(quality(_answers([*rewards]), np.ones(1), np.random.default_rng(0))["hypervolume"])  # type: ignore[arg-type]
+
+    assert volume([1.0, 1.0]) == pytest.approx(1.0)
+    assert volume([1.0, 0.0]) == pytest.approx(1.1 * 0.1 / 1.21)
+    assert volume([1.0, 0.0], [0.0, 1.0]) > volume([1.0, 0.0])
+
+
+def test_a_run_without_candidates_has_a_score_of_nothing() -> None:
+    found = quality(_answers([]), np.array([1.0, 5.0]), np.random.default_rng(0))
+    assert (found["score"], found["hypervolume"], list(found["best_by"])) == (0.0, 0.0, [0.0, 0.0])  # type: ignore[arg-type]
+    assert math.isnan(found["diversity"])  # type: ignore[arg-type]
+
+
+def test_each_policy_answers_for_its_own_completions() -> None:
+    answers = _answers(
+        [[0.0, 0.0], [1.0, 0.0], None, [0.0, 1.0], [0.5, 0.5]],
+        voice=np.array([-1, 0, 0, 0, 1]),
+        rollout=np.array([-1, 0, 1, 0, 2]),
+        duplicate=np.array([False, False, False, True, False]),
+    )
+    completions = Completions(
+        voice=np.array([0, 0, 0, 1]),
+        tokens=np.array([10.0, 30.0, 5.0, 7.0]),
+        surprise=np.array([1.0, 2.0, np.nan, np.nan]),
+        unreadable=np.array([False, True, False, False]),
+    )
+    first = dict(zip(VOICE, health(answers, completions, 0), strict=True))
+    assert first["rollouts"] == 3
+    assert first["answers"] == 3
+    assert first["entropy"] == pytest.approx((10 * 1.0 + 30 * 2.0) / 40)
+    assert first["unreadable"] == first["failed"] == first["duplicates"] == pytest.approx(1 / 3)
+    assert first["reward"] == pytest.approx(2 / 3)
+    assert first["within"] == pytest.approx(2.0)
+    assert math.isnan(first["across"])
+    second = dict(zip(VOICE, health(answers, completions, 1), strict=True))
+    assert math.isnan(second["entropy"])
+    assert (second["rollouts"], second["failed"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("evaluations", "count"), [(1, 1), (3, 3), (200, 8)])
+def test_budgets_reach_from_one_evaluation_to_all(evaluations: int, count: int) -> None:
+    found = budgets(course_of(1, 1, 2, budget={"evaluations": evaluations}).declared)
+    assert (found[0], found[-1], len(found)) == (1, evaluations, count)
+
+
+def test_large_fronts_of_four_objectives_are_sampled_to_the_same_volume() -> None:
+    points = np.random.default_rng(1).random((12, 4))
+    exact = hypervolume(points, np.zeros(4))
+    sampled = hypervolume(points, np.zeros(4), np.random.default_rng(2), 200_000, exact_points=5)
+    assert (exact.exact, sampled.exact) == (True, False)
+    assert abs(exact.value - sampled.value) < 5 * sampled.standard_error
