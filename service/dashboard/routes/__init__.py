@@ -1,0 +1,36 @@
+"""The pages, one small file for each thing that is looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from service.dashboard import assets
+from service.dashboard.routes import (
+    activity,
+    candidates,
+    compare,
+    events,
+    lineage,
+    run,
+    run_actions,
+    runs,
+    theme,
+    workers,
+)
+
+PAGES: Final[tuple[APIRouter, ...]] = (
+    assets.router,
+    activity.router,
+    runs.router,
+    run.router,
+    run_actions.router,
+    candidates.router,
+    lineage.router,
+    events.router,
+    compare.router,
+    workers.router,
+    theme.router,
+)
+"""In the order in which paths are tried."""
