@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Annotated, Self, cast
+from typing import Annotated, Final, Self, cast
 
 from fastapi import Depends, Request
 
 from service.dashboard.charts import ChartCache
 from service.dashboard.columns import ColumnCache
 from service.dashboard.live import Live
+from speciate.ports.records import TournamentRecord
 from speciate.storage.overview import Overview
 from speciate.storage.plane import Plane
 from speciate.storage.series import Series
+from speciate.tournaments.report import Report
+
+_REPORTS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,22 @@ class Deck:
     columns: ColumnCache
     charts: ChartCache = field(default_factory=ChartCache)
     live: Live = field(default_factory=Live)
+
+    _reports: OrderedDict[Hashable, Report] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def report(self, record: TournamentRecord) -> Report:
+        """Return what a tournament says; it changes when a run of it ends, and is computed once for each change."""
+        key = (record.id, record.state, record.ended, len(record.amendments))
+        with self._lock:
+            held = self._reports.get(key)
+        if held is None:
+            held = self.plane.tournaments.report(record)
+            with self._lock:
+                self._reports[key] = held
+                while len(self._reports) > _REPORTS:
+                    self._reports.popitem(last=False)
+        return held
 
     @classmethod
     def over(cls, plane: Plane) -> Self:

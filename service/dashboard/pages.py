@@ -53,7 +53,7 @@ def environment() -> Environment:
     made.filters |= FILTERS
     made.globals |= {
         "navigation": NAVIGATION,
-        "version": __version__,
+        "speciate_version": __version__,
         "css": assets.CSS.path,
         "js": assets.JS.path,
         "icon": assets.ICON.path,

@@ -11,15 +11,17 @@ from uuid import UUID
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.objective import Direction, Objective, Role
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
+from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
-from speciate.ports.records import PolicyShare
 from speciate.runs.steer import start_run
+from speciate.runs.tournaments import pin
 from speciate.runs.workbench import Workbench
 from speciate.storage.plane import Plane
+from workers.tournaments import Tender
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 SEED = "a = 0.2\nb = 0.9\nc = 0.4\n\n\ndef solve(n):\n    if n > 3:\n        return a * n + b\n    return c\n"
@@ -116,7 +118,7 @@ class Landscape:
             return self._failed(FailureKind.TIMEOUT, "wall_clock", "took over 2 s", note)
         if abs(a) > 30:
             return self._failed(FailureKind.CRASHED, "exit_1", "Traceback (most recent call last):\n  ValueError", note)
-        if problem.slug == "one-number":
+        if len(problem.objectives) == 1:
             rewards: tuple[float, ...] = (10.0 - abs(a - 2.5) - abs(b - 0.5),)
         elif problem.slug == "many-cases":
             skill = 10.0 * abs(math.sin(a)) + 5.0 * abs(math.cos(b))
@@ -158,23 +160,43 @@ def work(plane: Plane, run_id: UUID, units: int | None = None) -> int:
     done = 0
     while units is None or done < units:
         waiting = next((unit for unit in plane.runs.work_in_flight() if unit.run_id == run_id), None)
-        if waiting is None:
+        if waiting is None or not bench.perform(waiting.work_id):
             break
-        bench.perform(waiting.work_id)
         done += 1
     return done
 
 
-__all__ = [
-    "HOSTILE",
-    "Landscape",
-    "PolicyRole",
-    "PolicyShare",
-    "antenna",
-    "cases",
-    "doomed",
-    "mutator",
-    "single",
-    "start",
-    "work",
-]
+def tournament(
+    plane: Plane, slug: str = "head-to-head", *, problems: int = 6, seeds: int = 2, play: bool = True
+) -> str:
+    """Declare a tournament of two policies and a third search on variants of one problem, and play it to its end."""
+    plane.catalog.add_policy(mutator("left"))
+    plane.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
+    names = []
+    for i in range(problems):
+        easy = single().model_copy(update={"slug": f"variant-{i}", "title": f"Variant {i}"})
+        rule = Target(name="high", rule=f"score >= {8.0 + 0.35 * i:.2f}", unlock=True)
+        plane.catalog.add_problem(easy.model_copy(update={"targets": (rule,)}))
+        names.append(f"variant-{i}")
+    declared = Tournament.model_validate(
+        {
+            "slug": slug,
+            "title": "Searching against sampling",
+            "problems": names,
+            "entrants": [
+                {"name": "sampling", "policy": "left", "strategy": "best_of_n", "batch": 8},
+                {"name": "islands", "policy": "right", "strategy": "islands_map_elites", "batch": 8},
+                {"name": "revision", "policy": "right", "strategy": "sequential_revision", "batch": 8},
+            ],
+            "baseline": "sampling",
+            "seeds": list(range(seeds)),
+            "budget": {"evaluations": 24},
+        }
+    )
+    made, _ = plane.tournaments.create(pin(declared, plane.catalog), request_digest=declared.digest)
+    while play:
+        Tender().run(plane)
+        for run_id in {unit.run_id for unit in plane.runs.work_in_flight()}:
+            work(plane, run_id)
+        play = bool(plane.tournaments.tended())
+    return plane.tournaments.get(made).slug

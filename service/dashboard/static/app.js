@@ -24,6 +24,9 @@
 
   // Choosing is sending.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
+  for (const select of all("select[data-resend]")) {
+    select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
+  }
 
   // Charts: loaded when the page has been painted and they come into view.
   const specs = new WeakMap();
