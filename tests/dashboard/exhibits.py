@@ -190,13 +190,14 @@ def tournament(
             ],
             "baseline": "sampling",
             "seeds": list(range(seeds)),
-            "budget": {"evaluations": 24},
+            "budget": {"evaluations": 12},
         }
     )
+    others = {unit.run_id for unit in plane.runs.work_in_flight()}
     made, _ = plane.tournaments.create(pin(declared, plane.catalog), request_digest=declared.digest)
     while play:
         Tender().run(plane)
-        for run_id in {unit.run_id for unit in plane.runs.work_in_flight()}:
+        for run_id in {unit.run_id for unit in plane.runs.work_in_flight()} - others:
             work(plane, run_id)
         play = bool(plane.tournaments.tended())
     return plane.tournaments.get(made).slug

@@ -109,13 +109,15 @@
   // Live parts: the server sends what is, not what changed; ids say what is known already.
   const place = one("[data-stream]");
   if (!place) return;
-  const sign = one("#link");
-  const say = (is, words) => { if (sign) { sign.dataset.is = is; sign.textContent = words; } };
+  let state = ["", ""];
+  const sign = (link) => { if (link) [link.dataset.is, link.textContent] = state; };
+  const say = (...is) => { state = is; sign(one("#link")); };
   let stream, seen = "", over = false, retry = 0;
   const busy = (part) => one(":popover-open", part) || (part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName));
   function show(html) {
     const fresh = document.createElement("template");
     fresh.innerHTML = html;
+    sign(one("#link", fresh.content));
     for (const next of all("[data-part]", fresh.content)) {
       const old = one(`[data-part="${next.dataset.part}"]`, place);
       if (!old || busy(old) || old.outerHTML === next.outerHTML) continue;
