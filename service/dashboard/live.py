@@ -166,10 +166,12 @@ class Live:
             if not await _first(news, HEARTBEAT_S):
                 yield _HEARTBEAT
             news.clear()
-            if view.frame is not None and view.frame.id != seen:
-                seen = view.frame.id
-                yield view.frame.text
-            if view.frame is not None and view.frame.final:
+            # Held, since another one may take its place while this one is being sent.
+            frame = view.frame
+            if frame is not None and frame.id != seen:
+                seen = frame.id
+                yield frame.text
+            if frame is not None and frame.final:
                 yield END
                 return
             if view.broken:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from speciate.settings import Settings
-from tests.benchmarks import batches, sandbox, scaling, serving, strategies, throughput, tournaments
+from tests.benchmarks import batches, dashboard, sandbox, scaling, serving, strategies, throughput, tournaments
 from tests.benchmarks.parts import CONSOLE
 
 BENCHMARKS = {
@@ -26,6 +26,7 @@ BENCHMARKS = {
     "sandbox": sandbox.run,
     "serving": serving.run,
     "tournaments": tournaments.run,
+    "dashboard": dashboard.run,
 }
 
 

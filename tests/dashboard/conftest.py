@@ -106,7 +106,7 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.skip("no Chromium is installed: the dashboard is not tried in a browser (apt-get install chromium)")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(Path(path)), args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=str(Path(path)), args=["--no-sandbox", "--disable-gpu"])
         yield launched
         launched.close()
 
@@ -161,15 +161,20 @@ def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
     try:
         yield visitor
     finally:
-        context.close()
+        visitor.page.close()
     assert not visitor.trouble, visitor.trouble
 
 
+@pytest.fixture(scope="session")
+def window(browser: Browser) -> BrowserContext:
+    """One window for all: what it keeps, such as Plotly, need not be loaded again for every test."""
+    return browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+
+
 @pytest.fixture
-def visitor(browser: Browser, exhibition: Exhibition) -> Iterator[Visitor]:
-    """A browser window on the exhibition."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    with visiting(context, exhibition.url) as found:
+def visitor(window: BrowserContext, exhibition: Exhibition) -> Iterator[Visitor]:
+    """A tab on the exhibition."""
+    with visiting(window, exhibition.url) as found:
         yield found
 
 

@@ -50,7 +50,7 @@ def lineage(of: Population, y: str = "", focus: int | None = None) -> Chart:
     names = of.problem.space.names
     y = y if y in {*names, GENERATION} else of.problem.space.selected[0].name
     heights = depth.astype(np.float64) if y == GENERATION else columns.rewards[:, names.index(y)]
-    front = of.front()
+    front = of.front
     if focus is None and len(front):
         focus = int(columns.number[front[0]])
     path = [] if focus is None else ancestry(of, focus)

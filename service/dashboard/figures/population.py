@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +38,7 @@ class Population:
     columns: Columns
     run: str
 
+    @cached_property
     def front(self) -> NDArray[np.int64]:
         """Return the rows of the candidates that no other one dominates, duplicates left out, by first objective."""
         rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
@@ -78,7 +80,7 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
         return _over_evaluations(of, first)
     columns, names = of.columns, of.problem.space.names
     i, j = names.index(first.name), names.index(second.name)
-    front = of.front()
+    front = of.front
     rest = np.setdiff1d(np.flatnonzero(columns.scored), front)
     shown = rest[thinned(len(rest), MOST_POINTS)] if len(rest) else rest
     told = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
@@ -116,7 +118,7 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
 def parallel(of: Population) -> Chart:
     """Return the front as lines over all objectives, each on its declared range with the better end on top."""
     objectives = of.problem.objectives[:FEW]
-    front = of.front()
+    front = of.front
     rows = front[thinned(len(front), MOST_LINES)] if len(front) else front
     names = [objective.name for objective in objectives]
     points = of.columns.rewards[rows][:, : len(objectives)]

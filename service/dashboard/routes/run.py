@@ -64,8 +64,7 @@ class RunView:
     @cached_property
     def population(self) -> Population:
         """The candidates."""
-        columns = self.deck.columns.of(self.run.id, len(self.problem.objectives))
-        return Population(self.problem, columns, f"/runs/{self.run.id}")
+        return self.deck.population(self.run.id, self.problem)
 
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:

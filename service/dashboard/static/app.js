@@ -74,9 +74,12 @@
     }
   }
   async function load(plot) {
-    const begun = performance.now();
     plot.dataset.asked = wanted;
+    plot.dataset.rest = "drawing";
+    let begun = performance.now();
     try {
+      await plotly();
+      begun = performance.now();
       const url = plot.dataset.figure;
       const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
       const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
@@ -90,8 +93,8 @@
       plot.removeAttribute("aria-busy");
       if (!plot.dataset.drawn) plot.textContent = "The chart could not be loaded; its table is below.";
     }
-    // A costly chart is drawn seldom: never more than a tenth of the time.
-    plot.dataset.rest = String(Math.max(1500, 10 * (performance.now() - begun)));
+    // A costly chart is drawn seldom: about a fifth of the time, and every five seconds at least.
+    plot.dataset.rest = String(Math.min(5000, Math.max(1000, 4 * (performance.now() - begun))));
     setTimeout(() => { delete plot.dataset.rest; renew(plot); }, Number(plot.dataset.rest));
   }
   let wanted = one("[data-stream]")?.dataset.revision || "";
