@@ -28,8 +28,8 @@ from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.plane import open_plane
 
-THREADS: Final = 16
-"""Requests that work at once; with the threads of streams they stay below the connections to PostgreSQL."""
+THREADS: Final = 14
+"""Requests that work at once; with those of streams and live views they stay within the connections."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

@@ -62,7 +62,8 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
     axe = Axe()
     for theme, options in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
         visitor.page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
-        found = axe.run(visitor.page, options=options).response["violations"]
+        # A chart is an image with a description; what is in it stands in the table below.
+        found = axe.run(visitor.page, context={"exclude": [[".plot"]]}, options=options).response["violations"]
         told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in SERIOUS]
         assert not told, (theme, told)
     assert "owned" not in visitor.page.title()

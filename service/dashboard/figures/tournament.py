@@ -42,11 +42,8 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
     shown = [c for c in comparisons if c.difference.value is not None][::-1]
     data: list[dict[str, Any]] = []
     if shown:
-        names = [f"{c.a} − {c.b}" for c in shown]
+        names = [f"{c.a} − {c.b}, {_SHOWN.get(c.verdict, c.verdict.value)}" for c in shown]
         dots = _dots([c.difference for c in shown], names, "difference", SERIES[0], "circle")
-        dots["mode"] = "markers+text"
-        dots["text"] = [_SHOWN.get(c.verdict, c.verdict.value) for c in shown]
-        dots["textposition"] = "top center"
         data.append(dots)
     rows = [
         (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
@@ -110,7 +107,7 @@ def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, colou
         "mode": "markers",
         "name": label,
         "x": values,
-        "y": [escaped(name) for name in names],
+        "y": [escaped(name).replace(", ", "<br>", 1) for name in names],
         "error_x": bars,
         "marker": {"size": 10, "color": colour, "symbol": symbol},
     }

@@ -14,7 +14,8 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.figures.archive import feature_map, trade_off_map
-from service.dashboard.figures.population import FEW, Population, axes, best_matrix, parallel, population
+from service.dashboard.figures.parallel import parallel
+from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
 from service.dashboard.live import Part

@@ -19,7 +19,8 @@ from service.dashboard.fields import fields_of, values_of
 from service.dashboard.figures.archive import feature_map, trade_off_map
 from service.dashboard.figures.comparison import best_of_runs
 from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
-from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, parallel, population
+from service.dashboard.figures.parallel import parallel
+from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
 from service.dashboard.forms import read_form
