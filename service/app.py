@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import FastAPI
 
 from service import errors, openapi
 from service.api import ROUTERS
+from service.dashboard.deck import Deck
+from service.dashboard.error_pages import ErrorPages
+from service.dashboard.routes import PAGES
 from service.dependencies import Parts
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
@@ -24,8 +28,8 @@ from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.plane import open_plane
 
-THREADS: Final = 16
-"""Requests that work at once; with the threads of streams they stay below the connections to PostgreSQL."""
+THREADS: Final = 14
+"""Requests that work at once; with those of streams and live views they stay within the connections."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -51,13 +55,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
     )
-    for router in ROUTERS:
+    for router in (*ROUTERS, *PAGES):
         app.include_router(router)
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
     token = effective.token
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
+    app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
@@ -69,14 +74,25 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
         plane = open_plane(settings)
         hub = EventHub(plane)
         app.state.parts = Parts(settings, plane, hub)
+        app.state.deck = deck = Deck.over(plane)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
-        listener = asyncio.create_task(listen(redis_url, hub.wake), name="commits")
+
+        def wake(run_id: UUID) -> None:
+            hub.wake(run_id)
+            deck.live.wake(run_id)
+
+        def close_streams() -> None:
+            hub.close_streams()
+            deck.live.close()
+
+        listener = asyncio.create_task(listen(redis_url, wake), name="commits")
         listener.add_done_callback(report)
         try:
-            with on_stop_signal(hub.close_streams):
+            with on_stop_signal(close_streams):
                 yield
         finally:
+            deck.live.close()
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
             plane.close()

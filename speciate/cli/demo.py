@@ -103,6 +103,7 @@ def demo_command(
         with Stack(settings) as stack:
             try:
                 begin(stack, out)
+                out.print(f"Watch it in a browser too: {stack.settings.base_url}/", soft_wrap=True)
                 token = stack.settings.token
                 with Client(stack.settings.base_url, token.get_secret_value() if token else None) as client:
                     shown = _start_runs(client, seed, scale)
@@ -116,7 +117,7 @@ def demo_command(
                 out.print("Stopping …")
                 raise
     out.print(f"Everything is stopped; the runs are kept in {clean(settings.data_dir)}.")
-    out.print("Look at them with `make up` and, in another terminal, `.venv/bin/speciate runs list`.")
+    out.print("Look at them with `make up`: its dashboards show every run, as does `.venv/bin/speciate runs list`.")
     if not completed:
         raise typer.Exit(1)
 

@@ -53,6 +53,7 @@ def up_command(
             try:
                 begin(stack, out)
                 out.print(f"Speciate is up at {stack.settings.base_url} (Ctrl-C stops it).", soft_wrap=True)
+                out.print(f"Dashboards: {stack.settings.base_url}/", soft_wrap=True)
                 _tell_containment(stack, out)
                 out.print(f"Data and logs are in {clean(stack.settings.data_dir)}.", soft_wrap=True)
                 _watch(stack, out)

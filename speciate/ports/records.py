@@ -404,6 +404,46 @@ class ObjectiveRecord(Record):
     at: datetime
 
 
+class MatrixCell(Record):
+    """What a policy version did on a problem version.
+
+    Attributes:
+        unlocked: Runs that unlocked it.
+        fewest: Evaluations of the cheapest of these; None without any.
+    """
+
+    problem_id: UUID
+    policy_id: UUID
+    runs: int
+    ended: int
+    unlocked: int
+    fewest: int | None
+
+
+class PolicyFigures(Record):
+    """How a policy version answers, over all of its runs.
+
+    Attributes:
+        surprisal: Mean negative log-probability of its tokens, an estimate of its entropy in nats; None where the
+            endpoint gives no log-probabilities.
+        tokens_a_rollout: Mean completion tokens.
+        cut: Rollouts that ended at the longest length.
+        unlocked: Runs that unlocked their problem.
+    """
+
+    runs: int
+    evaluated: int
+    failed: int
+    duplicates: int
+    tokens: int
+    unlocked: int
+    rollouts: int
+    surprisal: float | None
+    tokens_a_rollout: float | None
+    latency_s: float | None
+    cut: int
+
+
 class TournamentAmendment(Amendment):
     """An extension as it was made, and when."""
 

@@ -14,7 +14,7 @@ from speciate.storage import cursors
 from speciate.storage.database import patient
 from speciate.storage.ensemble_rows import NAMES
 
-_SELECT = f"""
+SELECT_UNLOCKS = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
   a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
@@ -86,7 +86,7 @@ class UnlockRecords:
             clauses.append("(c.run_id < :a OR (c.run_id = :a AND (c.evaluations, c.target) > (:b, :c)))")
             binds |= {"a": run, "b": evaluations, "c": target}
         where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
-        query = sa.text(_SELECT + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
+        query = sa.text(SELECT_UNLOCKS + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
         with self._engine.connect() as connection:
             rows = connection.execute(query, binds).all()
         return cursors.page(

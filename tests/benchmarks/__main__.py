@@ -17,6 +17,7 @@ from speciate.settings import Settings
 from tests.benchmarks import (
     batches,
     campaigns,
+    dashboard,
     power,
     sandbox,
     scaling,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "tournaments": tournaments.run,
     "campaigns": campaigns.run,
     "power": power.run,
+    "dashboard": dashboard.run,
 }
 
 

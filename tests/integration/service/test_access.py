@@ -112,7 +112,7 @@ def test_bodies_that_are_not_labelled_as_json_are_refused(api: Api) -> None:
 
 
 def test_unknown_routes_and_methods_look_like_every_refusal(api: Api) -> None:
-    for path in ("/", "/nowhere", "/v1", "/v1/runs/", "/docs", "/v1/<script>"):
+    for path in ("/nowhere", "/v1", "/v1/runs/", "/docs", "/v1/<script>"):
         answer = api.get(path)
         assert "/v1/openapi.json" in refused(answer, 404, "not-found")["detail"]
     wrong = api.http.delete("/v1/runs")

@@ -1,0 +1,86 @@
+"""What pages are handed: the stores, the columns and figures that this process keeps, and its live views."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Self, cast
+from uuid import UUID
+
+from fastapi import Depends, Request
+
+from service.dashboard.charts import ChartCache
+from service.dashboard.columns import ColumnCache
+from service.dashboard.figures.population import Population
+from service.dashboard.live import Live
+from speciate.domain.problem import Problem
+from speciate.ports.records import TournamentRecord
+from speciate.storage.overview import Overview
+from speciate.storage.plane import Plane
+from speciate.storage.series import Series
+from speciate.tournaments.report import Report
+
+_REPORTS: Final = 8
+_POPULATIONS: Final = 16
+
+
+@dataclass(frozen=True)
+class Deck:
+    """What the pages of one process consist of; all but the stores can be lost at any time.
+
+    Attributes:
+        plane: The stores.
+        overview: Questions across runs.
+        columns: Candidates as columns.
+        charts: Figures as they are sent.
+        live: Streams of what changes.
+    """
+
+    plane: Plane
+    overview: Overview
+    columns: ColumnCache
+    charts: ChartCache = field(default_factory=ChartCache)
+    live: Live = field(default_factory=Live)
+
+    _populations: OrderedDict[UUID, Population] = field(default_factory=OrderedDict)
+    _reports: OrderedDict[Hashable, Report] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def population(self, run_id: UUID, problem: Problem) -> Population:
+        """Return a run's candidates with what is worked out of them; the same object until there are more."""
+        columns = self.columns.of(run_id, len(problem.objectives))
+        with self._lock:
+            held = self._populations.get(run_id)
+            if held is None or held.columns is not columns:
+                held = self._populations[run_id] = Population(problem, columns, f"/runs/{run_id}")
+                while len(self._populations) > _POPULATIONS:
+                    self._populations.popitem(last=False)
+        return held
+
+    def report(self, record: TournamentRecord) -> Report:
+        """Return what a tournament says; it changes when a run of it ends, and is computed once for each change."""
+        key = (record.id, record.state, record.ended, len(record.amendments))
+        with self._lock:
+            held = self._reports.get(key)
+        if held is None:
+            held = self.plane.tournaments.report(record)
+            with self._lock:
+                self._reports[key] = held
+                while len(self._reports) > _REPORTS:
+                    self._reports.popitem(last=False)
+        return held
+
+    @classmethod
+    def over(cls, plane: Plane) -> Self:
+        """Return a deck over stores."""
+        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)))
+
+
+# Asynchronous because FastAPI would otherwise hand it to a thread.
+async def _deck(request: Request) -> Deck:
+    return cast("Deck", request.app.state.deck)
+
+
+DeckDep = Annotated[Deck, Depends(_deck)]

@@ -1,0 +1,54 @@
+"""Events in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.dashboard.words import clip, number
+from speciate.domain.event import EventKind
+from speciate.ports.records import EventRecord
+
+
+def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:
+    """Return what an event says, and the numbers of the candidates to look at."""
+    data: dict[str, Any] = dict(event.data)
+    match event.kind:
+        case EventKind.BATCH_PROPOSED:
+            rejected = sum((data.get("rejected") or {}).values())
+            more = f", {rejected} could not be read" if rejected else ""
+            return f"{_many(data['proposals'], 'candidate')} from {_many(data['rollouts'], 'completion')}{more}", ()
+        case EventKind.BATCH_EVALUATED:
+            return _evaluated(data)
+        case EventKind.TARGET_CLAIMED:
+            return f"claims {data['target']}: it is evaluated again", (int(data["candidate"]),)
+        case EventKind.TARGET_CONFIRMED:
+            word = "unlocks the problem" if data.get("unlock") else "is on record"
+            spent = number(data.get("evaluations"))
+            return f"{data['target']} is confirmed and {word}, after {spent} evaluations", (int(data["candidate"]),)
+        case EventKind.TARGET_REFUTED:
+            return f"{data['target']} did not hold: {clip(data.get('detail') or '', 300)}", (int(data["candidate"]),)
+        case EventKind.ALARM_RAISED:
+            return clip(data.get("message") or "many candidates fail", 300), ()
+        case _:
+            return "; ".join(
+                f"{name}: {clip(value, 200)}" for name, value in data.items() if value not in (None, "")
+            ), ()
+
+
+def _evaluated(data: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    candidates = data["candidates"]
+    failed = sum(1 for candidate in candidates if candidate["failure"])
+    twins = sum(1 for candidate in candidates if candidate["duplicate_of"])
+    places = sorted({int(place[2]) for place in data["archive"]})
+    parts = [_many(len(candidates), "candidate"), f"{number(data['evaluations'])} evaluations in all"]
+    if failed:
+        parts.append(f"{failed} failed")
+    if twins:
+        parts.append(_many(twins, "duplicate"))
+    if places:
+        parts.append(f"{_many(len(data['archive']), 'place')} in the archive won by")
+    return ", ".join(parts), tuple(places[:12])
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")

@@ -1,0 +1,220 @@
+"""Where is the population in reward space, and what is its front?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.problem import Problem
+from speciate.domain.reward import FloatArray, pareto_front
+from speciate.storage.series import Columns
+
+MOST_POINTS: Final = 4000
+"""Dominated points that are drawn: about as many as a screen tells apart."""
+
+_FRONT_POOL: Final = 8192
+FEW: Final = 12
+"""Objectives up to which each is worth an axis of its own; beyond it, a strip says more."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """A run's candidates with what is asked about them again and again.
+
+    Attributes:
+        problem: Declares the objectives.
+        columns: The candidates.
+        run: Address of the run's page.
+    """
+
+    problem: Problem
+    columns: Columns
+    run: str
+
+    @cached_property
+    def front(self) -> NDArray[np.int64]:
+        """Return the rows of the candidates that no other one dominates, duplicates left out, by first objective."""
+        rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
+        if not len(rows):
+            return rows
+        points = self.problem.space.normalise(self.columns.rewards[rows])
+        _, firsts = np.unique(points, axis=0, return_index=True)
+        rows, points = rows[firsts], points[firsts]
+        # The non-dominated of parts are a superset of those of the whole.
+        while len(rows) > _FRONT_POOL:
+            keep = np.concatenate([_part(points, at) for at in range(0, len(rows), _FRONT_POOL)])
+            if len(keep) == len(rows):
+                break
+            rows, points = rows[keep], points[keep]
+        kept = pareto_front(points)
+        return rows[kept][np.argsort(-points[kept][:, 0], kind="stable")]
+
+    def axis_of(self, name: str) -> int | None:
+        """Return the position of an objective, or None when there is none of this name."""
+        names = self.problem.space.names
+        return names.index(name) if name in names else None
+
+
+def axes(problem: Problem, x: str, y: str) -> tuple[Objective, Objective | None]:
+    """Return the two objectives to show: those that are asked for, else the first ones that search improves."""
+    named = {objective.name: objective for objective in problem.objectives}
+    selected = [objective for objective in problem.objectives if objective.role is Role.OBJECTIVE]
+    others = [objective for objective in problem.objectives if objective.role is not Role.OBJECTIVE]
+    usual = [*selected, *others]
+    first = named.get(x, usual[0])
+    second = named.get(y) or next((objective for objective in usual if objective is not first), None)
+    return first, second
+
+
+def population(of: Population, x: str = "", y: str = "") -> Chart:
+    """Return the population over two objectives; over evaluations where the problem has one alone."""
+    first, second = axes(of.problem, x, y)
+    if second is None or second is first:
+        return _over_evaluations(of, first)
+    columns, names = of.columns, of.problem.space.names
+    i, j = names.index(first.name), names.index(second.name)
+    front = of.front
+    rest = np.setdiff1d(np.flatnonzero(columns.scored), front)
+    shown = rest[thinned(len(rest), MOST_POINTS)] if len(rest) else rest
+    told = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
+    traces: list[dict[str, Any]] = []
+    if len(shown):
+        traces.append(_points("dominated", columns, shown, i, j, told, SERIES[0], size=5, opacity=0.45))
+    if len(front):
+        traces.append(
+            _points("front", columns, front, i, j, told, SERIES[1], size=9, symbol="diamond", mode="lines+markers")
+            | {"line": {"shape": "linear", "width": 1, "dash": "dot", "color": SERIES[1]}}
+        )
+        traces[-1]["mode"] = "lines+markers" if len(of.problem.space.selected) == 2 else "markers"
+    seed = np.flatnonzero(columns.scored & (columns.number == 1) & (np.array(columns.role, dtype=object) == "seed"))
+    if len(seed):
+        traces.append(_points("seed program", columns, seed, i, j, told, SERIES[4], size=12, symbol="star"))
+    left = len(rest) - len(shown)
+    note = (
+        f"Each point is a candidate; diamonds are the front: nobody is better in everything that search improves."
+        f" {_better(first)}, {_better(second)}."
+        + (f" {left:,} dominated points are not drawn; all are in the download." if left else "")
+    )
+    layout = {"xaxis": axis(_named(first)), "yaxis": axis(_named(second)), "hovermode": "closest"}
+    return Chart(
+        "population",
+        "Population in reward space",
+        note,
+        traces,
+        layout,
+        front_table(of, front),
+        height=26,
+        link=f"{of.run}/candidates/{{}}",
+    )
+
+
+def best_matrix(of: Population) -> Table:
+    """Return, for every objective, who is best in it and what this candidate has in the others."""
+    columns, names = of.columns, of.problem.space.names
+    rows: list[list[Cell]] = []
+    links: list[str] = []
+    scored = np.flatnonzero(columns.scored)
+    for j, objective in enumerate(of.problem.objectives[:FEW]):
+        if not len(scored):
+            break
+        values = columns.rewards[scored, j]
+        best = scored[np.argmax(values) if objective.direction is Direction.MAXIMIZE else np.argmin(values)]
+        number = int(columns.number[best])
+        rows.append([objective.name, number, *(float(value) for value in columns.rewards[best][:FEW])])
+        links.append(f"{of.run}/candidates/{number}")
+    return Table(("best in", "candidate", *names[:FEW]), rows, tuple(links))
+
+
+def _over_evaluations(of: Population, objective: Objective) -> Chart:
+    columns = of.columns
+    j = of.problem.space.names.index(objective.name)
+    rows = np.flatnonzero(columns.scored)
+    shown = rows[thinned(len(rows), MOST_POINTS)] if len(rows) else rows
+    data = []
+    if len(shown):
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "candidates",
+                "x": columns.evaluations[shown],
+                "y": columns.rewards[shown, j],
+                "customdata": columns.number[shown],
+                "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5},
+                "hovertemplate": hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations"),
+            }
+        )
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(_named(objective)), "hovermode": "closest"}
+    table = Table(
+        ("candidate", "evaluations", objective.name),
+        [(int(columns.number[r]), int(columns.evaluations[r]), float(columns.rewards[r, j])) for r in rows.tolist()],
+    )
+    note = f"Each point is a candidate, in the order of evaluation. {_better(objective)}."
+    return Chart(
+        "population",
+        "Population over evaluations",
+        note,
+        data,
+        layout,
+        table,
+        height=26,
+        link=f"{of.run}/candidates/{{}}",
+    )
+
+
+def _points(
+    name: str, columns: Columns, rows: NDArray[np.int64], i: int, j: int, told: str, colour: str, **look: Any
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": look.get("mode", "markers"),
+        "name": f"{name} ({len(rows):,})" if len(rows) > 1 else name,
+        "x": columns.rewards[rows, i],
+        "y": columns.rewards[rows, j],
+        "customdata": columns.number[rows],
+        "hovertemplate": told,
+        "marker": {
+            "size": look["size"],
+            "color": colour,
+            "opacity": look.get("opacity", 1.0),
+            "symbol": look.get("symbol", "circle"),
+        },
+    }
+
+
+def front_table(of: Population, front: NDArray[np.int64]) -> Table:
+    """Return candidates of the front as rows."""
+    names = of.problem.space.names[:FEW]
+    rows = [
+        (
+            int(of.columns.number[r]),
+            int(of.columns.evaluations[r]),
+            int(of.columns.island[r]),
+            *of.columns.rewards[r][:FEW].tolist(),
+        )
+        for r in front.tolist()
+    ]
+    links = tuple(f"{of.run}/candidates/{row[0]}" for row in rows)
+    return Table(("candidate on the front", "at evaluations", "island", *names), rows, links)
+
+
+def _part(points: FloatArray, at: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = at + np.flatnonzero(pareto_front(points[at : at + _FRONT_POOL]))
+    return found
+
+
+def _better(objective: Objective) -> str:
+    way = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
+    return f"{objective.name}: {way} is better" + (
+        "" if objective.role is Role.OBJECTIVE else f" ({objective.role.value})"
+    )
+
+
+def _named(objective: Objective) -> str:
+    return f"{objective.name} {'↑' if objective.direction is Direction.MAXIMIZE else '↓'}"

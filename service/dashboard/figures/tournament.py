@@ -1,0 +1,122 @@
+"""Is the difference real? A tournament's numbers with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
+from speciate.tournaments.parts import Estimate
+from speciate.tournaments.report import Comparison, Reached, Standing, Verdict
+
+_SHOWN = {Verdict.BETTER: "▲ better", Verdict.WORSE: "▼ worse"}
+
+
+def standing_chart(standings: Sequence[Standing]) -> Chart:
+    """Return the chance of every entrant that one run reaches the target, with intervals, best first."""
+    ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
+    shown = [s for s in ordered if s.pass_1.value is not None][::-1]
+    data: list[dict[str, Any]] = []
+    if shown:
+        data.append(
+            _dots([s.pass_1 for s in shown], [s.entrant for s in shown], "pass@1", SERIES[0], SYMBOLS[0])
+            | {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
+        )
+        if any(s.pass_k.value is not None and s.pass_k.value != s.pass_1.value for s in shown):
+            data.append(_dots([s.pass_k for s in shown], [s.entrant for s in shown], "pass@k", SERIES[1], SYMBOLS[1]))
+    rows = [
+        (s.entrant, s.unlocked, s.pass_1.value, s.pass_1.low, s.pass_1.high, s.pass_k.value, s.best_1.value, s.ended)
+        for s in ordered
+    ]
+    columns = ("entrant", "problems unlocked", "pass@1", "low", "high", "pass@k", "best@1", "runs")
+    layout = {
+        "xaxis": axis("chance that a run reaches the target", range=[-0.02, 1.02]),
+        "yaxis": {"type": "category", "automargin": True},
+        "showlegend": len(data) > 1,
+    }
+    note = "Points with intervals over problems. Whether they overlap decides nothing: the comparison of pairs does."
+    return Chart("standings", "Standings", note, data, layout, Table(columns, rows), height=_height(len(shown)))
+
+
+def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
+    """Return every declared difference with its interval and verdict."""
+    shown = [c for c in comparisons if c.difference.value is not None][::-1]
+    data: list[dict[str, Any]] = []
+    if shown:
+        names = [f"{c.a} − {c.b}, {_SHOWN.get(c.verdict, c.verdict.value)}" for c in shown]
+        dots = _dots([c.difference for c in shown], names, "difference", SERIES[0], "circle")
+        data.append(dots)
+    rows = [
+        (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
+        for c in comparisons
+    ]
+    columns = ("difference", "value", "low", "high", "p", "p, Holm", "verdict")
+    layout = {
+        "xaxis": axis(f"difference of {metric}, right is better", zeroline=True, zerolinewidth=2),
+        "yaxis": {"type": "category", "automargin": True},
+        "showlegend": False,
+    }
+    note = (
+        "Differences that were declared before the first run; an interval that leaves out zero belongs to a real one."
+    )
+    return Chart(
+        "differences", "Is the difference real?", note, data, layout, Table(columns, rows), height=_height(len(shown))
+    )
+
+
+def reached_chart(curves: Sequence[Reached]) -> Chart:
+    """Return the share of problems and seeds that were reached against evaluations."""
+    mine = [curve for curve in curves if curve.unit == curves[0].unit] if curves else []
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": escaped(curve.entrant),
+            "x": [0.0, *curve.spent],
+            "y": [0.0, *curve.share],
+            "hovertemplate": hover(escaped(curve.entrant), "%{y:.1%} at %{x:,}"),
+            "line": {"shape": "hv", "width": 2, "color": SERIES[rank % 8], "dash": DASHES[rank % 4]},
+        }
+        for rank, curve in enumerate(mine)
+        if curve.spent
+    ]
+    rows = [(c.entrant, x, y) for c in mine for x, y in zip(c.spent, c.share, strict=True)]
+    unit = mine[0].unit if mine else "evaluations"
+    layout = {
+        "xaxis": axis(unit),
+        "yaxis": axis("share reached", tickformat=".0%", range=[0, 1.02]),
+        "showlegend": True,
+    }
+    note = f"Share of (problem, seed) pairs that reached the target, against {unit}. Higher and further left is better."
+    return Chart(
+        "reached", "Reached against spent", note, data, layout, Table(("entrant", unit, "share"), rows), height=20
+    )
+
+
+def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, colour: str, symbol: str) -> dict[str, Any]:
+    values = [estimate.value for estimate in estimates]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [_gap(e.high, e.value) for e in estimates],
+        "arrayminus": [_gap(e.value, e.low) for e in estimates],
+        "color": colour,
+        "thickness": 1.5,
+    }
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "x": values,
+        "y": [escaped(name).replace(", ", "<br>", 1) for name in names],
+        "error_x": bars,
+        "marker": {"size": 10, "color": colour, "symbol": symbol},
+    }
+
+
+def _gap(high: float | None, low: float | None) -> float:
+    return 0.0 if high is None or low is None else high - low
+
+
+def _height(count: int) -> int:
+    return min(48, 9 + 2 * count)

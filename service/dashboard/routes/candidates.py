@@ -1,0 +1,138 @@
+"""Candidates of a run: the list, and one with everything that is known of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.pages import address, page
+from service.dashboard.routes.run import RunDep
+from service.diffs import Diff, unified
+from service.lineage import ancestors
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Direction, Objective
+from speciate.ports.records import CandidateDetail, RolloutDetail
+
+router = APIRouter(include_in_schema=False)
+
+MOST_CHARACTERS: Final = 60_000
+"""Of one text on a page; the whole text can be downloaded."""
+
+_LIMIT: Final = 60
+_ANCESTORS: Final = 40
+_COLUMNS: Final = 6
+
+
+@router.get("/runs/{run_id}/candidates")
+def list_candidates(
+    request: Request,
+    run_id: RunDep,
+    deck: DeckDep,
+    status: Annotated[str, Query(max_length=20)] = "",
+    island: Annotated[str, Query(max_length=10)] = "",
+    cursor: Annotated[str, Query(max_length=2000)] = "",
+) -> Response:
+    """Show a run's candidates, newest first."""
+    run = deck.plane.runs.get(run_id)
+    problem = deck.plane.catalog.problem(run.problem_id).definition
+    found = deck.plane.queries.candidates(
+        run_id,
+        status=CandidateStatus(status) if status in {"evaluated", "failed"} else None,
+        island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
+        limit=_LIMIT,
+        cursor=cursor or None,
+    )
+    path = f"/runs/{run_id}/candidates"
+    older = found.next_cursor and address(path, status=status, island=island, cursor=found.next_cursor)
+    names = problem.space.names
+    shown = names[:_COLUMNS]
+    context: dict[str, Any] = {
+        "run": run,
+        "candidates": found.items,
+        "names": shown,
+        "more_names": len(names) - len(shown),
+    }
+    return page(request, "candidates.html", **context, outcome=status, island=island, older=older)
+
+
+@router.get("/candidates/{candidate_id}")
+def find_candidate(candidate_id: str, deck: DeckDep) -> Response:
+    """Lead from a candidate's id to its page."""
+    try:
+        known = UUID(candidate_id)
+    except ValueError:
+        raise NotFoundError(f"there is no candidate {candidate_id[:60]!r}.") from None
+    candidate = deck.plane.queries.candidate(known)
+    return RedirectResponse(f"/runs/{candidate.run_id}/candidates/{candidate.number}", 303)
+
+
+@router.get("/runs/{run_id}/candidates/{number}")
+def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep) -> Response:
+    """Show a candidate: what it changed, what was asked and answered, what it got, where it comes from."""
+    candidate = _candidate(deck, run_id, number)
+    run = deck.plane.runs.get(run_id)
+    problem = deck.plane.catalog.problem(run.problem_id).definition
+    parent = deck.plane.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
+    return page(
+        request,
+        "candidate.html",
+        run=run,
+        candidate=candidate,
+        parent=parent,
+        rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
+        diff=_diff(candidate, parent) if parent else None,
+        rollout=deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
+        ancestors=ancestors(deck.plane.queries, candidate, _ANCESTORS),
+        names=problem.space.names[:_COLUMNS],
+        most=MOST_CHARACTERS,
+    )
+
+
+@router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
+def get_text(run_id: RunDep, number: str, text: str, deck: DeckDep) -> Response:
+    """Send one of a candidate's texts as it is, as a file: nothing in it is ever shown as a page."""
+    candidate = _candidate(deck, run_id, number)
+    rollout = deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
+    texts = _texts(candidate, rollout)
+    if text not in texts:
+        raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
+    headers = {"Content-Disposition": f'attachment; filename="candidate-{candidate.number}-{text}.txt"'}
+    return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _candidate(deck: Deck, run_id: UUID, number: str) -> CandidateDetail:
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        raise NotFoundError(f"there is no candidate {number[:60]!r} in run {run_id}.")
+    return deck.plane.queries.candidate_of(run_id, int(number))
+
+
+def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:
+    found = {"program": candidate.program}
+    if rollout is not None:
+        found |= {"system": rollout.system, "prompt": rollout.user, "completion": rollout.completion}
+    if candidate.failure_detail:
+        found["failure"] = candidate.failure_detail
+    return found | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
+
+
+def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateDetail | None) -> dict[str, Any]:
+    mine = (candidate.rewards or {}).get(objective.name)
+    before = ((parent and parent.rewards) or {}).get(objective.name)
+    sign = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
+    change = None if mine is None or before is None else mine - before
+    verdict = "" if not change else "better" if change * sign > 0 else "worse"
+    return {"objective": objective, "value": mine, "change": change, "verdict": verdict}
+
+
+def _diff(candidate: CandidateDetail, parent: CandidateDetail) -> Diff:
+    return unified(
+        parent.program,
+        candidate.program,
+        before=f"candidate {parent.number}",
+        after=f"candidate {candidate.number}",
+    )

@@ -1,0 +1,94 @@
+"""Several runs beside each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.dashboard.charts import Chart, download
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.figures.comparison import best_of_runs
+from service.dashboard.pages import address, page
+from service.dashboard.routes.run import RunView
+from service.dashboard.words import short
+from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Objective
+
+router = APIRouter(include_in_schema=False, prefix="/compare")
+
+MOST: Final = 8
+_Runs = Annotated[list[str] | None, Query(max_length=100, description="ids")]
+_Name = Annotated[str, Query(max_length=80)]
+
+
+@router.get("")
+def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+    """Show what differs between runs, and which was better when."""
+    views = _views(deck, run)
+    shared = _shared(views)
+    chart = _chart(views, shared, by) if shared else None
+    query = address("", by=by) + "".join(f"{'&' if by or i else '?'}run={view.run.id}" for i, view in enumerate(views))
+    context: dict[str, Any] = {"runs": [view.run for view in views], "chart": chart, "shared": shared, "by": by}
+    return page(request, "compare.html", **context, query=query, most=MOST, differing=_differing(views))
+
+
+@router.get("/best.json")
+def get_figure(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+    """Send the comparison as Plotly's JSON."""
+    views = _views(deck, run)
+    key = ("compare", by, *((view.run.id, view.run.revision) for view in views))
+    return deck.charts.answer(request, key, lambda: _chart(views, _shared(views), by))
+
+
+@router.get("/best.csv")
+def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+    """Send the comparison as a file."""
+    views = _views(deck, run)
+    return download(_chart(views, _shared(views), by).table, "runs")
+
+
+def _views(deck: Deck, runs: list[str] | None) -> list[RunView]:
+    found: dict[UUID, RunView] = {}
+    for text in filter(str.strip, runs or []):
+        try:
+            run_id = UUID(text.strip())
+        except ValueError:
+            raise NotFoundError(f"there is no run {text[:60]!r}.") from None
+        if run_id not in found and len(found) < MOST:
+            found[run_id] = RunView(deck, deck.plane.runs.get(run_id))
+    return list(found.values())
+
+
+def _shared(views: list[RunView]) -> list[Objective]:
+    """Return the objectives that all of them declare alike."""
+    if not views:
+        return []
+    others = [{o.name: o.direction for o in view.problem.objectives} for view in views[1:]]
+    first = views[0].problem.objectives
+    return [o for o in first if all(other.get(o.name) is o.direction for other in others)]
+
+
+def _chart(views: list[RunView], shared: list[Objective], by: str) -> Chart:
+    if not shared:
+        raise NotFoundError("these runs share no reward.", remedy="Choose runs on one problem.")
+    objective = next((o for o in shared if o.name == by), shared[0])
+    named = [
+        (f"{short(view.run.id)} · {view.run.policy} · seed {view.run.spec.seed}", view.population) for view in views
+    ]
+    return best_of_runs(named, objective)
+
+
+def _differing(views: list[RunView]) -> list[tuple[str, list[str]]]:
+    """Return the settings in which the runs are not alike."""
+    facts = [
+        {
+            "problem": f"{v.run.problem}@{v.run.problem_version}",
+            "policy": f"{v.run.policy}@{v.run.policy_version}",
+            **{name: str(value) for name, value in v.run.spec.model_dump(mode="json").items()},
+        }
+        for v in views
+    ]
+    names = list(facts[0]) if facts else []
+    return [(name, [fact[name] for fact in facts]) for name in names if len({fact[name] for fact in facts}) > 1]

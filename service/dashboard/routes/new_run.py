@@ -1,0 +1,153 @@
+"""Starting a run from a form that is built from the strategy's config model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.fields import Field, fields_of, number_or_text, values_of
+from service.dashboard.forms import FormDep
+from service.dashboard.pages import page
+from service.dashboard.refusals import Refusal, refusal
+from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.run import RunSpec
+from speciate.runs.steer import start_run
+from speciate.search.strategies import STRATEGIES
+
+router = APIRouter(include_in_schema=False, prefix="/runs")
+
+OPTION: Final = "option."
+_USUAL: Final = "islands_map_elites"
+_KNOWN: Final = 500
+_LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number"}
+_COUNTS: Final = ("seed", "lanes", "batch", "samples_per_prompt", "stop_on_plateau")
+_CHECKS: Final = ("stop_on_unlock", "reuse_results")
+_NOTES: Final = {
+    "seed": "of every random choice",
+    "lanes": "batches in flight at once; 1 makes it replayable",
+    "batch": "answers asked for at once",
+    "samples_per_prompt": "answers drawn for one prompt",
+    "stop_on_plateau": "evaluations without a better archive; empty: never",
+    "stop_on_unlock": "end when the problem is unlocked",
+    "reuse_results": "take results of other runs for the same program",
+}
+
+
+@router.get("/new")
+def show_form(request: Request, deck: DeckDep) -> Response:
+    """Show the form, filled in as the address says; ``like`` names a run to take everything from."""
+    given = dict(request.query_params)
+    if like := given.pop("like", ""):
+        given = _like(deck, like) | given
+    return _form(request, deck, given, None)
+
+
+@router.post("")
+def start(request: Request, form: FormDep, deck: DeckDep) -> Response:
+    """Start the run and go to its page, or show the form again with what is wrong."""
+    given = form.fields
+    try:
+        run_id = _start(deck, given)
+    except (SpeciateError, ValidationError) as error:
+        return _form(request, deck, given, refusal(error))
+    return RedirectResponse(f"/runs/{run_id}", 303)
+
+
+def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
+    plane = deck.plane
+    text = {name: value.strip() for name, value in given.items()}
+    limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
+    strategy = text.get("strategy", _USUAL)
+    options = values_of(STRATEGIES[strategy].Config, OPTION, given) if strategy in STRATEGIES else {}
+    spec = RunSpec.model_validate(
+        {
+            "strategy": strategy,
+            "strategy_options": options,
+            "budget": limits,
+            **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
+            **{name: text.get(name) == "on" for name in _CHECKS},
+        }
+    )
+    mutator = text.get("mutator")
+    run_id, _ = start_run(
+        plane.runs,
+        plane.signals,
+        problem=plane.catalog.problem(text.get("problem", "")),
+        policy=plane.catalog.policy(text.get("policy", "")),
+        mutator=plane.catalog.policy(mutator) if mutator else None,
+        spec=spec,
+        # A form that is sent twice starts one run.
+        idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
+    )
+    return run_id
+
+
+def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
+    strategy = given.get("strategy", _USUAL)
+    strategy = strategy if strategy in STRATEGIES else _USUAL
+    kind = STRATEGIES[strategy]
+    defaults = RunSpec.model_fields
+    counts = [
+        Field(
+            name, name.replace("_", " "), "integer", given.get(name, str(defaults[name].default or "")), _NOTES[name], 0
+        )
+        for name in _COUNTS
+    ]
+    catalog = deck.plane.catalog
+    return page(
+        request,
+        "new_run.html",
+        200 if told is None else 422,
+        given=given,
+        told=told,
+        strategy=strategy,
+        strategies=list(STRATEGIES),
+        about=(kind.__doc__ or "").strip().partition("\n")[0],
+        options=fields_of(kind.Config, OPTION, given),
+        counts=counts,
+        checks=[(name, name.replace("_", " "), _NOTES[name], given.get(name) == "on") for name in _CHECKS],
+        limits=[
+            (name, given.get(name, "1000" if name == "evaluations" and not given.get("tokens") else ""))
+            for name in _LIMITS
+        ],
+        problems=_names((p.slug, p.version) for p in catalog.problems(limit=_KNOWN).items),
+        policies=_names((p.definition.slug, p.version) for p in catalog.policies(limit=_KNOWN).items),
+        key=given.get("key") or uuid4().hex,
+    )
+
+
+def _names(versions: Any) -> list[str]:
+    """Return every slug once, the newest first."""
+    return list(dict.fromkeys(slug for slug, _ in versions))
+
+
+def _like(deck: Deck, run: str) -> dict[str, str]:
+    try:
+        record = deck.plane.runs.get(UUID(run))
+    except ValueError:
+        raise NotFoundError(f"there is no run {run[:60]!r}.") from None
+    spec = record.spec
+    given: dict[str, Any] = {
+        "problem": f"{record.problem}@{record.problem_version}",
+        "policy": f"{record.policy}@{record.policy_version}",
+        "strategy": spec.strategy,
+        **{name: getattr(spec.budget, name) or "" for name in _LIMITS},
+        **{name: getattr(spec, name) for name in _COUNTS if getattr(spec, name) is not None},
+        **{name: "on" for name in _CHECKS if getattr(spec, name)},
+        **{OPTION + name: _as_text(value) for name, value in spec.strategy_options.items()},
+    }
+    if record.mutator is not None:
+        given["mutator"] = f"{record.mutator}@{record.mutator_version}"
+    return {name: str(value) for name, value in given.items()}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else ""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,101 @@
+"""Declaring a tournament from a form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.fields import number_or_text
+from service.dashboard.forms import FormDep
+from service.dashboard.pages import page
+from service.dashboard.refusals import Refusal, refusal
+from speciate.domain.errors import SpeciateError
+from speciate.domain.tournament import Metric, StoppingRule, Tournament
+from speciate.runs.tournaments import pin
+from speciate.search.strategies import STRATEGIES
+
+router = APIRouter(include_in_schema=False, prefix="/tournaments")
+
+ENTRANTS: Final = 6
+_MOST_SEEDS: Final = 1000
+_SPAN: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
+_PARTS: Final = ("name", "policy", "mutator", "strategy")
+
+
+@router.get("/new")
+def show_form(request: Request, deck: DeckDep) -> Response:
+    """Show the form, filled in as the address says."""
+    return _form(request, deck, dict(request.query_params), None)
+
+
+@router.post("")
+def declare(request: Request, form: FormDep, deck: DeckDep) -> Response:
+    """Declare it and go to its page, or show the form again with what is wrong."""
+    given = form.fields
+    try:
+        declared = Tournament.model_validate(_declaration(given))
+        tournament_id, _ = deck.plane.tournaments.create(
+            pin(declared, deck.plane.catalog),
+            request_digest=declared.digest,
+            # A form that is sent twice declares one tournament.
+            idempotency_key=f"form:{given['key'][:100]}" if given.get("key") else None,
+        )
+    except (SpeciateError, ValidationError) as error:
+        return _form(request, deck, given, refusal(error))
+    return RedirectResponse(f"/tournaments/{deck.plane.tournaments.get(tournament_id).slug}", 303)
+
+
+def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
+    text = {name: value.strip() for name, value in given.items()}
+    entrants = []
+    for row in range(ENTRANTS):
+        entrant = {part: text.get(f"{part}{row}", "") for part in _PARTS}
+        if entrant["name"] or entrant["policy"]:
+            entrants.append({part: value for part, value in entrant.items() if value})
+    names = [entrant.get("name", "") for entrant in entrants]
+    limits = {name: number_or_text("integer", text[name]) for name in ("evaluations", "tokens") if text.get(name)}
+    return {
+        "slug": text.get("slug", ""),
+        "title": text.get("title", ""),
+        "problems": text.get("problems", "").split(),
+        "entrants": entrants,
+        "baseline": text.get("baseline") or (names[0] if names else ""),
+        "seeds": seeds_of(text.get("seeds", "")),
+        "budget": limits,
+        **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
+    }
+
+
+def seeds_of(text: str) -> list[Any]:
+    """Return the seeds that a text such as ``0-7, 12`` names; what is none stays text, and is refused later."""
+    found: list[Any] = []
+    for part in filter(None, (part.strip() for part in text.replace(",", " ").split())):
+        if span := _SPAN.match(part):
+            first, last = int(span[1]), int(span[2])
+            found += range(first, min(last, first + _MOST_SEEDS) + 1)
+        else:
+            found.append(number_or_text("integer", part))
+    return found
+
+
+def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
+    catalog = deck.plane.catalog
+    context: dict[str, Any] = {
+        "given": given,
+        "told": told,
+        "rows": range(ENTRANTS),
+        "strategies": list(STRATEGIES),
+        "metrics": [metric.value for metric in Metric],
+        "rules": [rule.value for rule in StoppingRule],
+        "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
+        "sets": [found.slug for found in catalog.problem_sets(limit=100).items],
+        "key": given.get("key") or uuid4().hex,
+    }
+    return page(request, "new_tournament.html", 200 if told is None else 422, **context)

@@ -1,0 +1,146 @@
+"""Problems: the list, one with its record history, and submitting another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from service.dashboard.charts import Chart, download
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.figures.records import record_history
+from service.dashboard.forms import FormDep
+from service.dashboard.pages import address, page
+from service.dashboard.refusals import Refusal, excerpts, refusal
+from service.strict_json import refuse_unfit
+from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.ports.records import MatrixCell, ProblemVersion
+from speciate.problems.loader import FILE_NAME, parse_problem
+from speciate.problems.siblings import TEMPLATE_FOLDER
+
+router = APIRouter(include_in_schema=False, prefix="/problems")
+
+_LIMIT: Final = 60
+_RECORDS: Final = 500
+_FILE: Final = "file:"
+_Text = Annotated[str, Query(max_length=2000)]
+
+
+@router.get("")
+def list_problems(request: Request, deck: DeckDep, cursor: _Text = "") -> Response:
+    """Show problem versions, newest first, with who unlocked them."""
+    found = deck.plane.catalog.problems(limit=_LIMIT, cursor=cursor or None)
+    older = found.next_cursor and address("/problems", cursor=found.next_cursor)
+    solved = _solved(deck)
+    return page(request, "problems.html", problems=found.items, solved=solved, older=older)
+
+
+@router.get("/new")
+def show_form(request: Request) -> Response:
+    """Show the form for a problem."""
+    return _form(request, {}, {}, None)
+
+
+@router.post("")
+def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
+    """Submit a problem and go to its page, or show the form again with what is wrong and where."""
+    files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
+    files |= form.files
+    definition = form.fields.get("toml", "")
+    # An uploaded definition takes the place of an empty field, and never of one that was filled in.
+    uploaded = files.pop(FILE_NAME, "")
+    definition = definition if definition.strip() else uploaded
+    try:
+        templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
+        problem = parse_problem(definition, templates | files)
+        refuse_unfit(problem.definition())
+        version, _ = deck.plane.catalog.add_problem(problem)
+    except SpeciateError as error:
+        return _form(request, {"toml": definition}, files, refusal(error))
+    return RedirectResponse(f"/problems/{version.definition.slug}@{version.version}", 303)
+
+
+@router.get("/{name}")
+def show_problem(request: Request, name: str, deck: DeckDep) -> Response:
+    """Show a problem version with its record history."""
+    version = _version(deck, name)
+    unlocks = deck.plane.unlocks.list(problem_id=version.id, limit=_RECORDS).items
+    unlocking = [unlock for unlock in unlocks if unlock.unlock]
+    problem = version.definition
+    context: dict[str, Any] = {
+        "version": version,
+        "problem": problem,
+        "versions": deck.plane.catalog.problems(slug=problem.slug, limit=20).items,
+        "runs": deck.plane.runs.list(problem_id=version.id, limit=12).items,
+        "chart": record_history(unlocking),
+        "reached": _cheapest(unlocks),
+        "cells": sorted(
+            (cell for cell in deck.overview.matrix() if cell.problem_id == version.id),
+            key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
+        ),
+        "policies": _policies(deck),
+    }
+    return page(request, "problem.html", **context)
+
+
+@router.get("/{name}/records.json")
+def get_figure(request: Request, name: str, deck: DeckDep) -> Response:
+    """Send the record history as Plotly's JSON."""
+    version = _version(deck, name)
+    chart = _records(deck, version.id)
+    return deck.charts.answer(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
+
+
+@router.get("/{name}/records.csv")
+def get_data(name: str, deck: DeckDep) -> Response:
+    """Send the record history as a file."""
+    version = _version(deck, name)
+    return download(_records(deck, version.id).table, f"{version.definition.slug}-{version.version}-records")
+
+
+def _version(deck: Deck, name: str) -> ProblemVersion:
+    if "\x00" in name or len(name) > 200:
+        raise NotFoundError("no problem has such a name.")
+    return deck.plane.catalog.problem(name)
+
+
+def _records(deck: Deck, problem_id: UUID) -> Chart:
+    return record_history(deck.plane.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
+
+
+def _solved(deck: Deck) -> dict[UUID, tuple[int, int, int]]:
+    """Return runs, runs that unlocked it, and policies that did, by problem version."""
+    found: dict[UUID, list[MatrixCell]] = {}
+    for cell in deck.overview.matrix():
+        found.setdefault(cell.problem_id, []).append(cell)
+    return {
+        problem: (
+            sum(cell.runs for cell in cells),
+            sum(cell.unlocked for cell in cells),
+            sum(1 for cell in cells if cell.unlocked),
+        )
+        for problem, cells in found.items()
+    }
+
+
+def _cheapest(unlocks: Any) -> dict[str, Any]:
+    best: dict[str, Any] = {}
+    for unlock in unlocks:
+        held = best.get(unlock.target)
+        if held is None or unlock.evaluations < held.evaluations:
+            best[unlock.target] = unlock
+    return best
+
+
+def _policies(deck: Deck) -> dict[UUID, tuple[str, int]]:
+    return {p.id: (p.definition.slug, p.version) for p in deck.plane.catalog.policies(limit=500).items}
+
+
+def _form(request: Request, given: Mapping[str, str], files: Mapping[str, str], told: Refusal | None) -> Response:
+    texts = {FILE_NAME: given.get("toml", ""), **files}
+    status = 200 if told is None else 422
+    around = excerpts(told, texts) if told else []
+    return page(request, "new_problem.html", status, given=given, files=files, told=told, around=around)

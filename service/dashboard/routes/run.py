@@ -1,0 +1,171 @@
+"""One run: where its population is, what was best when, which cells live, how fast it goes, what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from service.dashboard.charts import Chart, Table, download
+from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.figures.archive import feature_map, trade_off_map
+from service.dashboard.figures.parallel import parallel
+from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
+from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
+from service.dashboard.figures.strip import strip
+from service.dashboard.live import Part
+from service.dashboard.pages import address, fragment, page
+from speciate.domain.errors import NotFoundError
+from speciate.domain.problem import Problem
+from speciate.ports.records import EliteRecord, RunRecord
+
+router = APIRouter(include_in_schema=False, prefix="/runs")
+
+
+async def known_run(run_id: str) -> UUID:
+    """Return the id in a path; whatever is none is one that nothing has."""
+    try:
+        return UUID(run_id)
+    except ValueError:
+        raise NotFoundError(f"there is no run {run_id[:60]!r}.") from None
+
+
+RunDep = Annotated[UUID, Depends(known_run)]
+Axis = Annotated[str, Query(max_length=80)]
+
+
+@dataclass
+class RunView:
+    """A run with everything that its page shows of it; nothing is read before it is needed.
+
+    Attributes:
+        deck: Where it is read.
+        run: The run.
+        x: Objective that was chosen for the first axis, or the empty string.
+        y: The same for the second.
+        narrow: Whether there is room for little beside each other.
+    """
+
+    deck: Deck
+    run: RunRecord
+    x: str = ""
+    y: str = ""
+    narrow: bool = False
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem, which declares the objectives."""
+        return self.deck.plane.catalog.problem(self.run.problem_id).definition
+
+    @cached_property
+    def population(self) -> Population:
+        """The candidates."""
+        return self.deck.population(self.run.id, self.problem)
+
+    @cached_property
+    def archive(self) -> tuple[EliteRecord, ...]:
+        """The holders of cells."""
+        return self.deck.plane.queries.archive(self.run.id)
+
+    @property
+    def many(self) -> bool:
+        """Whether there are too many rewards for an axis each."""
+        return len(self.problem.space.selected) > FEW
+
+    @property
+    def makers(self) -> dict[str, Callable[[], Chart]]:
+        """The charts of the run's page, by name, in the order in which they stand there."""
+        first, _ = axes(self.problem, self.x, self.y)
+        found: dict[str, Callable[[], Chart]] = {}
+        if self.many:
+            found["strip"] = lambda: strip(self.population)
+        else:
+            found["population"] = lambda: population(self.population, self.x, self.y)
+        found["best"] = lambda: best_so_far(self.population)
+        if 3 <= len(self.problem.objectives) <= FEW:
+            found["parallel"] = lambda: parallel(self.population)
+        found["throughput"] = lambda: throughput(self.population)
+        found["failures"] = lambda: failures(self.population)
+        found["tokens"] = lambda: tokens(self.population)
+        found["cells"] = lambda: feature_map(
+            self.archive, first, f"/runs/{self.run.id}", across=2 if self.narrow else 4
+        )
+        found["tradeoffs"] = lambda: trade_off_map(self.archive, first, f"/runs/{self.run.id}")
+        return found
+
+    @property
+    def best(self) -> Table | None:
+        """Who is best in what, where there are several rewards, and few enough for a table."""
+        return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= FEW else None
+
+    @property
+    def spending(self) -> list[tuple[str, float, float | None]]:
+        """What is spent of which limit: name, spent, limit."""
+        spent, budget = self.run.spent, self.run.spec.budget
+        return [
+            ("evaluations", spent.evaluations, budget.evaluations),
+            ("tokens", spent.tokens, budget.tokens),
+            ("seconds", spent.seconds, budget.seconds),
+        ]
+
+    def part(self) -> Part:
+        """Return what changes on the page."""
+        text = fragment("run_live.html", view=self, run=self.run)
+        return Part(text, str(self.run.revision), final=self.run.state.ended)
+
+
+@router.get("/{run_id}")
+def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
+    """Show a run."""
+    view = RunView(deck, deck.plane.runs.get(run_id), x, y)
+    charts = [make() for make in view.makers.values()]
+    # Features are the strategy's business: a run without such cells has no map of them.
+    charts = [
+        chart for chart in charts if not (chart.empty and chart.name in {"cells", "tradeoffs", "tokens", "failures"})
+    ]
+    first, second = axes(view.problem, x, y)
+    return page(
+        request,
+        "run.html",
+        view=view,
+        run=view.run,
+        charts=charts,
+        first=first,
+        second=second,
+        query=address("", x=x, y=y),
+    )
+
+
+@router.get("/{run_id}/live")
+async def watch_run(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+    """Send what changes on a run's page after every commit, until the run has ended."""
+    return deck.live.watch(
+        f"run {run_id}", lambda: RunView(deck, deck.plane.runs.get(run_id)).part(), run_id=run_id, seen=seen
+    )
+
+
+@router.get("/{run_id}/figures/{name}.json")
+def get_figure(
+    request: Request, run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "", narrow: bool = False
+) -> Response:
+    """Send a figure of a run as Plotly's JSON."""
+    view = RunView(deck, deck.plane.runs.get(run_id), x, y, narrow)
+    return deck.charts.answer(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
+
+
+@router.get("/{run_id}/figures/{name}.csv")
+def get_figure_data(run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
+    """Send what a figure shows as a file."""
+    chart = _maker(RunView(deck, deck.plane.runs.get(run_id), x, y), name)()
+    return download(chart.table, f"run-{run_id}-{chart.name}")
+
+
+def _maker(view: RunView, name: str) -> Callable[[], Chart]:
+    if name not in view.makers:
+        raise NotFoundError(f"a run has no figure {name[:60]!r}.", remedy=f"It has {', '.join(view.makers)}.")
+    return view.makers[name]

@@ -1,0 +1,159 @@
+// What the pages do beyond being complete: live parts, charts, the theme. Texts come as escaped HTML from the server.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const one = (query, from = document) => from.querySelector(query);
+  const all = (query, from = document) => [...from.querySelectorAll(query)];
+  const token = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  // Theme: a cookie, so that the next page comes in the right one.
+  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const themed = () => {
+    const button = one("#theme");
+    if (button) button.textContent = dark() ? "Light theme" : "Dark theme";
+    for (const plot of all(".plot[data-drawn]")) draw(plot);
+  };
+  one("#theme-form")?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    root.dataset.theme = dark() ? "light" : "dark";
+    document.cookie = `speciate_theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
+    themed();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
+  themed();
+
+  // Choosing is sending.
+  for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
+  for (const select of all("select[data-resend]")) {
+    select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
+  }
+
+  // Charts: loaded when the page has been painted and they come into view.
+  const specs = new WeakMap();
+  let library;
+  const plotly = () =>
+    (library ||= new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = root.dataset.plotly;
+      script.onload = () => resolve(window.Plotly);
+      script.onerror = () => { library = null; reject(new Error("the charting library could not be loaded")); };
+      document.head.append(script);
+    }));
+  const coloured = (value) => {
+    if (typeof value === "string") return value.startsWith("--") ? token(value) : value;
+    if (Array.isArray(value)) return typeof value[value.length - 1] === "number" ? value : value.map(coloured);
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v)]));
+    return value;
+  };
+  const axis = (given, grid, line) => ({ gridcolor: grid, linecolor: line, zerolinecolor: line, automargin: true, ticks: "", ...given });
+  function layoutOf(spec, plot) {
+    const grid = token("--line"), line = token("--strong-line");
+    const layout = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 48, r: 12, t: 22, b: 40 },
+      font: { family: token("--sans"), size: 12, color: token("--muted") }, dragmode: "zoom",
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
+      hoverlabel: { bgcolor: token("--ink"), bordercolor: token("--ink"), font: { color: token("--paper"), family: token("--sans") } },
+      xaxis: {}, yaxis: {}, uirevision: plot.dataset.figure, ...coloured(spec.layout),
+    };
+    for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name], grid, line);
+    return layout;
+  }
+  async function draw(plot) {
+    const spec = specs.get(plot);
+    if (!spec) return;
+    const Plotly = await plotly();
+    await Plotly.react(plot, coloured(spec.data), layoutOf(spec, plot), { displayModeBar: false, responsive: true });
+    plot.dataset.drawn = "yes";
+    plot.removeAttribute("aria-busy");
+    if (spec.link && !plot.dataset.links) {
+      plot.dataset.links = "yes";
+      plot.on("plotly_click", (event) => {
+        const id = event.points?.[0]?.customdata;
+        if (id != null) location.href = specs.get(plot).link.replace("{}", encodeURIComponent(id));
+      });
+    }
+  }
+  async function load(plot) {
+    plot.dataset.asked = wanted;
+    plot.dataset.rest = "drawing";
+    let begun = performance.now();
+    try {
+      await plotly();
+      begun = performance.now();
+      const url = plot.dataset.figure;
+      const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
+      const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const spec = await answer.json();
+      specs.set(plot, spec);
+      plot.style.height = `${spec.height}rem`;
+      plot.hidden = !spec.data.length;
+      await draw(plot);
+    } catch (error) {
+      plot.removeAttribute("aria-busy");
+      if (!plot.dataset.drawn) plot.textContent = "The chart could not be loaded; its table is below.";
+    }
+    // A costly chart is drawn seldom: about a fifth of the time, and every five seconds at least.
+    plot.dataset.rest = String(Math.min(5000, Math.max(1000, 4 * (performance.now() - begun))));
+    setTimeout(() => { delete plot.dataset.rest; renew(plot); }, Number(plot.dataset.rest));
+  }
+  let wanted = one("[data-stream]")?.dataset.revision || "";
+  const inView = new WeakSet();
+  const renew = (plot) => {
+    if (inView.has(plot) && !plot.dataset.rest && plot.dataset.asked !== wanted) load(plot);
+  };
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (entry.isIntersecting) { inView.add(entry.target); renew(entry.target); } else inView.delete(entry.target);
+    }
+  }, { rootMargin: "200px" });
+  addEventListener("load", () => setTimeout(() => all(".plot[data-figure]").forEach((plot) => watcher.observe(plot))));
+
+  // Live parts: the server sends what is, not what changed; ids say what is known already.
+  const place = one("[data-stream]");
+  if (!place) return;
+  let state = ["", ""];
+  const sign = (link) => { if (link) [link.dataset.is, link.textContent] = state; };
+  const say = (...is) => { state = is; sign(one("#link")); };
+  let stream, seen = "", over = false, retry = 0;
+  const busy = (part) => one(":popover-open", part) || (part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName));
+  function show(html) {
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    sign(one("#link", fresh.content));
+    for (const next of all("[data-part]", fresh.content)) {
+      const old = one(`[data-part="${next.dataset.part}"]`, place);
+      if (!old || busy(old) || old.outerHTML === next.outerHTML) continue;
+      const focus = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      all("details[open] > summary", old).forEach((_, i) => all("details", next)[i]?.setAttribute("open", ""));
+      old.replaceWith(next);
+      if (focus) one(`a[href="${CSS.escape(focus)}"]`, next)?.focus();
+    }
+  }
+  function connect() {
+    if (over || stream || document.hidden) return;
+    const url = place.dataset.stream + (place.dataset.stream.includes("?") ? "&" : "?") + "seen=" + seen;
+    stream = new EventSource(url);
+    stream.onopen = () => { retry = 0; say("live", "live"); };
+    stream.addEventListener("part", (event) => {
+      const { html, revision } = JSON.parse(event.data);
+      seen = event.lastEventId;
+      show(html);
+      wanted = revision;
+      all(".plot[data-figure]").forEach(renew);
+    });
+    stream.addEventListener("end", () => { over = true; leave(); say("over", "ended"); });
+    stream.onerror = () => {
+      say("away", "connecting …");
+      if (stream.readyState !== EventSource.CLOSED) return;
+      leave();
+      setTimeout(connect, Math.min(5000, 500 * 2 ** retry++));
+    };
+  }
+  function leave() { stream?.close(); stream = null; }
+  // Browsers allow few streams per server: a page that nobody sees gives its own back.
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : connect()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", connect);
+  connect();
+})();

@@ -1,0 +1,90 @@
+"""How values look on pages: numbers, spans, times, and texts that nobody trusts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+MISSING: Final = "–"
+_SPANS: Final = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0, "min", 1.0, "s"))
+
+
+def number(value: float | None) -> str:
+    """Return a number for people: whole ones with separators, others with four significant digits."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e15:
+        text = f"{int(value):,}"
+    elif 1e-4 <= abs(value) < 1e6:
+        text = f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.1f}"
+    else:
+        text = f"{value:.3g}"
+    return text.replace("-", "−").replace(",", "\u202f")
+
+
+def share(value: float | None) -> str:
+    """Return a share as per cent."""
+    if value is None or math.isnan(value):
+        return MISSING
+    return f"{100 * value:.0f}\u202f%" if value in {0, 1} or 0.1 <= value <= 0.9 else f"{100 * value:.1f}\u202f%"
+
+
+def span(seconds: float | None) -> str:
+    """Return a span of time with two units at most."""
+    if seconds is None:
+        return MISSING
+    for size, unit, small, small_unit in _SPANS:
+        if seconds >= size:
+            whole, rest = divmod(round(seconds), int(size))
+            more = rest // int(small)
+            return f"{whole}\u202f{unit} {more}\u202f{small_unit}" if more else f"{whole}\u202f{unit}"
+    return f"{seconds:.1f}\u202fs" if seconds >= 1 else f"{1000 * seconds:.0f}\u202fms"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes."""
+    if count is None:
+        return MISSING
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f}\u202f{unit}" if unit == "B" or count >= 10 else f"{count:.1f}\u202f{unit}"
+        count /= 1024
+    return f"{count:.1f}\u202fGiB"
+
+
+def day(value: datetime | None) -> str:
+    """Return a time in UTC, to the minute."""
+    return MISSING if value is None else value.strftime("%d %b %H:%M").lstrip("0")
+
+
+def moment(value: datetime | None) -> str:
+    """Return a time in UTC, to the second."""
+    return MISSING if value is None else value.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def short(value: UUID | str, length: int = 8) -> str:
+    """Return the part of an id that tells things apart; the first half of a UUIDv7 is a clock."""
+    return str(value)[-length:]
+
+
+def clip(text: object, length: int = 120) -> str:
+    """Return a text with at most ``length`` characters."""
+    given = str(text)
+    return given if len(given) <= length else given[: length - 1] + "…"
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "number": number,
+    "share": share,
+    "span": span,
+    "size": size,
+    "day": day,
+    "moment": moment,
+    "short": short,
+    "clip": clip,
+}

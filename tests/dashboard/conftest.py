@@ -1,0 +1,185 @@
+"""One exhibition for all browser tests of a worker: a database with runs to look at, a server, and one Chromium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from pydantic import SecretStr
+
+from service.app import create_app
+from speciate.embedded import Endpoints
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+from speciate.testing.http_server import serve_app
+from tests.dashboard import exhibits
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_DATABASE = "exhibition"
+_PATIENCE_S = 30
+"""A loaded machine is no failure."""
+
+
+@dataclass
+class Exhibition:
+    """What there is to look at.
+
+    Attributes:
+        url: Address of the server.
+        plane: The stores behind it.
+        done: A run that has ended, with five rewards.
+        running: One like it that goes on when a test works on it.
+        single: A run with one reward.
+        cases: A run with as many rewards as test cases.
+        doomed: A run in which nothing is ever scored, with hostile texts.
+        empty: A run without a candidate.
+        tournament: Name of a tournament that has ended.
+    """
+
+    url: str
+    settings: Settings
+    plane: Plane
+    done: UUID
+    running: UUID
+    single: UUID
+    cases: UUID
+    doomed: UUID
+    empty: UUID
+    tournament: str
+
+
+@pytest.fixture(scope="session")
+def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exhibition]:
+    """The exhibition, made once for each test worker."""
+    with _admin(servers) as connection:
+        connection.execute(f"CREATE DATABASE {_DATABASE} TEMPLATE migrated STRATEGY file_copy")
+    url = sa.make_url(servers.database_url).set(database=_DATABASE).render_as_string(hide_password=False)
+    settings = Settings(
+        database_url=SecretStr(url),
+        redis_url=SecretStr(servers.redis_url),
+        data_dir=tmp_path_factory.mktemp("data"),
+    )
+    plane = open_plane(settings)
+    try:
+        with serve_app(create_app(settings)) as address:
+            yield _filled(plane, settings, address)
+    finally:
+        plane.close()
+
+
+def _filled(plane: Plane, settings: Settings, url: str) -> Exhibition:
+    antenna, plain = exhibits.antenna(), exhibits.mutator()
+    vpo = exhibits.mutator("maze-vpo", training_method="vpo")
+    done = exhibits.start(plane, antenna, plain, 80)
+    exhibits.work(plane, done)
+    running = exhibits.start(plane, antenna, vpo, 5000, seed=3)
+    exhibits.work(plane, running, 8)
+    single = exhibits.start(plane, exhibits.single(), vpo, 20)
+    exhibits.work(plane, single)
+    cases = exhibits.start(plane, exhibits.cases(), plain, 20, strategy="vector_evolution")
+    exhibits.work(plane, cases)
+    doomed = exhibits.start(plane, exhibits.doomed(), plain, 16)
+    exhibits.work(plane, doomed)
+    empty = exhibits.start(plane, exhibits.cases(), vpo, 30)
+    plane.runs.pause(empty, exhibits.HOSTILE)
+    tournament = exhibits.tournament(plane, problems=2, seeds=1)
+    return Exhibition(url, settings, plane, done, running, single, cases, doomed, empty, tournament)
+
+
+def _admin(endpoints: Endpoints) -> psycopg.Connection:
+    url = sa.make_url(endpoints.database_url).set(drivername="postgresql", database="postgres")
+    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, or whichever is installed."""
+    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium is installed: the dashboard is not tried in a browser (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=str(Path(path)), args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@dataclass
+class Visitor:
+    """A page of a browser that writes down what should not happen.
+
+    Attributes:
+        page: The page.
+        trouble: Console errors, failed scripts and requests to elsewhere.
+    """
+
+    page: Page
+    url: str
+    trouble: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on(
+            "console", lambda message: self._note("console", message.text) if message.type == "error" else None
+        )
+        self.page.on("pageerror", lambda error: self._note("script", str(error)))
+        self.page.on("request", lambda request: self._elsewhere(request.url))
+
+    def go(self, path: str) -> int:
+        """Open a page of the service; return its status."""
+        answer = self.page.goto(self.url + path)
+        assert answer is not None
+        return answer.status
+
+    def drawn(self) -> None:
+        """Scroll through the page until every chart is drawn."""
+        plots = self.page.locator(".plot:not([hidden])")
+        for i in range(plots.count()):
+            plots.nth(i).scroll_into_view_if_needed()
+            plots.nth(i).locator(".main-svg").first.wait_for()
+
+    def _note(self, kind: str, text: str) -> None:
+        self.trouble.append(f"{kind}: {text[:300]}")
+
+    def _elsewhere(self, url: str) -> None:
+        if not url.startswith((self.url, "data:")):
+            self._note("off-origin", url)
+
+
+@contextmanager
+def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
+    """Yield a page that is closed at the end, and fail when something was wrong with it."""
+    context.set_default_timeout(_PATIENCE_S * 1000)
+    expect.set_options(timeout=_PATIENCE_S * 1000)
+    visitor = Visitor(context.new_page(), url)
+    try:
+        yield visitor
+    finally:
+        visitor.page.close()
+    assert not visitor.trouble, visitor.trouble
+
+
+@pytest.fixture(scope="session")
+def window(browser: Browser) -> BrowserContext:
+    """One window for all: what it keeps, such as Plotly, need not be loaded again for every test."""
+    return browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+
+
+@pytest.fixture
+def visitor(window: BrowserContext, exhibition: Exhibition) -> Iterator[Visitor]:
+    """A tab on the exhibition."""
+    with visiting(window, exhibition.url) as found:
+        yield found
+
+
+@pytest.fixture
+def plain_visitor(browser: Browser, exhibition: Exhibition) -> Iterator[Visitor]:
+    """A browser window without JavaScript."""
+    with visiting(browser.new_context(java_script_enabled=False), exhibition.url) as found:
+        yield found

@@ -1,0 +1,203 @@
+"""Runs to look at: problems with one, four and many rewards, evolved by the real strategies with a cheap evaluator."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from uuid import UUID
+
+from speciate.domain.budget import Budget
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.run import RunSpec
+from speciate.domain.target import Target
+from speciate.domain.tournament import Tournament
+from speciate.policies import build_client
+from speciate.runs.steer import start_run
+from speciate.runs.tournaments import pin
+from speciate.runs.workbench import Workbench
+from speciate.storage.plane import Plane
+from workers.tournaments import Tender
+
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+SEED = "a = 0.2\nb = 0.9\nc = 0.4\n\n\ndef solve(n):\n    if n > 3:\n        return a * n + b\n    return c\n"
+_NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+
+
+def antenna() -> Problem:
+    """A problem with four rewards and a constraint."""
+    return Problem(
+        slug="antenna-array",
+        title="Antenna array with four conflicting aims",
+        description="Place the elements of an array. " * 6,
+        kind=ProblemKind.EVALUATOR,
+        objectives=(
+            Objective(name="gain", range=(0.0, 12.0), description="in dBi, along the axis"),
+            Objective(name="sidelobe", direction=Direction.MINIMIZE, range=(0.0, 10.0)),
+            Objective(name="bandwidth", range=(0.0, 1.0)),
+            Objective(name="cost", direction=Direction.MINIMIZE, range=(0.0, 30.0)),
+            Objective(name="overlap", direction=Direction.MINIMIZE, role=Role.CONSTRAINT, range=(0.0, 1.0)),
+        ),
+        targets=(
+            Target(name="usable", rule="gain >= 5 and overlap <= 0"),
+            Target(name="record", rule="gain >= 9 and sidelobe <= 2.5 and overlap <= 0", unlock=True),
+        ),
+        seed_program=SEED,
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+
+
+def single() -> Problem:
+    """A problem with one reward."""
+    return Problem(
+        slug="one-number",
+        title="One number",
+        kind=ProblemKind.EVALUATOR,
+        objectives=(Objective(name="score", range=(0.0, 10.0)),),
+        targets=(Target(name="high", rule="score >= 9.5", unlock=True),),
+        seed_program=SEED,
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+
+
+def cases(count: int = 120) -> Problem:
+    """A problem with as many rewards as test cases."""
+    return Problem(
+        slug="many-cases",
+        title="A hundred and twenty test cases",
+        kind=ProblemKind.EVALUATOR,
+        objectives=tuple(Objective(name=f"case_{i}", range=(0.0, 1.0)) for i in range(count)),
+        targets=(Target(name="most", rule="case_20 >= 1", unlock=True),),
+        seed_program=SEED,
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+
+
+def doomed() -> Problem:
+    """A problem on which nothing is ever scored, with texts that would like to be markup."""
+    return Problem(
+        slug="doomed",
+        title=HOSTILE,
+        description=HOSTILE * 3,
+        source=HOSTILE,
+        kind=ProblemKind.EVALUATOR,
+        objectives=(Objective(name="x", description=HOSTILE), Objective(name="y")),
+        targets=(Target(name="never", rule="x >= 2", unlock=True, description=HOSTILE),),
+        seed_program=f"# {HOSTILE}\nnan = 0.5\n",
+        evaluator=f"# {HOSTILE}\ndef evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+
+
+def mutator(slug: str = "mutator", **changes: object) -> Policy:
+    """The policy without a model."""
+    return Policy.model_validate({"slug": slug, "kind": "program_mutator", **changes})
+
+
+class Landscape:
+    """Scores programs by the numbers in their text: smooth, conflicting, and failing now and then."""
+
+    tier = "A"
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        """Return one evaluation for each program."""
+        return [self._one(problem, program) for program in programs]
+
+    def _one(self, problem: Problem, program: str) -> Evaluation:
+        numbers = [min(max(float(n), -50.0), 50.0) for n in _NUMBER.findall(program)][:6] + [0.0] * 6
+        a, b, c = numbers[:3]
+        note = {"stderr": f"{HOSTILE}\nread {len(numbers) - 6} numbers\n"}
+        if problem.slug == "doomed":
+            return self._failed(FailureKind.INVALID_OUTPUT, "not_finite", f"reward 'x' is NaN {HOSTILE}", note)
+        if len(program) % 11 == 0:
+            return self._failed(FailureKind.TIMEOUT, "wall_clock", "took over 2 s", note)
+        if abs(a) > 30:
+            return self._failed(FailureKind.CRASHED, "exit_1", "Traceback (most recent call last):\n  ValueError", note)
+        if len(problem.objectives) == 1:
+            rewards: tuple[float, ...] = (10.0 - abs(a - 2.5) - abs(b - 0.5),)
+        elif problem.slug == "many-cases":
+            skill = 10.0 * abs(math.sin(a)) + 5.0 * abs(math.cos(b))
+            rewards = tuple(float(skill * (1 + (i * 7) % 13) > i * 1.1) for i in range(len(problem.objectives)))
+        else:
+            gain = 12.0 * math.exp(-((a - 1.7) ** 2) / 3.0)
+            rewards = (
+                gain,
+                2.0 + 0.6 * gain * abs(math.sin(3.0 * b)),
+                math.exp(-((b - 0.4) ** 2)) * (1.0 - gain / 15.0),
+                1.0 + gain + 8.0 * abs(c),
+                max(0.0, -c),
+            )
+        return Evaluation(
+            rewards=rewards, tier=self.tier, wall_s=0.02, cpu_s=0.01, memory_bytes=30 << 20, artifacts=note
+        )
+
+    def _failed(self, kind: FailureKind, reason: str, detail: str, note: dict[str, str]) -> Evaluation:
+        return Evaluation(failure=Failure(kind, reason, detail), tier=self.tier, wall_s=0.1, cpu_s=0.1, artifacts=note)
+
+
+def start(plane: Plane, problem: Problem, policy: Policy, evaluations: int = 200, **spec: object) -> UUID:
+    """Start a run; problem and policy are added where they are not there."""
+    given = {"budget": Budget(evaluations=evaluations), "lanes": 2, "batch": 8, **spec}
+    run_id, _ = start_run(
+        plane.runs,
+        plane.signals,
+        problem=plane.catalog.add_problem(problem)[0],
+        policy=plane.catalog.add_policy(policy)[0],
+        mutator=None,
+        spec=RunSpec.model_validate(given),
+    )
+    return run_id
+
+
+def work(plane: Plane, run_id: UUID, units: int | None = None) -> int:
+    """Do units of a run's work in this process, all there are by default; return how many were done."""
+    bench = Workbench(plane.work, plane.signals, Landscape(), build_client, lambda _: nullcontext())
+    done = 0
+    while units is None or done < units:
+        waiting = next((unit for unit in plane.runs.work_in_flight() if unit.run_id == run_id), None)
+        if waiting is None or not bench.perform(waiting.work_id):
+            break
+        done += 1
+    return done
+
+
+def tournament(
+    plane: Plane, slug: str = "head-to-head", *, problems: int = 6, seeds: int = 2, play: bool = True
+) -> str:
+    """Declare a tournament of two policies and a third search on variants of one problem, and play it to its end."""
+    plane.catalog.add_policy(mutator("left"))
+    plane.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
+    names = []
+    for i in range(problems):
+        easy = single().model_copy(update={"slug": f"variant-{i}", "title": f"Variant {i}"})
+        rule = Target(name="high", rule=f"score >= {8.0 + 0.35 * i:.2f}", unlock=True)
+        plane.catalog.add_problem(easy.model_copy(update={"targets": (rule,)}))
+        names.append(f"variant-{i}")
+    declared = Tournament.model_validate(
+        {
+            "slug": slug,
+            "title": "Searching against sampling",
+            "problems": names,
+            "entrants": [
+                {"name": "sampling", "policy": "left", "strategy": "best_of_n", "batch": 8},
+                {"name": "islands", "policy": "right", "strategy": "islands_map_elites", "batch": 8},
+                {"name": "revision", "policy": "right", "strategy": "sequential_revision", "batch": 8},
+            ],
+            "baseline": "sampling",
+            "seeds": list(range(seeds)),
+            "budget": {"evaluations": 12},
+        }
+    )
+    others = {unit.run_id for unit in plane.runs.work_in_flight()}
+    made, _ = plane.tournaments.create(pin(declared, plane.catalog), request_digest=declared.digest)
+    while play:
+        Tender().run(plane)
+        for run_id in {unit.run_id for unit in plane.runs.work_in_flight()} - others:
+            work(plane, run_id)
+        play = bool(plane.tournaments.tended())
+    return plane.tournaments.get(made).slug

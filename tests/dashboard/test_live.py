@@ -1,0 +1,180 @@
+"""Pages that change while one looks: updates arrive, a restarted server is found again, actions do as they say."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, expect
+
+from service.app import create_app
+from speciate.domain.run import RunState
+from speciate.testing.http_server import WAIT_S, wait_for
+from tests.dashboard import exhibits
+from tests.dashboard.conftest import Exhibition, Visitor, visiting
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+
+
+@contextmanager
+def serving(exhibition: Exhibition, port: int) -> Iterator[None]:
+    """Serve another replica at a port, and end its streams before it stops."""
+    app = create_app(exhibition.settings)
+    config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_for(lambda: server.started)
+    try:
+        yield
+    finally:
+        app.state.deck.live.close()
+        server.should_exit = True
+        thread.join(WAIT_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _spent(exhibition: Exhibition) -> str:
+    return f"{exhibition.plane.runs.get(exhibition.running).spent.evaluations:,}".replace(",", "\u202f")
+
+
+def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> None:
+    visitor.go(f"/runs/{exhibition.running}")
+    visitor.drawn()
+    expect(visitor.page.locator("#link")).to_have_text("live")
+    before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.asked")
+    exhibits.work(exhibition.plane, exhibition.running, 6)
+    expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(exhibition))
+    best = visitor.page.locator("[data-figure*=best]")
+    best.scroll_into_view_if_needed()
+    expect(best).not_to_have_attribute("data-asked", before)
+    visitor.go("/")
+    exhibits.work(exhibition.plane, exhibition.running, 4)
+    expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
+
+
+def test_a_restarted_server_is_found_again(browser: Browser, exhibition: Exhibition) -> None:
+    port = _free_port()
+    with visiting(browser.new_context(), f"http://127.0.0.1:{port}") as visitor:
+        with serving(exhibition, port):
+            visitor.go(f"/runs/{exhibition.running}/events")
+            expect(visitor.page.locator("#link")).to_have_text("live")
+        expect(visitor.page.locator("#link")).to_have_text("connecting …")
+        exhibits.work(exhibition.plane, exhibition.running, 3)
+        with serving(exhibition, port):
+            last = exhibition.plane.runs.get(exhibition.running).last_event
+            expect(visitor.page.locator(f"#event-{last}")).to_be_visible(timeout=10_000)
+            numbers = [int(cell) for cell in visitor.page.locator("tbody td:first-child").all_inner_texts()]
+            assert numbers == list(range(last, last - len(numbers), -1))
+            visitor.page.goto("about:blank")
+        visitor.trouble = [told for told in visitor.trouble if "ERR_" not in told and "about:blank" not in told]
+
+
+def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, exhibition: Exhibition) -> None:
+    plane, page = exhibition.plane, visitor.page
+    run_id = exhibits.start(plane, exhibits.single(), exhibits.mutator(), 50)
+    visitor.go(f"/runs/{run_id}")
+    page.get_by_role("button", name="Pause …").press("Enter")
+    page.get_by_label("Why, for the record").first.fill(exhibits.HOSTILE)
+    page.get_by_role("button", name="Pause the run").click()
+    expect(page.locator("[role=status]")).to_have_text("paused")
+    assert plane.runs.get(run_id).reason == exhibits.HOSTILE
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("[role=status]")).to_have_text("running")
+    page.get_by_role("button", name="Cancel …").click()
+    page.get_by_role("button", name="Keep it", exact=True).click()
+    assert plane.runs.get(run_id).state is RunState.RUNNING
+    page.get_by_role("button", name="Cancel …").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator("[role=status]")).to_have_text("cancelled")
+
+
+def test_a_run_is_started_from_a_form_that_keeps_what_was_filled_in(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    visitor.go("/runs/new?problem=one-number&policy=mutator")
+    page.locator("[name=seed]").fill("77")
+    with page.expect_navigation():
+        page.locator("[name=strategy]").select_option("sequential_revision")
+    expect(page.locator("[name=seed]")).to_have_value("77")
+    page.locator("[name='option.chains']").fill("many")
+    page.locator("[name=evaluations]").fill("30")
+    page.get_by_role("button", name="Start the run").click()
+    expect(page.get_by_role("alert")).to_contain_text("chains")
+    expect(page.locator("[name='option.chains']")).to_have_value("many")
+    page.locator("[name='option.chains']").fill("3")
+    page.get_by_role("button", name="Start the run").click()
+    expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    spec = exhibition.plane.runs.list(limit=1).items[0].spec
+    assert (spec.seed, spec.strategy_options, spec.budget.evaluations) == (77, {"chains": 3}, 30)
+    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+
+
+def test_a_problem_is_submitted_and_its_flaws_have_lines(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    text = (
+        'slug = "from-a-page"\ntitle = "From a page"\nkind = "evaluator"\nevaluator = "score.py"\n\n[[objectives]]\n'
+        'name = "x"\ndirection = "upwards"\n\n[[targets]]\nname = "t"\nrule = "x >= 1"\nunlock = true\n'
+    )
+    visitor.go("/problems/new")
+    page.locator("[name=toml]").fill(text)
+    upload = {"name": "score.py", "mimeType": "text/plain", "buffer": b"def evaluate(candidate, context):\n    pass\n"}
+    page.get_by_label("Upload").set_input_files(upload)
+    page.get_by_role("button", name="Submit the problem").click()
+    expect(page.get_by_role("alert")).to_contain_text("problem.toml:8")
+    expect(page.locator(".diff .cut")).to_contain_text('direction = "upwards"')
+    expect(page.locator("[name='file:score.py']")).to_have_value(re.compile("def evaluate"))
+    page.locator("[name=toml]").fill(text.replace("upwards", "maximize"))
+    page.get_by_role("button", name="Submit the problem").click()
+    expect(page).to_have_url(re.compile(r"/problems/from-a-page@1$"))
+    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+
+
+def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    visitor.go("/tournaments/new")
+    page.locator("[name=slug]").fill("from-a-page")
+    page.locator("[name=problems]").fill("variant-0\nvariant-1")
+    for row, name in enumerate(("left", "right")):
+        page.locator(f"[name=name{row}]").fill(name)
+        page.locator(f"[name=policy{row}]").fill(name)
+    page.locator("[name=seeds]").fill("0-1")
+    page.get_by_role("button", name="Declare the tournament").click()
+    expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
+    assert exhibition.plane.tournaments.get("from-a-page").planned == 8
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[role=status]")).to_have_text("paused")
+
+
+def test_forms_of_other_sites_are_refused(exhibition: Exhibition) -> None:
+    path = f"/runs/{exhibition.running}/cancel"
+    own = {"Origin": exhibition.url}
+    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+        for headers in (
+            {},
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            own | {"Sec-Fetch-Site": "cross-site"},
+        ):
+            assert http.post(path, data={"reason": "x"}, headers=headers).status_code == 403
+        assert http.post(path, content=b"{}", headers=own | {"Content-Type": "application/json"}).status_code == 415
+    assert exhibition.plane.runs.get(exhibition.running).state is RunState.RUNNING
+
+
+def test_a_form_that_is_sent_twice_starts_one_run(exhibition: Exhibition) -> None:
+    form = {"problem": "one-number", "policy": "mutator", "evaluations": "5", "key": "twice"}
+    with httpx.Client(
+        base_url=exhibition.url, headers={"Origin": exhibition.url}, trust_env=False, timeout=WAIT_S
+    ) as http:
+        first, second = (http.post("/runs", data=form).headers["location"] for _ in range(2))
+    assert first == second

@@ -1,0 +1,284 @@
+"""What pages are made of, without a browser: figures that Plotly accepts, columns read on, forms, live views."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from starlette.requests import Request
+
+from service.dashboard.charts import Chart, ChartCache, Table, plain, thinned
+from service.dashboard.columns import ColumnCache
+from service.dashboard.fields import fields_of, values_of
+from service.dashboard.figures.archive import feature_map, trade_off_map
+from service.dashboard.figures.comparison import best_of_runs
+from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
+from service.dashboard.figures.parallel import parallel
+from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, population
+from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
+from service.dashboard.figures.strip import strip
+from service.dashboard.forms import read_form
+from service.dashboard.live import Live, Part
+from service.dashboard.routes.new_tournament import seeds_of
+from service.dashboard.words import number, span
+from speciate.domain.errors import InvalidInputError
+from speciate.ports.records import EliteRecord
+from speciate.search.strategies import STRATEGIES
+from speciate.storage.series import Columns
+from tests.dashboard.exhibits import antenna, cases, single
+
+_RNG = np.random.default_rng(7)
+
+
+def _columns(n: int, d: int, *, failing: float = 0.1) -> Columns:
+    rewards = _RNG.random((n, d))
+    failed = _RNG.random(n) < failing
+    rewards[failed] = np.nan
+    counted = np.arange(1, n + 1)
+    return Columns(
+        number=counted,
+        evaluations=counted,
+        tokens=counted * 100,
+        seconds=counted * 0.1,
+        at=1.8e9 + counted * 0.5,
+        island=counted % 3,
+        parent=counted // 2,
+        rewards=rewards,
+        failure=tuple("timeout: <b>wall</b>" if f else "" for f in failed),
+        duplicate=np.zeros(n, dtype=np.bool_),
+        role=("seed",) * min(n, 1) + ("mutate",) * max(0, n - 1),
+        targets=np.zeros(n, dtype=np.int64),
+    )
+
+
+def _elites(problem: Any) -> list[EliteRecord]:
+    rewards = {objective.name: 0.5 for objective in problem.objectives}
+    names = ["w0", "w10", "declared", "@3", *(f"length:{i},nesting:{j}" for i in range(3) for j in range(2))]
+    return [
+        EliteRecord(island=i, cell=cell, number=i + 1, candidate_id=uuid4(), fitness=1.0, rewards=rewards)
+        for i in range(5)
+        for cell in names
+    ]
+
+
+def _accepted(chart: Chart) -> None:
+    """Check a chart against Plotly's own schema, with a colour for every token of ours."""
+
+    def coloured(value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("--"):
+            return "#123456"
+        if isinstance(value, list):
+            return [coloured(item) for item in value]
+        return {name: coloured(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    spec = coloured(json.loads(json.dumps(chart.spec(), allow_nan=False)))
+    go.Figure(data=spec["data"], layout=spec["layout"])
+    assert chart.note
+    assert len(chart.table.columns) >= 2
+    assert all(len(row) == len(chart.table.columns) for row in chart.table.rows)
+
+
+@pytest.mark.parametrize(("n", "failing"), [(0, 0.0), (1, 0.0), (1, 1.0), (60, 0.2), (60, 1.0)])
+def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
+    for problem in (antenna(), single(), cases(30)):
+        of = Population(problem, _columns(n, len(problem.objectives), failing=failing), "/runs/x")
+        objective = problem.objectives[0]
+        for chart in (
+            population(of),
+            population(of, "cost", "bandwidth"),
+            parallel(of),
+            strip(of),
+            best_so_far(of),
+            throughput(of),
+            failures(of),
+            tokens(of),
+            lineage(of),
+            lineage(of, "generation", 5),
+            best_of_runs([("<b>one</b>", of), ("two", of)], objective),
+            feature_map(_elites(problem), objective, "/runs/x", across=2),
+            trade_off_map(_elites(problem), objective, "/runs/x"),
+            feature_map([], objective, "/runs/x"),
+        ):
+            _accepted(chart)
+        assert len(best_matrix(of).rows) in {0, min(12, len(problem.objectives))}
+
+
+def test_large_populations_are_thinned_and_their_front_is_not() -> None:
+    of = Population(antenna(), _columns(20_000, 5), "/runs/x")
+    chart = population(of)
+    shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
+    assert shown["dominated"] == MOST_POINTS
+    assert shown["front"] == len(of.front) == len(chart.table.rows)
+    tree = lineage(of)
+    assert len(tree.data[1]["x"]) <= MOST_NODES
+    assert len(json.dumps(tree.spec())) < 2_000_000
+
+
+def test_the_front_holds_nobody_that_another_one_beats() -> None:
+    of = Population(antenna(), _columns(200, 5), "/runs/x")
+    points = of.problem.space.normalise(of.columns.rewards)
+    for row in of.front:
+        better = np.all(points >= points[row], axis=1) & np.any(points > points[row], axis=1)
+        assert not better[of.columns.scored].any()
+
+
+def test_ancestors_lead_to_a_founder() -> None:
+    of = Population(antenna(), _columns(40, 5), "/runs/x")
+    assert [int(of.columns.number[row]) for row in ancestry(of, 37)] == [37, 18, 9, 4, 2, 1]
+    assert generations(of)[36] == 5
+
+
+def test_columns_are_read_on_from_where_they_ended() -> None:
+    whole = _columns(30, 5)
+    asked = []
+
+    class Store:
+        def columns(self, run_id: object, dimensions: int, *, after: int = 0) -> Columns:
+            asked.append(after)
+            end = min(30, after + 10)
+            return Columns(**{name: values[after:end] for name, values in vars(whole).items()})
+
+    cache = ColumnCache(Store())  # type: ignore[arg-type]
+    run_id = uuid4()
+    sizes = [len(cache.of(run_id, 5)) for _ in range(4)]
+    assert (sizes, asked) == ([10, 20, 30, 30], [0, 10, 20, 30])
+    assert cache.of(run_id, 5).failure == whole.failure
+
+
+def test_numbers_that_are_not_finite_become_null() -> None:
+    assert plain({"a": np.array([1.0, np.nan, np.inf]), "b": (1, "x", None)}) == {
+        "a": [1.0, None, None],
+        "b": [1, "x", None],
+    }
+    assert thinned(10, 4) == [0, 3, 6, 9]
+
+
+def test_cells_that_a_spreadsheet_would_compute_are_texts() -> None:
+    text = Table(("name",), [("=cmd()",), ("+1",), ("@x",), (-1.5,), ("plain, quoted",)]).csv()
+    assert text.splitlines() == ["name", "'=cmd()", "'+1", "'@x", "-1.5", '"plain, quoted"']
+
+
+def test_a_figure_is_made_once_and_not_sent_again() -> None:
+    made = []
+
+    def make() -> Chart:
+        made.append(1)
+        return Chart("x", "x", "x", [], {}, Table(("a", "b"), []))
+
+    cache = ChartCache()
+    request = _request("GET", {"accept-encoding": "gzip"})
+    first = cache.answer(request, "key", make)
+    again = cache.answer(_request("GET", {"if-none-match": first.headers["etag"]}), "key", make)
+    assert (first.status_code, again.status_code, len(made)) == (200, 304, 1)
+    assert json.loads(cache.answer(_request("GET", {}), "key", make).body)["data"] == []
+
+
+def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
+    for kind in STRATEGIES.values():
+        fields = fields_of(kind.Config, "o.", {})
+        assert [field.name.removeprefix("o.") for field in fields] == list(kind.Config.model_fields)
+        # Browsers send unticked boxes not at all, and every other field as its text.
+        sent = {field.name: field.value for field in fields if field.kind != "check" or field.value}
+        assert values_of(kind.Config, "o.", sent) == {}
+    islands = STRATEGIES["islands_map_elites"].Config
+    given = {"o.islands": "7", "o.features": "novelty", "o.crossover": "much"}
+    assert values_of(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
+
+
+def _request(method: str, headers: dict[str, str], body: bytes = b"") -> Request:
+    raw = [(name.encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request({"type": "http", "method": method, "path": "/", "query_string": b"", "headers": raw}, receive)
+
+
+def test_forms_are_read_in_both_encodings() -> None:
+    own = {"origin": "http://localhost"}
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    form = asyncio.run(read_form(_request("POST", own | kind, b"a=1%0D%0A2&b=&a=3")))
+    assert form.fields == {"a": "3", "b": ""}
+    parts = (
+        '--x\r\nContent-Disposition: form-data; name="toml"\r\n\r\none\r\ntwo\r\n--x\r\nContent-Disposition: form-data;'
+        ' name="files"; filename="../etc/é.py"\r\nContent-Type: text/x-python\r\n\r\nprint("ü")\n\r\n--x\r\n'
+        'Content-Disposition: form-data; name="files"; filename=""\r\n\r\n\r\n--x--\r\n'
+    )
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    form = asyncio.run(read_form(_request("POST", own | kind, parts.encode())))
+    assert form.fields == {"toml": "one\ntwo"}
+    assert form.files == {"é.py": 'print("ü")\n'}
+    with pytest.raises(InvalidInputError, match="UTF-8"):
+        asyncio.run(read_form(_request("POST", own | kind, parts.encode("latin-1"))))
+
+
+def test_seeds_are_read_from_spans_and_lists() -> None:
+    assert seeds_of("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
+    assert len(seeds_of("0-999999999")) == 1001
+    assert seeds_of("x") == ["x"]
+
+
+def test_a_view_is_rendered_once_for_all_of_its_viewers() -> None:
+    asyncio.run(_watched())
+
+
+async def _watched() -> None:
+    live = Live(poll_s=10.0, pause_s=0.0)
+    shown = ["one"]
+    rendered = []
+
+    def render() -> Part:
+        rendered.append(shown[0])
+        return Part(shown[0], final=shown[0] == "last")
+
+    run_id = uuid4()
+    streams = [live.watch("key", render, run_id=run_id, seen="") for _ in range(20)]
+    readers = [aiter(stream.body_iterator) for stream in streams]
+    first = [await _next_part(reader) for reader in readers]
+    assert {part["html"] for _, part in first} == {"one"}
+    assert len(rendered) == 1
+    live.wake(uuid4())  # another run
+    shown[0] = "two"
+    live.wake(run_id)
+    assert {(await _next_part(reader))[1]["html"] for reader in readers} == {"two"}
+    assert rendered == ["one", "two"]
+    # Whoever comes back with what it has is told nothing until something changes.
+    late = aiter(live.watch("key", render, run_id=run_id, seen=first[0][0]).body_iterator)
+    assert (await _next_part(late))[1]["html"] == "two"
+    shown[0] = "last"
+    live.wake(run_id)
+    for reader in readers:
+        assert (await _next_part(reader))[1]["html"] == "last"
+        assert b"event: end" in await anext(reader)
+    live.close()
+
+
+async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
+    while True:
+        frame = (await anext(reader)).decode()
+        if "event: part" in frame:
+            lines = dict(line.split(": ", 1) for line in frame.strip().split("\n"))
+            return lines["id"], json.loads(lines["data"])
+
+
+def test_values_look_as_people_write_them() -> None:
+    assert [number(v) for v in (None, 3.0, 12345, -0.25, 1e-9, float("nan"))] == [
+        "–",
+        "3",
+        "12\u202f345",
+        "−0.25",
+        "1e−09",
+        "–",
+    ]
+    assert [span(s) for s in (0.004, 2.0, 75, 3600 * 5)] == [
+        "4\u202fms",
+        "2.0\u202fs",
+        "1\u202fmin 15\u202fs",
+        "5\u202fh",
+    ]
