@@ -9,6 +9,7 @@ import numpy as np
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.entropy_law import fit_entropy_law
+from speciate.training.pictures import save_svg
 
 _MEAN_OF = 10
 
@@ -37,7 +38,7 @@ def draw_course(history: Sequence[dict[str, float]], path: Path, title: str) -> 
     spread.legend(fontsize=8)
     _draw_law(law, history)
     figure.suptitle(title)
-    figure.savefig(path, metadata={"Date": None})
+    save_svg(figure, path)
 
 
 def _draw_law(axes: object, history: Sequence[dict[str, float]]) -> None:

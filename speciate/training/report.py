@@ -18,6 +18,7 @@ from speciate.policies.manifest import read_manifest
 from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
 from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, VARIANTS, Arm, Claim, Plan
+from speciate.training.pictures import save_svg
 from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split
 from speciate.training.versions import versions
@@ -269,7 +270,7 @@ def draw(result: Results, path: Path) -> None:
     weighted.set(title="E_w[best@k], w ~ Dir(1)", xlabel="answers k", xscale="log")
     met.set(title="targets met within k answers", xlabel="answers k", xscale="log")
     met.legend(fontsize=7)
-    figure.savefig(path, metadata={"Date": None})
+    save_svg(figure, path)
 
 
 def p_text(p: float) -> str:

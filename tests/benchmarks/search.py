@@ -16,6 +16,7 @@ from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.running_time import Ecdf, ecdf
 from speciate.tournaments.tests import mcnemar
+from speciate.training.pictures import save_svg
 from tests.benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
 from tests.benchmarks.parts import median, show
 
@@ -184,4 +185,4 @@ def _draw(by_arm: Mapping[Arm, Mapping[str, Sequence[Found]]], path: Path) -> No
     left.set(xlabel="share of the budget", ylabel="share of targets reached", ylim=(0, None))
     right.set(xlabel="share of the budget", ylabel="E_w of the best wᵀr, mean of problems")
     left.legend(frameon=False, fontsize=8)
-    figure.savefig(path)
+    save_svg(figure, path)
