@@ -56,7 +56,7 @@ class Exhibition:
     tournament: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exhibition]:
     """The exhibition, made once for each test worker."""
     with _admin(servers) as connection:
@@ -99,9 +99,12 @@ def _admin(endpoints: Endpoints) -> psycopg.Connection:
     return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or whichever is installed."""
+    """Debian's Chromium, or whichever is installed.
+
+    Not for the session: as long as Playwright runs, no other test of this process can start an event loop.
+    """
     path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("no Chromium is installed: the dashboard is not tried in a browser (apt-get install chromium)")
@@ -165,7 +168,7 @@ def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
     assert not visitor.trouble, visitor.trouble
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def window(browser: Browser) -> BrowserContext:
     """One window for all: what it keeps, such as Plotly, need not be loaded again for every test."""
     return browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")

@@ -156,7 +156,8 @@ def test_the_disk_cannot_be_filled(arena, body):
 
 def test_a_full_folder_is_empty_for_the_next(arena):
     fill = "for i in range(30): open(f'f{i}', 'wb').write(bytes(1 << 20))\n"
-    look = "import os\ndef solve():\n    return os.listdir('/tmp') if os.access('/tmp/.', os.W_OK) else []\n"
+    # Python's own folders may be beneath /tmp, too: they are no files.
+    look = "import os\ndef solve():\n    return [f.name for f in os.scandir('/tmp') if f.is_file()]\n"
     filled = f"try:\n    {fill}except OSError: pass\n{look}"
     problem = make_problem(cases=[{"input": [], "expected": []}])
     _, following = arena.evaluate(problem, [filled, look])
