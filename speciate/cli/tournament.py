@@ -20,7 +20,7 @@ app = noun("Tournaments: which policy is better, and whether chance could have d
 Name = Annotated[str, typer.Argument(metavar="TOURNAMENT", help="Name or id.")]
 Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the tournament.")]
 
-_METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "islands_map_elites"
+_METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "vector_evolution"
 
 
 @app.command(
@@ -40,7 +40,9 @@ def create(
     problem: Annotated[list[str] | None, typer.Option(help="A problem; repeatable.")] = None,
     problem_set: Annotated[list[str] | None, typer.Option("--set", help="All problems of a set; repeatable.")] = None,
     mutator: Annotated[str | None, typer.Option(help="Adds a cell in which it changes everybody's parents.")] = None,
-    strategy: Annotated[str, typer.Option("--strategy", "-s", help="Search of the evolved cells.")] = _STRATEGY,
+    strategy: Annotated[
+        str, typer.Option("--strategy", "-s", help="Search of the evolved cells; islands need budgets of hundreds.")
+    ] = _STRATEGY,
     seeds: Annotated[int, typer.Option(help="Seeds of each problem, 0, 1, 2, ….", min=1, max=1000)] = 8,
     budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens of each run, as well.")] = None,

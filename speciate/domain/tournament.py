@@ -242,7 +242,7 @@ class Course(Value):
 
 
 def head_to_head(
-    policies: Sequence[str], *, mutator: str | None = None, strategy: str = "islands_map_elites"
+    policies: Sequence[str], *, mutator: str | None = None, strategy: str = "vector_evolution"
 ) -> tuple[tuple[Entrant, ...], str]:
     """Return the entrants of a standard head-to-head, and the name of its baseline.
 

@@ -86,6 +86,8 @@ def test_a_standard_head_to_head_compares_within_each_cell_and_with_the_floor() 
     }
     assert {e.mutator for e in entrants if e.name.endswith("common-mutator")} == {"m"}
     assert {e.strategy for e in entrants if e.name.endswith("independent")} == {"best_of_n"}
+    # A search that changes programs within small budgets: islands would spend a batch on each island first.
+    assert {e.strategy for e in entrants if not e.name.endswith("independent")} == {"vector_evolution"}
 
 
 def test_every_entrant_has_the_budget_of_the_tournament_and_one_lane() -> None:
