@@ -11,14 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.campaign import Campaign, CampaignState, check_move
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.idempotency import hold_key
+from speciate.storage.declared import declare, lock, set_state
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
 
@@ -103,24 +103,18 @@ class Campaigns:
 
     @patient
     def _create(self, new_id: UUID, declared: Campaign, request_digest: str, key: str | None) -> tuple[UUID, bool]:
+        rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
         with self._engine.begin() as connection:
-            if key is not None:
-                held = hold_key(connection, key, request_digest, new_id)
-                if held != new_id:
-                    return held, False
-            values = {
-                "id": new_id,
-                "slug": declared.slug,
-                "digest": declared.digest,
-                "declaration": declared.model_dump(mode="json"),
-                "state": CampaignState.RUNNING.value,
-            }
-            statement = insert(campaigns).values(values).on_conflict_do_nothing().returning(campaigns.c.id)
-            if connection.execute(statement).one_or_none() is None:
-                return _same(connection, new_id, declared, key)
-            rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
-            connection.execute(sa.insert(campaign_runs), rows)
-        return new_id, True
+            return declare(
+                connection,
+                campaigns,
+                new_id,
+                declared,
+                noun="campaign",
+                request_digest=request_digest,
+                key=key,
+                fill=lambda: _write(connection, rows),
+            )
 
     @patient
     def get(self, name: str | UUID) -> CampaignRecord:
@@ -174,16 +168,16 @@ class Campaigns:
             ConflictError: Its state does not allow it.
         """
         with self._engine.begin() as connection:
-            row = _lock(connection, campaign_id)
+            row = lock(connection, campaigns, campaign_id, noun="campaign")
             check_move(row.slug, CampaignState(row.state), goal)
-            _set_state(connection, campaign_id, goal, reason)
+            set_state(connection, campaigns, campaign_id, goal, reason)
 
     @patient
     def complete(self, campaign_id: UUID, reason: str) -> None:
         """Complete a running campaign; one that was paused or cancelled meanwhile stays so."""
         with self._engine.begin() as connection:
-            if _lock(connection, campaign_id).state == CampaignState.RUNNING.value:
-                _set_state(connection, campaign_id, CampaignState.COMPLETED, reason)
+            if lock(connection, campaigns, campaign_id, noun="campaign").state == CampaignState.RUNNING.value:
+                set_state(connection, campaigns, campaign_id, CampaignState.COMPLETED, reason)
 
     @patient
     def tended(self) -> tuple[UUID, ...]:
@@ -246,38 +240,8 @@ class Campaigns:
             )
 
 
-def _same(connection: sa.Connection, new_id: UUID, declared: Campaign, key: str | None) -> tuple[UUID, bool]:
-    row = connection.execute(sa.select(campaigns).where(campaigns.c.slug == declared.slug)).one()
-    if row.digest != declared.digest:
-        raise ConflictError(
-            f"there is a campaign {declared.slug!r} already, declared otherwise.",
-            remedy="Declarations are immutable: choose another name.",
-        )
-    if key is not None and row.id != new_id:
-        connection.execute(
-            sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
-        )
-    return row.id, row.id == new_id
-
-
-def _lock(connection: sa.Connection, campaign_id: UUID) -> sa.Row[Any]:
-    row = connection.execute(sa.select(campaigns).where(campaigns.c.id == campaign_id).with_for_update()).one_or_none()
-    if row is None:
-        raise NotFoundError(f"there is no campaign {campaign_id}.")
-    return row
-
-
-def _set_state(connection: sa.Connection, campaign_id: UUID, state: CampaignState, reason: str | None) -> None:
-    ended = state in (CampaignState.COMPLETED, CampaignState.CANCELLED)
-    connection.execute(
-        sa.update(campaigns)
-        .where(campaigns.c.id == campaign_id)
-        .values(
-            state=state.value,
-            reason=None if reason is None else storable(reason)[:2000],
-            finished_at=sa.func.now() if ended else None,
-        )
-    )
+def _write(connection: sa.Connection, rows: Sequence[dict[str, object]]) -> None:
+    connection.execute(sa.insert(campaign_runs), rows)
 
 
 def _problem(row: sa.Row[Any]) -> CampaignProblem:

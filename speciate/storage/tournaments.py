@@ -8,15 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
-from speciate.domain.values import storable
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.idempotency import hold_key
+from speciate.storage.declared import declare, lock, set_state
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import tournament_amendments, tournaments
 
@@ -86,37 +84,18 @@ class Tournaments:
     @patient
     def _create(self, new_id: UUID, declared: Tournament, request_digest: str, key: str | None) -> tuple[UUID, bool]:
         with self._engine.begin() as connection:
-            if key is not None:
-                held = hold_key(connection, key, request_digest, new_id)
-                if held != new_id:
-                    return held, False
-            values = {
-                "id": new_id,
-                "slug": declared.slug,
-                "digest": declared.digest,
-                "declaration": declared.model_dump(mode="json"),
-                "state": TournamentState.RUNNING.value,
-            }
-            statement = insert(tournaments).values(values).on_conflict_do_nothing().returning(tournaments.c.id)
-            if connection.execute(statement).one_or_none() is None:
-                return self._same(connection, new_id, declared, key)
-            _add_plan(connection, new_id, 0, declared.plan(declared.drawn(declared.problems), declared.seeds))
-        return new_id, True
-
-    def _same(
-        self, connection: sa.Connection, new_id: UUID, declared: Tournament, key: str | None
-    ) -> tuple[UUID, bool]:
-        row = connection.execute(sa.select(tournaments).where(tournaments.c.slug == declared.slug)).one()
-        if row.digest != declared.digest:
-            raise ConflictError(
-                f"there is a tournament {declared.slug!r} already, declared otherwise.",
-                remedy="Declarations are immutable: choose another name.",
+            return declare(
+                connection,
+                tournaments,
+                new_id,
+                declared,
+                noun="tournament",
+                request_digest=request_digest,
+                key=key,
+                fill=lambda: _add_plan(
+                    connection, new_id, 0, declared.plan(declared.drawn(declared.problems), declared.seeds)
+                ),
             )
-        if key is not None and row.id != new_id:
-            connection.execute(
-                sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
-            )
-        return row.id, row.id == new_id
 
     @patient
     def get(self, name: str | UUID) -> TournamentRecord:
@@ -154,9 +133,9 @@ class Tournaments:
             ConflictError: Its state does not allow it.
         """
         with self._engine.begin() as connection:
-            row = _lock(connection, tournament_id)
+            row = lock(connection, tournaments, tournament_id, noun="tournament")
             check_move(row.slug, TournamentState(row.state), goal)
-            _set_state(connection, tournament_id, goal, reason)
+            set_state(connection, tournaments, tournament_id, goal, reason)
 
     @patient
     def complete(self, tournament_id: UUID, reason: str | None = None) -> bool:
@@ -166,11 +145,11 @@ class Tournaments:
             Whether it is completed now.
         """
         with self._engine.begin() as connection:
-            row = _lock(connection, tournament_id)
+            row = lock(connection, tournaments, tournament_id, noun="tournament")
             opened = connection.execute(_FIRST_OPEN, {"id": tournament_id}).one_or_none()
             if row.state != TournamentState.RUNNING.value or (reason is None and opened is not None):
                 return False
-            _set_state(connection, tournament_id, TournamentState.COMPLETED, reason)
+            set_state(connection, tournaments, tournament_id, TournamentState.COMPLETED, reason)
             return True
 
     @patient
@@ -182,7 +161,7 @@ class Tournaments:
             ConflictError: It was cancelled or decided, or what is added does not fit.
         """
         with self._engine.begin() as connection:
-            row = _lock(connection, tournament_id)
+            row = lock(connection, tournaments, tournament_id, noun="tournament")
             record = _find(connection, tournament_id)
             if row.state == TournamentState.CANCELLED.value or (row.state == "completed" and row.reason):
                 why = "was cancelled" if row.state == "cancelled" else "was decided"
@@ -200,7 +179,7 @@ class Tournaments:
             )
             _add_plan(connection, tournament_id, record.planned, added)
             if row.state == TournamentState.COMPLETED.value:
-                _set_state(connection, tournament_id, TournamentState.RUNNING, None)
+                set_state(connection, tournaments, tournament_id, TournamentState.RUNNING, None)
 
     @patient
     def tended(self) -> tuple[UUID, ...]:
@@ -246,27 +225,6 @@ def _add_plan(connection: sa.Connection, tournament_id: UUID, first: int, plan: 
         "seeds": [row.seed for row in rows],
     }
     connection.execute(_PLAN, binds)
-
-
-def _lock(connection: sa.Connection, tournament_id: UUID) -> sa.Row[Any]:
-    query = sa.select(tournaments).where(tournaments.c.id == tournament_id).with_for_update()
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise NotFoundError(f"there is no tournament {tournament_id}.")
-    return row
-
-
-def _set_state(connection: sa.Connection, tournament_id: UUID, state: TournamentState, reason: str | None) -> None:
-    ended = state in (TournamentState.COMPLETED, TournamentState.CANCELLED)
-    connection.execute(
-        sa.update(tournaments)
-        .where(tournaments.c.id == tournament_id)
-        .values(
-            state=state.value,
-            reason=None if reason is None else storable(reason)[:2000],
-            finished_at=sa.func.now() if ended else None,
-        )
-    )
 
 
 def _find(connection: sa.Connection, name: str | UUID) -> TournamentRecord:

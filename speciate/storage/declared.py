@@ -1,0 +1,117 @@
+"""What tournaments and campaigns have in common as rows: declared once under a name, then only their state changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+import sqlalchemy as sa
+from pydantic import JsonValue
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.values import storable
+from speciate.storage.idempotency import hold_key
+
+_ENDED = ("completed", "cancelled")
+
+
+class Declaration(Protocol):
+    """What can be declared."""
+
+    @property
+    def slug(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        ...
+
+    def model_dump(self, *, mode: str) -> dict[str, JsonValue]:
+        """Return it as JSON values."""
+        ...
+
+
+def declare(
+    connection: sa.Connection,
+    table: sa.Table,
+    new_id: UUID,
+    declared: Declaration,
+    *,
+    noun: str,
+    request_digest: str,
+    key: str | None,
+    fill: Callable[[], None],
+) -> tuple[UUID, bool]:
+    """Keep a declaration; it begins at once.
+
+    Args:
+        connection: In a transaction.
+        table: Where it goes.
+        new_id: Its id, the same one when this is repeated after a lost connection.
+        declared: The declaration.
+        noun: What it is, in words.
+        request_digest: Of the request, for its key.
+        key: Idempotency key, if there is one.
+        fill: Writes what belongs to a new one.
+
+    Returns:
+        The id, and whether it is new: the same declaration again is the same one.
+
+    Raises:
+        ConflictError: The name is taken by another declaration, or the key was used for another request.
+    """
+    if key is not None:
+        held = hold_key(connection, key, request_digest, new_id)
+        if held != new_id:
+            return held, False
+    values = {
+        "id": new_id,
+        "slug": declared.slug,
+        "digest": declared.digest,
+        "declaration": declared.model_dump(mode="json"),
+        "state": "running",
+    }
+    statement = insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)
+    if connection.execute(statement).one_or_none() is not None:
+        fill()
+        return new_id, True
+    row = connection.execute(sa.select(table).where(table.c.slug == declared.slug)).one()
+    if row.digest != declared.digest:
+        raise ConflictError(
+            f"there is a {noun} {declared.slug!r} already, declared otherwise.",
+            remedy="Declarations are immutable: choose another name.",
+        )
+    if key is not None and row.id != new_id:
+        connection.execute(
+            sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
+        )
+    return row.id, row.id == new_id
+
+
+def lock(connection: sa.Connection, table: sa.Table, declared_id: UUID, *, noun: str) -> sa.Row[Any]:
+    """Return a row that nobody else changes until the transaction ends.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    row = connection.execute(sa.select(table).where(table.c.id == declared_id).with_for_update()).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no {noun} {declared_id}.")
+    return row
+
+
+def set_state(connection: sa.Connection, table: sa.Table, declared_id: UUID, state: str, reason: str | None) -> None:
+    """Write a state with its reason, and the time where it is an end."""
+    connection.execute(
+        sa.update(table)
+        .where(table.c.id == declared_id)
+        .values(
+            state=state,
+            reason=None if reason is None else storable(reason)[:2000],
+            finished_at=sa.func.now() if state in _ENDED else None,
+        )
+    )
