@@ -102,6 +102,24 @@ def test_crossover_adds_a_second_parent(chance: float, parents: int) -> None:
         assert len(selection.inspirations) == 3
 
 
+@pytest.mark.parametrize(("share", "roles"), [(0.0, {"propose"}), (1.0, {"mutate"}), (0.5, {"propose", "mutate"})])
+def test_an_empty_island_is_settled_from_the_one_before(share: float, roles: set[str]) -> None:
+    problem = vector_problem(3)
+    strategy = build_strategy("islands_map_elites", {"islands": 3, "settlers": share})
+    view = ListView(problem, seed_number=None)
+    rng = np.random.default_rng(0)
+    assert strategy.select(view, rng).role is PolicyRole.PROPOSE  # nobody is there to settle the first one
+    view.grant(strategy.place(view, synthetic_batch(problem, 100, 16, 0, rng)))
+    view.batch = 1
+    begun = [strategy.select(view, rng) for _ in range(64)]
+    assert {selection.island for selection in begun} == {1}
+    assert {selection.role for selection in begun} == roles
+    parents = {number for selection in begun for number in selection.parents}
+    assert parents <= set(view.elites(0).numbers.tolist())
+    view.batch = 2
+    assert strategy.select(view, rng).role is PolicyRole.PROPOSE  # the island before is empty as well
+
+
 def test_best_of_n_never_looks_at_what_was_found() -> None:
     strategy = build_strategy("best_of_n", {})
     view = ListView(vector_problem(2))
