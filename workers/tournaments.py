@@ -54,8 +54,8 @@ class Tender:
             return
         started = _top_up(plane, record, IN_FLIGHT - len(under_way))
         if under_way and not started and all(_stands_still(record, run) for run in under_way):
-            reason = f"nothing goes on: {len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
-            store.move(tournament_id, TournamentState.PAUSED, reason)
+            reason = f"{len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
+            store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}")
             return
         store.complete(tournament_id)
 

@@ -80,8 +80,7 @@ def _figures(key: str, report: Report) -> str:
         case "reached":
             units = dict.fromkeys(curve.unit for curve in report.reached)
             return "".join(
-                figure(_curves([c for c in report.reached if c.unit == unit]), unit, "share reached")
-                for unit in units
+                figure(_curves([c for c in report.reached if c.unit == unit]), unit, "share reached") for unit in units
             )
         case "profiles":
             lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]

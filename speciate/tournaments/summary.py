@@ -28,9 +28,9 @@ VOICE: Final = (
 """Numbers of one policy within a run, NaN where there are none.
 
 ``entropy``: nats per token, the mean of −log p over the sampled tokens; ``unreadable``: share of completions out of
-which no answer could be read; ``failed`` (could not be scored, or violates a constraint) and ``duplicates``: shares of the
-answers; ``reward``: mean score of the answers, failed ones 0; ``within`` and ``across``: mean L1 distance between those
-that did not fail, of one completion or of two.
+which no answer could be read; ``failed`` (could not be scored, or violates a constraint) and ``duplicates``: shares of
+the answers; ``reward``: mean score of the answers, failed ones 0; ``within`` and ``across``: mean L1 distance between
+those that did not fail, of one completion or of two.
 """
 
 BUDGETS: Final = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
+from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.cells import Section, estimate
 from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
 from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
@@ -128,11 +129,12 @@ def _withheld(report: Report) -> str:
 
 
 def _comparisons(report: Report) -> Section:
-    metric = report.standings.metric
+    metric, stops = report.standings.metric, report.design.declared.stopping is StoppingRule.E_PROCESS
+    decides = "decides at its threshold" if stops else "decides nothing under this stopping rule"
     note = (
         f"Δ: mean paired difference of {metric} over problems, with the interval of the standings; p: paired sign-flip"
-        " test, two-sided, Holm over all comparisons; e: betting e-process, which decides at its threshold and may be"
-        " looked at any time. Runs that failed leave their pair out."
+        f" test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and may be looked at any"
+        " time. Runs that failed leave their pair out."
     )
     rows = tuple(
         (
@@ -209,7 +211,7 @@ def _pairwise(report: Report) -> Section:
 def _strengths(report: Report) -> Section:
     rows = tuple((s.entrant, f"{s.strength:+.3g} [{s.low:+.3g}, {s.high:+.3g}]") for s in report.strengths)
     n = sum(any(row.runs) for row in report.matrix.rows)
-    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n} problems; not tested."
+    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
     return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
 
 

@@ -276,7 +276,7 @@ def test_what_cannot_be_compared_is_refused(fair: Lab, changes: dict[str, Any], 
     assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
-def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair: Lab) -> None:
+def test_an_entrant_with_a_budget_of_its_own_a_wrong_strategy_or_a_twin_is_refused(fair: Lab) -> None:
     entrants = body()["entrants"]
     unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unequal)), 422, "invalid-input")
@@ -285,6 +285,10 @@ def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair
     unknown = [entrants[0], {**entrants[1], "strategy": "wishing"}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unknown)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1.strategy"
+    twins = [entrants[0], {**entrants[0], "name": "copy", "policy": "bad@1"}]
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=twins)), 422, "invalid-input")
+    assert details["errors"][0]["where"] == "entrants.1"
+    assert "'copy' is 'bad' by another name" in details["detail"]
     missing = [entrants[0], {**entrants[1], "policy": "nobody"}]
     refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")
