@@ -13,7 +13,7 @@ from speciate.ports.records import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
 from speciate.storage.plane import Plane
-from speciate.storage.tournaments import UnderWay
+from speciate.storage.tournaments import UnderWay, paused_with
 from speciate.tournaments.comparing import decided_after
 
 IN_FLIGHT: Final = 32
@@ -52,7 +52,11 @@ class Tender:
             # What is still under way is not needed: the next pass cancels it.
             store.complete(tournament_id, f"every comparison was decided after {decided} problems")
             return
-        _top_up(plane, record, IN_FLIGHT - len(under_way))
+        started = _top_up(plane, record, IN_FLIGHT - len(under_way))
+        if under_way and not started and all(_stands_still(record, run) for run in under_way):
+            reason = f"{len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
+            store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}")
+            return
         store.complete(tournament_id)
 
     def _decided_after(self, plane: Plane, record: TournamentRecord) -> int | None:
@@ -69,9 +73,13 @@ class Tender:
         return decided
 
 
+def _stands_still(record: TournamentRecord, run: UnderWay) -> bool:
+    return run.state == RunState.PAUSED and run.reason != paused_with(record.slug)
+
+
 def _steer(plane: Plane, record: TournamentRecord, run: UnderWay) -> None:
-    """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so."""
-    told = f"tournament {record.slug} is paused"
+    """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so until then."""
+    told = paused_with(record.slug)
     try:
         match record.state:
             case TournamentState.PAUSED if run.state == RunState.RUNNING:
@@ -84,9 +92,10 @@ def _steer(plane: Plane, record: TournamentRecord, run: UnderWay) -> None:
         _log.info("%s", error)  # it ended meanwhile
 
 
-def _top_up(plane: Plane, record: TournamentRecord, room: int) -> None:
-    declared = record.declaration
-    for ordinal, planned in plane.tournaments.next(record.id, max(0, room)):
+def _top_up(plane: Plane, record: TournamentRecord, room: int) -> int:
+    """Start the next runs of the plan where there is room; return how many."""
+    declared, planned_next = record.declaration, plane.tournaments.next(record.id, max(0, room))
+    for ordinal, planned in planned_next:
         entrant = declared.entrant(planned.entrant)
         run_id, _ = start_run(
             plane.runs,
@@ -100,3 +109,4 @@ def _top_up(plane: Plane, record: TournamentRecord, room: int) -> None:
             idempotency_key=f"tournament:{record.id}:{ordinal}",
         )
         plane.tournaments.attach(record.id, ordinal, run_id)
+    return len(planned_next)

@@ -51,8 +51,9 @@ def unlocks_command(
     as_json: AsJson = False,
 ) -> None:
     """List the problems that policies unlocked, with what it took; every one was confirmed by evaluating again."""
-    if (who or records) and (problem is None or out is not None):
-        raise _refuse("--problem" if problem is None else "--out", "does not fit --who and --records: see --help")
+    if who or records:
+        others = {"--run": run, "--policy": policy, "--strategy": strategy, "--first": first, "--out": out}
+        _check_alone("--who" if who else "--records", problem, {"--records": who and records, **others})
     with client(ctx) as service:
         if who:
             return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
@@ -69,14 +70,15 @@ def unlocks_command(
             output.json_line(record)
         return None
     rows = [
-        (f"{u.problem}@{u.problem_version}", _target(u), _asked(u), u.strategy, u.seed,
+        (f"{u.problem}@{u.problem_version}", _target(u), _asked(u), _changed(u), u.strategy, u.seed,
          output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
         for u in shown
     ]  # fmt: skip
-    columns = ("problem", "target", "policy", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate")
+    numbers = (">seed", ">evaluations", ">tokens", ">seconds")
+    columns = ("problem", "target", "policy", "mutator", "strategy", *numbers, "candidate")
     what = "reached targets" if every_target else "unlocks"
     hint = "speciate run --help" if every_target else "see --every-target"
-    output.table(columns, rows, empty=output.nothing(what, hint, run=run, problem=problem, policy=policy))
+    output.table(columns, rows, empty=output.nothing(what, hint, run=run, **named))
     return None
 
 
@@ -90,7 +92,8 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         mark = " (forgeable)" if found.forgeable else ""
         output.say(f"{found.problem}@{found.version}, {target.target}{mark}", style="bold")
         if target.first is not None:
-            by = f"{_asked(target.first)}, {target.first.strategy}"
+            with_whom = f" with {_changed(target.first)}" if _changed(target.first) else ""
+            by = f"{_asked(target.first)}{with_whom}, {target.first.strategy}"
             output.say(f"first: {by}, {output.moment(target.first.at)}, {target.first.run_id}/{target.first.number}")
         if target.only is not None:
             output.say(f"only: {target.only}")
@@ -99,10 +102,12 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         rows = [
             (a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.number(a.evaluations),
              output.number(a.tokens), f"{a.seconds:.1f}",
-             "never" if a.first is None else f"{output.number(a.first.evaluations)} evaluations")
+             "never" if a.first is None else output.number(a.first.evaluations))
             for a in target.attempts
         ]  # fmt: skip
-        columns = ("policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">first after")
+        columns = (
+            "policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">evaluations to first",
+        )  # fmt: skip
         output.table(columns, rows, empty="Nobody has tried.")
 
 
@@ -132,6 +137,15 @@ def _write(out: Path, found: Iterable[UnlockRecord]) -> None:
     output.say(f"{out}")
 
 
+def _check_alone(table: str, problem: str | None, others: dict[str, object]) -> None:
+    """Refuse options that a table of one problem would not heed."""
+    if problem is None:
+        raise _refuse("--problem", f"is missing: {table} is about one problem")
+    for option, given in others.items():
+        if given:
+            raise _refuse(option, f"does not fit {table}: expected --problem alone")
+
+
 def _refuse(option: str, message: str) -> InvalidInputError:
     flaw = Flaw(message, where=option)
     return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
@@ -143,3 +157,8 @@ def _target(record: UnlockRecord) -> str:
 
 def _asked(record: UnlockRecord) -> str:
     return " + ".join(record.ensemble) or f"{record.policy}@{record.policy_version}"
+
+
+def _changed(record: UnlockRecord) -> str:
+    """Return who changed programs, where that is another policy; an ensemble is named whole by ``_asked``."""
+    return f"{record.mutator}@{record.mutator_version}" if record.mutator and not record.ensemble else ""

@@ -19,6 +19,7 @@ from speciate.domain.values import Value
 from speciate.policies.openai_wire import (
     Ceilings,
     GarbageError,
+    OtherWeightsError,
     ceilings_of,
     error_message,
     model_names,
@@ -183,6 +184,10 @@ class OpenAICompatible:
             return read_answer(body, self._policy, request.n, self._ceilings(request), time.perf_counter() - started)
         except GarbageError as error:
             raise _PassingError(str(error)) from None
+        except OtherWeightsError as error:
+            raise self._unavailable(
+                str(error), remedy="Serve what was registered, or register what is served as the next version."
+            ) from None
 
     def _exchange(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
         """Send one request and return the body of its answer.

@@ -13,12 +13,18 @@ from speciate.domain.rollout import Completion, Prompt
 from speciate.domain.values import storable
 from speciate.ports.policy import SampleRequest, SampleResult
 
+_FINGERPRINT: Final = "system_fingerprint"
+_WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this: some servers keep them in 32 bits."""
 
 
 class GarbageError(ValueError):
     """The endpoint answered with something that is not a completion; the text says what is wrong."""
+
+
+class OtherWeightsError(ValueError):
+    """The endpoint answered with other weights than those that were registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,10 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, la
 
     Raises:
         GarbageError: The body is not a completion.
+        OtherWeightsError: It names the SHA-256 of its weights, and the policy was registered with another one.
     """
     data = _object(_json(body), "the response")
+    _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
         raise GarbageError("the response has no choices")
@@ -99,6 +107,19 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, la
         prompt_tokens=_possible(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
         latency_s=latency_s,
     )
+
+
+def fingerprint(weights: str) -> dict[str, str]:
+    """Return the field by which a server says which weights answered."""
+    return {_FINGERPRINT: _WEIGHTS + weights}
+
+
+def _check_weights(said: object, registered: str | None) -> None:
+    # Other servers' fingerprints are of their software, or of nothing that a registration knows.
+    if registered is None or not isinstance(said, str) or not said.startswith(_WEIGHTS):
+        return
+    if (served := said.removeprefix(_WEIGHTS)) != registered:
+        raise OtherWeightsError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
 
 
 def model_names(body: bytes) -> list[str]:

@@ -11,6 +11,7 @@ from speciate.domain.entrant import Entrant, Member
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
+from speciate.domain.values import digest_of
 from speciate.domain.wording import wording
 from speciate.ports.records import PolicyShare, PolicyVersion, ProblemSet, ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, Ensembles
@@ -47,6 +48,7 @@ def pin(declared: Tournament, versions: Versions) -> Tournament:
             problem, or two names mean the same version; the flaw says where.
     """
     entrants = tuple(_pinned(entrant, versions) for entrant in declared.entrants)
+    _refuse_twins(entrants)
     problems = tuple(pinned_problems(declared.problems, versions))
     pinned = _valid(Tournament, declared, problems=problems, entrants=entrants)
     _check(pinned, problems, versions)
@@ -87,6 +89,15 @@ def _pinned(entrant: Entrant, versions: Versions) -> Entrant:
             "mutators": versions_of(entrant.mutators),
         }
     )
+
+
+def _refuse_twins(entrants: tuple[Entrant, ...]) -> None:
+    known: dict[str, str] = {}
+    for i, entrant in enumerate(entrants):
+        same = known.setdefault(digest_of(entrant.model_dump(mode="json", exclude={"name", "against"})), entrant.name)
+        if same != entrant.name:
+            message = f"{entrant.name!r} is {same!r} by another name"
+            raise _invalid(f"entrants.{i}", f"{message}: expected another policy, mutator, strategy or option")
 
 
 def ensembles_of(entrant: Entrant, versions: Versions) -> Ensembles:

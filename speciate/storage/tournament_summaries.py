@@ -104,13 +104,17 @@ def _by_run(rows: Any) -> Mapping[UUID, list[sa.Row[Any]]]:
 
 def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, voices: Mapping[str, int]) -> Answers:
     valid = np.array([row.rewards is not None for row in rows], dtype=np.bool_)
+    scored = [row.rewards for row in rows if row.rewards is not None]
+    # Who violates a constraint has not solved the problem: it counts for what a failure does, neither more nor less.
+    obeying = space.violation(scored) == 0
+    valid[valid] = obeying
     rewards = np.zeros((len(rows), len(space.selected)))
-    rewards[valid] = space.normalise([row.rewards for row in rows if row.rewards is not None])
+    rewards[valid] = space.normalise(scored)[obeying]
     weighted = np.array([np.nan if row.scalar is None else row.scalar for row in rows], dtype=np.float64)
     rollouts = {name: i for i, name in enumerate(dict.fromkeys(row.rollout_id for row in rows if row.rollout_id))}
     return Answers(
         rewards=rewards,
-        scores=np.where(np.isnan(weighted), rewards[:, 0], weighted),
+        scores=np.where(valid, np.where(np.isnan(weighted), rewards[:, 0], weighted), 0.0),
         valid=valid,
         spent=np.array([row.spent_evaluations for row in rows], dtype=np.int64),
         voice=np.array([voices.get(row.policy, -1) for row in rows], dtype=np.int64),

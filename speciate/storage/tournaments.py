@@ -43,8 +43,18 @@ _NEXT = sa.text(
     "SELECT ord, entrant, problem, seed FROM tournament_runs WHERE tournament_id = :id AND NOT ended"
     " AND run_id IS NULL ORDER BY ord LIMIT :limit"
 )
+# What was paused for a reason of its own (an endpoint that was gone, a full disk) goes on with its tournament.
+_TAKE_ALONG = sa.text(
+    "UPDATE run_progress SET reason = :told WHERE state = 'paused' AND run_id IN"
+    " (SELECT run_id FROM tournament_runs WHERE tournament_id = :id AND NOT ended)"
+)
 _ATTACH = sa.text("UPDATE tournament_runs SET run_id = :run_id WHERE tournament_id = :id AND ord = :ord")
 _FIRST_OPEN = sa.text("SELECT ord FROM tournament_runs WHERE tournament_id = :id AND NOT ended ORDER BY ord LIMIT 1")
+
+
+def paused_with(slug: str) -> str:
+    """Return why a run is paused that goes on as soon as its tournament does."""
+    return f"tournament {slug} is paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,7 @@ class Tournaments:
 
     @patient
     def move(self, tournament_id: UUID, goal: TournamentState, reason: str | None = None) -> None:
-        """Pause, resume or cancel it; control then does the same with its runs.
+        """Pause, resume or cancel it; control then does the same with its runs, whatever they were paused for.
 
         Raises:
             NotFoundError: There is none.
@@ -136,6 +146,8 @@ class Tournaments:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
             check_move(row.slug, TournamentState(row.state), goal)
             set_state(connection, tournaments, tournament_id, goal, reason)
+            if goal is TournamentState.RUNNING:
+                connection.execute(_TAKE_ALONG, {"id": tournament_id, "told": paused_with(row.slug)})
 
     @patient
     def complete(self, tournament_id: UUID, reason: str | None = None) -> bool:

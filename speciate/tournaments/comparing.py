@@ -125,8 +125,10 @@ def _comparison(
     n, pairs = len(paired.used), int(paired.both.sum())
     # More seeds for problems that were looked at would change bets that were made.
     found = None if looked and course.declared.stopping is StoppingRule.FIXED else evidence(course, results, paired)
-    bets = 0 if found is None else found.stopped_at or len(found.log_a)
-    # Wealth is read where it first reached the threshold: what comes later was not needed.
+    # Wealth is read where it first reached the threshold, if that is what the tournament stops at: what comes later was
+    # not needed. Under the other rule it is that of all problems, whatever their order.
+    stopped = None if found is None or course.declared.stopping is StoppingRule.FIXED else found.stopped_at
+    bets = 0 if found is None else stopped or len(found.log_a)
     settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
     table = mcnemar(*paired.reached) if n else None
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]

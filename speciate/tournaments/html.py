@@ -80,8 +80,7 @@ def _figures(key: str, report: Report) -> str:
         case "reached":
             units = dict.fromkeys(curve.unit for curve in report.reached)
             return "".join(
-                figure([Line(c.entrant, _steps(c)) for c in report.reached if c.unit == unit], unit, "share reached")
-                for unit in units
+                figure(_curves([c for c in report.reached if c.unit == unit]), unit, "share reached") for unit in units
             )
         case "profiles":
             lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]
@@ -99,11 +98,21 @@ def _known(ks: Sequence[int], found: Sequence[Estimate]) -> Points:
     return [(float(k), each.value) for k, each in zip(ks, found, strict=True) if each.value is not None]
 
 
-def _steps(curve: Reached) -> Points:
-    points = [(0.0, 0.0)]
-    for spent, share in zip(curve.spent, curve.share, strict=True):
-        points += [(spent, points[-1][1]), (spent, share)]
-    return points
+def _curves(curves: Sequence[Reached]) -> list[Line]:
+    """Return all curves to where the last one ends, dotted where runs that ended before make one a lower bound."""
+    end = max(x for curve in curves for x in (*curve.spent, curve.sound_until or 0.0))
+    lines = []
+    for curve in curves:
+        points = [(0.0, 0.0)]
+        for spent, share in zip(curve.spent, curve.share, strict=True):
+            points += [(spent, points[-1][1]), (spent, share)]
+        points.append((end, points[-1][1]))
+        sound = end if curve.sound_until is None else curve.sound_until
+        exact = [point for point in points if point[0] <= sound]
+        exact.append((sound, exact[-1][1]))
+        bound = [point for point in points if point[0] > sound]
+        lines.append(Line(curve.entrant, exact, [exact[-1], *bound] if bound else ()))
+    return lines
 
 
 def _law(law: BudgetLaw) -> Line:

@@ -68,8 +68,8 @@ class Quality(Part):
     Attributes:
         hypervolume: Share of the box that a run's final front dominates; its reference lies a tenth of every range
             below the worst end.
-        diversity: Mean L1 distance between two scored candidates of a run.
-        diversity_all: The same with failed candidates at 0: failing often can look like diversity.
+        diversity: Mean L1 distance between two candidates of a run that were scored and obey every constraint.
+        diversity_all: The same with all others at 0: failing often can look like diversity.
     """
 
     entrant: str
@@ -86,7 +86,7 @@ class PolicyHealth(Part):
         answers: Answers that were read out of them.
         entropy: Nats per token, from the log-probabilities of the sampled tokens.
         unreadable: Share of completions out of which nothing could be read.
-        failed: Share of answers that could not be scored.
+        failed: Share of answers that could not be scored, or violate a constraint.
         duplicates: Share of answers that repeat a program of their run.
         reward: Mean score of an answer, failed ones 0.
         within: Mean L1 distance between two scored answers of one completion.

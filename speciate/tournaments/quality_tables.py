@@ -23,7 +23,8 @@ def draws(report: Report) -> Section:
     )
     note = (
         "A sample is a run, on problems of which all runs completed. pass@k: chance that one of k runs reaches the"
-        " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds."
+        " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds. Intervals are"
+        " those of the standings; not tested."
     )
     return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
 
@@ -33,7 +34,8 @@ def profiles(report: Report) -> Section:
     rows = tuple((each.entrant, *(_share(each, factor) for factor in _SHOWN)) for each in report.profiles)
     note = (
         "Performance profile (Dolan and Moré 2002): share of problems that an entrant solves at no more than τ times"
-        " the ERT of the best entrant there; not tested. Of more than two, a profile depends on who else takes part."
+        " the ERT of the best entrant there; no interval, not tested. Of more than two, a profile depends on who else"
+        " takes part."
         f" n={report.profiles[0].problems if report.profiles else 0} problems."
     )
     columns = ("entrant", *(f">τ ≤ {factor:g}" for factor in _SHOWN))
@@ -83,7 +85,8 @@ def qualities(report: Report) -> Section:
         "Of each run, then means over problems; not tested. Hypervolume: share of the box between a tenth of every"
         " range below its worst end and its best end that the final front dominates (sampled beyond four objectives,"
         " and with four where the front is large). Diversity: mean L1 distance between two candidates of a run,"
-        " normalised rewards; with failed candidates at 0, failing often can look like diversity."
+        " normalised rewards; with failed candidates at 0, failing often can look like diversity. Who violates a"
+        " constraint has failed."
     )
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)
@@ -100,9 +103,10 @@ def health(report: Report) -> Section:
     )  # fmt: skip
     note = (
         "Means over problems of means over runs; not tested. Entropy: nats per token, mean of −log p of the sampled"
-        " tokens. Unreadable: completions without an answer that can be read. Failed and duplicates: shares of the"
-        " answers. Reward: mean score of an answer, failed ones 0. Within and across: mean L1 distance between the"
-        " rewards of two scored answers of one completion, and of two completions of a run."
+        " tokens. Unreadable: completions without an answer that can be read. Failed (not scored, or a constraint"
+        " violated) and duplicates: shares of the answers. Reward: mean score of an answer, failed ones 0. Within and"
+        " across: mean L1 distance between the rewards of two answers that did not fail, of one completion and of two"
+        " completions of a run."
     )
     columns = (
         "entrant", "policy", ">completions", ">entropy", ">unreadable", ">failed", ">duplicates", ">reward", ">within",

@@ -268,16 +268,16 @@ class Report(Part):
 
     design: Design
     standings: Standings
+    draws: tuple[Draws, ...] = ()
     matrix: Matrix
     reached: tuple[Reached, ...]
+    profiles: tuple[Profile, ...] = ()
     budget_laws: tuple[BudgetLaw, ...]
+    score_laws: tuple[BudgetLaw, ...] = ()
     pairwise: tuple[Pairwise, ...]
     strengths: tuple[Strength, ...]
-    costs: tuple[Cost, ...]
-    missing: tuple[MissingRun, ...]
-    draws: tuple[Draws, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    score_laws: tuple[BudgetLaw, ...] = ()
     qualities: tuple[Quality, ...] = ()
     health: tuple[PolicyHealth, ...] = ()
     entropy_fits: tuple[EntropyFit, ...] = ()
+    costs: tuple[Cost, ...]
+    missing: tuple[MissingRun, ...]

@@ -34,7 +34,7 @@ class Results:
         failed: Candidates that were not.
         duplicates: Answers that repeated a program of the run.
         diversity_all: Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two.
-        diversity: The same between scored candidates.
+        diversity: The same between candidates that were scored and obey every constraint.
         hypervolume: Share of the box that the final front dominates, see ``summary.quality``.
         best_by: Best score so far at ``summary.budgets``, shape (…, n_budgets).
         voices: Numbers ``summary.VOICE`` of every policy of the entrant, shape (…, n_policies, len(VOICE)).

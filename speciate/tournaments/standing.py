@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from speciate.tournaments.intervals import Resamples
 from speciate.tournaments.parts import Draws, Estimate
 from speciate.tournaments.report import Standing
 from speciate.tournaments.results import MISSING, Results
+
+_PART: Final = "of no problem have all runs completed"
 
 
 def standings(course: Course, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
@@ -29,8 +32,8 @@ def draws(course: Course, results: Results, resamples: Resamples) -> tuple[Draws
         successes, scores = _whole(results, i)
         passed = _pass(successes, scores.shape[1], ks)
         best = best_at_k(scores, ks) if len(scores) else np.zeros((0, len(ks)))
-        pass_at = tuple(resamples.mean(column, scores.size) for column in passed.T)
-        best_at = tuple(resamples.mean(column, scores.size) for column in best.T)
+        pass_at = tuple(resamples.mean(column, scores.size, _PART) for column in passed.T)
+        best_at = tuple(resamples.mean(column, scores.size, _PART) for column in best.T)
         found.append(Draws(entrant=entrant.name, k=tuple(ks), pass_at=pass_at, best_at=best_at))
     return tuple(found)
 
@@ -76,9 +79,9 @@ def _standing(course: Course, results: Results, i: int, resamples: Resamples) ->
         missing=int((results.state[..., i] == MISSING).sum()),
         unlocked=int(reached.any(axis=1).sum()),
         pass_1=resamples.mean(reached[some].sum(axis=1) / ended[some].sum(axis=1), runs),
-        pass_k=resamples.mean(passed, scores.size),
-        best_1=resamples.mean(best[:, 0], scores.size),
-        best_k=resamples.mean(best[:, 1], scores.size),
+        pass_k=resamples.mean(passed, scores.size, _PART),
+        best_1=resamples.mean(best[:, 0], scores.size, _PART),
+        best_k=resamples.mean(best[:, 1], scores.size, _PART),
         ert=ert(results.evaluations),
         ert_tokens=ert(results.tokens),
     )

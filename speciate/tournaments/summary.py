@@ -28,8 +28,9 @@ VOICE: Final = (
 """Numbers of one policy within a run, NaN where there are none.
 
 ``entropy``: nats per token, the mean of −log p over the sampled tokens; ``unreadable``: share of completions out of
-which no answer could be read; ``failed`` and ``duplicates``: shares of the answers; ``reward``: mean score of the
-answers, failed ones 0; ``within`` and ``across``: mean L1 distance between scored answers of one completion, or of two.
+which no answer could be read; ``failed`` (could not be scored, or violates a constraint) and ``duplicates``: shares of
+the answers; ``reward``: mean score of the answers, failed ones 0; ``within`` and ``across``: mean L1 distance between
+those that did not fail, of one completion or of two.
 """
 
 BUDGETS: Final = 8
@@ -44,9 +45,9 @@ class Answers:
     """The n candidates of a run, in order of number.
 
     Attributes:
-        rewards: Normalised rewards, zeros where it failed, shape (n, k).
-        scores: Declared weighted sum, or without one the first objective; 0 where it failed. Shape (n,).
-        valid: Which were scored.
+        rewards: Normalised rewards, zeros where it is not valid, shape (n, k).
+        scores: Declared weighted sum, or without one the first objective; 0 where it is not valid. Shape (n,).
+        valid: Which were scored and obey every constraint.
         spent: Evaluations spent up to and including it.
         voice: Position of its policy among ``Entrant.asked``; −1 for the problem's own seed program.
         rollout: Which completion it was read out of; −1 for none.

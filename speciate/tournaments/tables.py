@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
+from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.cells import Section, estimate
 from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
 from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
@@ -97,9 +98,10 @@ def _standings(report: Report) -> Section:
     note = (
         f"A sample is a run. pass@1 and pass@{k}: chance that one run, or one of {k}, reaches the target; best@{k}:"
         f" expected best score of {k} runs; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
-        f" brackets are 95 % percentile bootstrap intervals over problems{_withheld(report)}."
+        f" brackets are 95 % percentile bootstrap intervals over problems{_withheld(report)}. Tested are differences,"
+        " in the next table."
     )
-    rows = tuple(_standing(standing, len(report.matrix.rows)) for standing in report.standings.standings)
+    rows = tuple(_standing(standing) for standing in report.standings.standings)
     columns = (
         "entrant",
         ">runs",
@@ -114,9 +116,9 @@ def _standings(report: Report) -> Section:
     return Section("standings", "Standings", note, columns, rows)
 
 
-def _standing(s: Standing, problems: int) -> tuple[str, ...]:
+def _standing(s: Standing) -> tuple[str, ...]:
     return (
-        s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {problems}", estimate(s.pass_1),
+        s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {s.pass_1.problems}", estimate(s.pass_1),
         estimate(s.pass_k), estimate(s.best_k), estimate(s.ert), estimate(s.ert_tokens),
     )  # fmt: skip
 
@@ -127,11 +129,12 @@ def _withheld(report: Report) -> str:
 
 
 def _comparisons(report: Report) -> Section:
-    metric = report.standings.metric
+    metric, stops = report.standings.metric, report.design.declared.stopping is StoppingRule.E_PROCESS
+    decides = "decides at its threshold" if stops else "decides nothing under this stopping rule"
     note = (
         f"Δ: mean paired difference of {metric} over problems, with the interval of the standings; p: paired sign-flip"
-        " test, two-sided, Holm over all comparisons; e: betting e-process, which decides at its threshold and may be"
-        " looked at any time. Runs that failed leave their pair out."
+        f" test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and may be looked at any"
+        " time. Runs that failed leave their pair out."
     )
     rows = tuple(
         (
@@ -188,7 +191,8 @@ def _reached(report: Report) -> Section:
     )  # fmt: skip
     note = (
         "Share of (problem, seed) pairs whose target was reached, against what was spent. Pairs that ended before are"
-        " censored: beyond the first of these ends a curve is a lower bound."
+        " censored: beyond the first of these ends a curve is a lower bound, drawn dotted. The share at the end is a"
+        " solve rate: pass@1 has its interval; not tested."
     )
     columns = ("entrant", "unit", ">share at the end", ">n pairs", ">censored", ">exact until")
     return Section("reached", "Targets reached against evaluations and tokens", note, columns, rows)
@@ -207,7 +211,7 @@ def _pairwise(report: Report) -> Section:
 def _strengths(report: Report) -> Section:
     rows = tuple((s.entrant, f"{s.strength:+.3g} [{s.low:+.3g}, {s.high:+.3g}]") for s in report.strengths)
     n = sum(any(row.runs) for row in report.matrix.rows)
-    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n} problems."
+    note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
     return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
 
 

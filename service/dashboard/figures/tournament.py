@@ -57,7 +57,8 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
         "showlegend": False,
     }
     note = (
-        "Differences that were declared before the first run; an interval that leaves out zero belongs to a real one."
+        "Differences that were declared before the first run. Which of them are real is what the verdicts say: an"
+        " interval that leaves out zero is not adjusted for the number of comparisons."
     )
     return Chart(
         "differences", "Is the difference real?", note, data, layout, Table(columns, rows), height=_height(len(shown))

@@ -34,6 +34,8 @@ from speciate.policies.embedded_server.wire import (
     SamplingRequest,
     refusal,
 )
+from speciate.policies.manifest import weights_digest
+from speciate.policies.openai_wire import fingerprint
 
 _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.BAD_REQUEST,
@@ -46,11 +48,12 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is served."""
+    """A model that is served; ``weights`` is their SHA-256, which every answer carries as its fingerprint."""
 
     engine: Engine
     text: Text
     counters: Counters
+    weights: str
 
 
 def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastAPI:
@@ -88,7 +91,7 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
 
 def _load(folder: Path) -> Served:
     engine = Engine.load(folder)
-    return Served(engine, Text(folder, engine.checkpoint.config.vocab_size), Counters())
+    return Served(engine, Text(folder, engine.checkpoint.config.vocab_size), Counters(), weights_digest(folder))
 
 
 class Routes:
@@ -146,7 +149,8 @@ class Routes:
             for prompt in prompts
         ]
         await self._complete(asked.model, requests, http)
-        return JSONResponse(completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None))
+        answer = completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None)
+        return JSONResponse(answer | fingerprint(served.weights))
 
     async def chat_completions(self, asked: ChatRequest, http: HttpRequest) -> JSONResponse:
         """Continue a conversation."""
@@ -155,7 +159,8 @@ class Routes:
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
         request = _request(served.text, asked, prompt, asked.longest or max(left, 1), asked.top_logprobs)
         await self._complete(asked.model, [request], http)
-        return JSONResponse(chat_completions(asked.model, served.text, request, logprobs=asked.logprobs))
+        answer = chat_completions(asked.model, served.text, request, logprobs=asked.logprobs)
+        return JSONResponse(answer | fingerprint(served.weights))
 
     def _find(self, model: str) -> Served:
         if model not in self._served:

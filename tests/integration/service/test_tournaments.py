@@ -132,7 +132,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
     refused(fair.api.post("/v1/tournaments/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
     tender.run(fair.plane)
-    assert rows_of(fair, states) == [("paused", 1), ("running", 11)]
+    assert rows_of(fair, states) == [("running", 12)]
     assert fair.api.post("/v1/tournaments/first:cancel").json()["state"] == "cancelled"
     tender.run(fair.plane)
     assert rows_of(fair, states) == [("cancelled", 12)]
@@ -143,6 +143,26 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
     report = report_of(fair)
     assert report["design"]["missing"] == 12
     assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
+
+
+def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_them(fair: Lab) -> None:
+    declare(fair)
+    tender = Tender()
+    tender.run(fair.plane)
+    runs = [run["id"] for run in fair.api.get("/v1/runs").json()["items"]]
+    for run in runs[1:]:
+        fair.api.post(f"/v1/runs/{run}:pause", {"reason": "the endpoint is gone"})
+    tender.run(fair.plane)
+    assert fair.api.get("/v1/tournaments/first").json()["state"] == "running"
+    fair.api.post(f"/v1/runs/{runs[0]}:pause", {"reason": "the endpoint is gone"})
+    tender.run(fair.plane)
+    stuck = fair.api.get("/v1/tournaments/first").json()
+    assert stuck["state"] == "paused"
+    assert stuck["reason"] == "nothing goes on: 12 of its runs are paused, the first one for: the endpoint is gone"
+    assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
+    play(fair)
+    done = fair.api.get("/v1/tournaments/first").json()
+    assert (done["state"], done["ended"]) == ("completed", 12)
 
 
 def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
@@ -256,7 +276,7 @@ def test_what_cannot_be_compared_is_refused(fair: Lab, changes: dict[str, Any], 
     assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
-def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair: Lab) -> None:
+def test_an_entrant_with_a_budget_of_its_own_a_wrong_strategy_or_a_twin_is_refused(fair: Lab) -> None:
     entrants = body()["entrants"]
     unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unequal)), 422, "invalid-input")
@@ -265,6 +285,10 @@ def test_an_entrant_with_a_budget_of_its_own_or_a_wrong_strategy_is_refused(fair
     unknown = [entrants[0], {**entrants[1], "strategy": "wishing"}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unknown)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1.strategy"
+    twins = [entrants[0], {**entrants[0], "name": "copy", "policy": "bad@1"}]
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=twins)), 422, "invalid-input")
+    assert details["errors"][0]["where"] == "entrants.1"
+    assert "'copy' is 'bad' by another name" in details["detail"]
     missing = [entrants[0], {**entrants[1], "policy": "nobody"}]
     refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")

@@ -97,14 +97,31 @@ def test_unlocks(cli: Cli, service: StandIn) -> None:
         "policy_id": str(UUID(int=2)), "policy": "m", "policy_version": 3, "strategy": "best_of_n", "seed": 5,
         "target": "first", "unlock": True, "state": "confirmed", "number": 9, "candidate_id": str(UUID(int=9)),
         "forgeable": True, "evaluations": 1234, "tokens": 0, "seconds": 2.5, "at": AT.isoformat(),
+        "mutator": "changer", "mutator_version": 2,
     }  # fmt: skip
     service.on("GET", "/v1/unlocks", page(record))
     shown = cli("unlocks", "--policy", "m").lines[1]
+    assert shown.split()[3:6] == ["m@3", "changer@2", "best_of_n"]
     assert "1,234" in shown
     assert "first (forgeable)" in shown
     assert service.requests[0].query["unlocks_only"] == ["true"]
     assert json.loads(cli("unlocks", "--every-target", "--json").out)["evaluations"] == 1234
     assert "unlocks_only" not in service.requests[1].query
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--who"], "--problem: is missing: --who is about one problem"),
+        (["--problem", "p", "--who", "--records"], "--records: does not fit --who"),
+        (["--problem", "p", "--records", "--policy", "m"], "--policy: does not fit --records"),
+        (["--problem", "p", "--who", "--out", "u.csv"], "--out: does not fit --who"),
+    ],
+)
+def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[str], message: str) -> None:
+    outcome = cli("unlocks", *options)
+    assert outcome.code == 4
+    assert message in outcome.err
 
 
 def test_strategies(cli: Cli, service: StandIn) -> None:

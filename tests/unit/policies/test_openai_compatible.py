@@ -91,6 +91,21 @@ def test_completion_sends_one_text(endpoint: Endpoint, connect: Connect) -> None
     assert result.completions[0].mean_logprob == -3.0
 
 
+def test_other_weights_than_the_registered_ones_are_refused_at_once(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    policy = connect(checkpoint_digest="a" * 64)
+    answer: dict[str, Any] = {"choices": [CHOICE]}
+    endpoint.misbehave = lambda _: as_json(answer)
+    for known in (None, "fp_44709d6fcb", "weights-sha256:" + "a" * 64):
+        answer["system_fingerprint"] = known
+        assert policy.sample([request()])[0].completions
+    answer["system_fingerprint"] = "weights-sha256:" + "b" * 64
+    with pytest.raises(PolicyUnavailableError, match="other weights, sha256 bbbbbbbbbbbbbbbb, than sha256 aaaaaaaa"):
+        policy.sample([request()])
+    assert waits == []
+
+
 def test_requests_run_side_by_side_and_come_back_in_order(endpoint: Endpoint, connect: Connect) -> None:
     client = connect()
     requests = [request(seed) for seed in range(20)]

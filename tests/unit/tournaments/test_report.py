@@ -11,7 +11,7 @@ import pytest
 
 from speciate.domain.tournament import Extension
 from speciate.tournaments.comparing import decided_after
-from speciate.tournaments.html import page
+from speciate.tournaments.html import _curves, page
 from speciate.tournaments.report import Amendment, Verdict
 from speciate.tournaments.results import MISSING, PENDING
 from speciate.tournaments.tables import sections
@@ -118,6 +118,21 @@ def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> Non
         assert (comparison.e_value is None) == (ended > 0)
 
 
+def test_curves_go_on_to_where_the_last_one_ends_and_are_dotted_where_runs_ended_before() -> None:
+    course = course_of(30, 2, 2)
+    results = results_of(course)
+    results.reached[..., 1] = True
+    results.evaluations[..., 1] = 10
+    results.evaluations[..., 0] = np.where(results.reached[..., 0], 5, 20)
+    results.evaluations[0, 0, 0], results.reached[0, 0, 0] = 60, True
+    censored, complete = _curves([curve for curve in report_of(course, results).reached if curve.unit == "evaluations"])
+    share = (results.reached[..., 0].sum() - 1) / 60
+    assert censored.points[-2:] == [(5.0, pytest.approx(share)), (20.0, pytest.approx(share))]
+    assert censored.beyond[0] == censored.points[-1]
+    assert censored.beyond[-1] == (60.0, pytest.approx(share + 1 / 60))
+    assert (complete.points[-1], complete.beyond) == ((60.0, 1.0), ())
+
+
 def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_later() -> None:
     course = course_of(60, 8, 2, stopping="e_process")
     results = results_of(course, shift=4.0)
@@ -148,6 +163,22 @@ def test_null_tournaments_that_everybody_looks_at_after_every_problem_are_seldom
     false = sum(decided_after(course, results_of(course, seed=seed)) is not None for seed in range(trials))
     # α = 5 %; the standard deviation of the share is 1.5 %.
     assert false / trials <= 0.05 + 3 * 0.0155
+
+
+def test_under_the_fixed_rule_the_e_value_is_that_of_all_problems_and_decides_nothing() -> None:
+    course = course_of(60, 8, 2)
+    results = results_of(course, shift=4.0)
+    results.reached[30:] = results.reached[30:, :, ::-1]  # the second half says the opposite
+    report = report_of(course, results)
+    (comparison,) = report.standings.comparisons
+    assert (comparison.e_problems, comparison.verdict) == (60, Verdict.NOT_ENOUGH_EVIDENCE)
+    assert (comparison.e_value or 0) < comparison.e_threshold
+    stops = course_of(60, 8, 2, stopping="e_process")
+    assert decided_after(stops, results) is not None
+    said = {rule: next(s.note for s in sections(report_of(c, results)) if s.key == "comparisons")
+            for rule, c in (("fixed", course), ("e_process", stops))}  # fmt: skip
+    assert "which decides nothing under this stopping rule" in said["fixed"]
+    assert "which decides at its threshold" in said["e_process"]
 
 
 def test_comparisons_share_alpha() -> None:

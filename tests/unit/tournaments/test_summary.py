@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.reward import RewardSpace
+from speciate.storage.tournament_summaries import _answers as read_answers
 from speciate.tournaments.estimators import spread
 from speciate.tournaments.hypervolume import hypervolume
 from speciate.tournaments.summary import VOICE, Answers, Completions, budgets, health, quality
@@ -70,6 +74,23 @@ def test_a_run_without_candidates_has_a_score_of_nothing() -> None:
     found = quality(_answers([]), np.array([1.0, 5.0]), np.random.default_rng(0))
     assert (found["score"], found["hypervolume"], list(found["best_by"])) == (0.0, 0.0, [0.0, 0.0])  # type: ignore[arg-type]
     assert math.isnan(found["diversity"])  # type: ignore[arg-type]
+
+
+def test_who_violates_a_constraint_counts_for_what_a_failure_does() -> None:
+    space = RewardSpace((Objective(name="x"), Objective(name="over", direction=Direction.MINIMIZE, role=Role.CONSTRAINT,
+                                                        limit=0.0)))  # fmt: skip
+    told = {"policy": "p@1", "rollout_id": None, "spent_evaluations": 1, "duplicate": False}
+    rows = [
+        SimpleNamespace(rewards=[0.9, 0.5], scalar=-0.6, **told),
+        SimpleNamespace(rewards=[0.2, 0.0], scalar=None, **told),
+        SimpleNamespace(rewards=None, scalar=None, **told),
+        SimpleNamespace(rewards=[0.6, 0.0], scalar=0.3, **told),
+    ]
+    answers = read_answers(rows, space, {"p@1": 0})  # type: ignore[arg-type]
+    assert answers.valid.tolist() == [False, True, False, True]
+    assert answers.rewards.tolist() == [[0.0], [0.2], [0.0], [0.6]]
+    assert answers.scores.tolist() == [0.0, 0.2, 0.0, 0.3]
+    assert quality(answers, np.ones(1), np.random.default_rng(0))["diversity"] == pytest.approx(0.4)
 
 
 def test_each_policy_answers_for_its_own_completions() -> None:

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from speciate.policies.embedded_server.app import create_app
 from speciate.policies.embedded_server.scheduler import Scheduler
+from speciate.policies.manifest import weights_digest
 from tests.unit.policies.embedded_server.checkpoints import QWEN2, write
 
 ASKED = {"model": "toy", "prompt": "w1 w2 w3", "max_tokens": 12, "seed": 5}
@@ -64,8 +65,9 @@ def test_models(http: TestClient) -> None:
     assert http.get("/health").status_code == 200
 
 
-def test_completions(http: TestClient) -> None:
+def test_completions(http: TestClient, folders: dict[str, Path]) -> None:
     body = _complete(http, n=4)
+    assert body["system_fingerprint"] == f"weights-sha256:{weights_digest(folders['toy'])}"
     assert body["object"] == "text_completion"
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
     usage = body["usage"]
