@@ -118,11 +118,14 @@ class Campaigns:
                 noun="campaign",
                 request_digest=request_digest,
                 key=key,
-                fill=lambda: self._fill(connection, declared, rows),
+                fill=lambda: self._fill(connection, new_id, declared, rows),
             )
 
-    def _fill(self, connection: sa.Connection, declared: Campaign, rows: Sequence[dict[str, object]]) -> None:
-        hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, declared.evaluations, None)
+    def _fill(
+        self, connection: sa.Connection, new_id: UUID, declared: Campaign, rows: Sequence[dict[str, object]]
+    ) -> None:
+        quota = hold_quota(connection, self.project or DEFAULT_PROJECT_ID)
+        quota.require(connection, declared.evaluations, None, besides=new_id)
         connection.execute(sa.insert(campaign_runs), rows)
 
     @patient
