@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
-from speciate.domain.values import WEB_ADDRESS
+from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.domain.wording import wording
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
@@ -63,7 +63,10 @@ class Settings(BaseSettings):
         port: Port that the API listens on.
         url: Where clients find the API; by default host and port above.
         policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
-        token: Bearer token that the API demands; without one it listens on loopback only.
+        token: The operator's bearer token; without one the API listens on loopback only, and is open there.
+        project: The project that clients work in, where a token does not say.
+        rate_limit: Requests a second that are answered to one token; 0 is any number.
+        rate_burst: Requests of one token that may come at once.
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
         evaluate_slots: Evaluations that run at once; 0 means one per core.
         generate_slots: Policy requests that wait at once.
@@ -85,6 +88,9 @@ class Settings(BaseSettings):
     url: str | None = None
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
     token: SecretStr | None = None
+    project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
+    rate_limit: float = Field(default=50.0, ge=0, le=10**6)
+    rate_burst: int = Field(default=200, ge=1, le=10**6)
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)

@@ -45,9 +45,9 @@ def add_policy(body: PolicySubmission, plane: PlaneDep, response: Response) -> P
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, parts: PartsDep) -> PingAnswer:
+async def ping_policy(name: NameInPath, parts: PartsDep, plane: PlaneDep) -> PingAnswer:
     """Ask a policy for a sign of life; 503 says why it cannot be used."""
-    version = await to_thread.run_sync(parts.plane.catalog.policy, name)
+    version = await to_thread.run_sync(plane.catalog.policy, name)
     begun = time.monotonic()
     message = await to_thread.run_sync(_ping, version.definition, limiter=parts.pings)
     return PingAnswer(
