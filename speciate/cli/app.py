@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from speciate.cli import cache, campaign, candidates, policies, problem_sets, problems, runs, tournament
+from speciate.cli import cache, campaign, candidates, policies, problem_sets, problems, runs, secrets, tournament
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
@@ -53,6 +53,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(candidates.app, name="candidates")
 app.add_typer(tournament.app, name="tournament")
 app.add_typer(campaign.app, name="campaign")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(cache.app, name="cache")
 
 

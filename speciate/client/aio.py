@@ -170,9 +170,14 @@ class ProblemSets(_Group):
 class Policies(_Group):
     """Policies and their versions."""
 
-    async def add(self, definition: Policy | Mapping[str, Any]) -> PolicyVersion:
-        """Register a policy; the same registration again is the same version."""
-        return await self._transport.send(endpoints.add_policy(definition))
+    async def add(self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None) -> PolicyVersion:
+        """Register a policy; the same registration again is the same version.
+
+        Args:
+            definition: The policy.
+            api_key: Key of its endpoint: kept sealed, never returned; another one takes the place of the first.
+        """
+        return await self._transport.send(endpoints.add_policy(definition, api_key))
 
     async def get(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, ``slug`` (the newest) or ``slug@version``."""

@@ -18,6 +18,7 @@ from speciate.storage.campaigns import Campaigns
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.elites_cache import ElitesCache
+from speciate.storage.policy_keys import PolicyKeys
 from speciate.storage.problem_unlocks import ProblemRecords
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
@@ -35,6 +36,7 @@ class Plane:
     celery: Celery
     cache: ElitesCache
     catalog: Catalog
+    policy_keys: PolicyKeys
     runs: PostgresRunStore
     work: PostgresWorkStore
     queries: Queries
@@ -54,13 +56,14 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
     """Open the stores; connections are made when they are needed.
 
     Raises:
-        ConfigurationError: An address is missing or is none.
+        ConfigurationError: An address is missing or is none, or the file of the secret key cannot be used.
     """
     if settings.database_url is None or settings.redis_url is None:
         raise ConfigurationError(
             "this process needs SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.",
             remedy="`speciate up` starts servers of its own and sets both.",
         )
+    sealer = settings.sealer
     engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size)
     redis_url = settings.redis_url.get_secret_value()
     client = redis.Redis.from_url(
@@ -74,6 +77,7 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         celery=celery,
         cache=cache,
         catalog=Catalog(engine),
+        policy_keys=PolicyKeys(engine, sealer),
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=Queries(engine),

@@ -70,6 +70,15 @@ policies = sa.Table(
     sa.UniqueConstraint("slug", "digest"),
 )
 
+# Keys of policies' endpoints, sealed by SPECIATE_SECRET_KEY, under the id that a definition names.
+policy_keys = sa.Table(
+    "policy_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("sealed", sa.Text, nullable=False),
+    _created(),
+)
+
 runs = sa.Table(
     "runs",
     metadata,
