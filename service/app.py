@@ -10,17 +10,21 @@ from typing import Final
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from service import errors, openapi
-from service.api import ROUTERS
+from service.api import OPEN, ROUTERS
 from service.dashboard.deck import Deck
 from service.dashboard.error_pages import ErrorPages
+from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
 from service.dependencies import Parts
+from service.doorkeeper import Doorkeeper
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
+from service.owners import Owners
+from service.permits import permit
 from service.shutdown import on_stop_signal
 from service.sse import EventHub
 from service.wakeups import listen, report
@@ -55,8 +59,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
     )
-    for router in (*ROUTERS, *PAGES):
+    for router in (*OPEN, *OPEN_PAGES):
         app.include_router(router)
+    for router in (*ROUTERS, *PAGES):
+        app.include_router(router, dependencies=[Depends(permit)])
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
@@ -73,7 +79,8 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         plane = open_plane(settings)
         hub = EventHub(plane)
-        app.state.parts = Parts(settings, plane, hub)
+        doorkeeper = Doorkeeper.of(settings, plane)
+        app.state.parts = Parts(settings, plane, hub, doorkeeper, Owners(plane.engine))
         app.state.deck = deck = Deck.over(plane)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
@@ -95,6 +102,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
             deck.live.close()
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
+            doorkeeper.close()
             plane.close()
 
     return lifespan

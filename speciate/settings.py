@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
-from speciate.domain.values import WEB_ADDRESS
+from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.domain.wording import wording
 from speciate.outward.network import Network
 from speciate.outward.secret_keys import split_keys
@@ -81,7 +81,10 @@ class Settings(BaseSettings):
         port: Port that the API listens on.
         url: Where clients find the API; by default host and port above.
         policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
-        token: Bearer token that the API demands; without one it listens on loopback only.
+        token: The operator's bearer token; without one the API listens on loopback only, and is open there.
+        project: The project that clients work in, where a token does not say.
+        rate_limit: Requests a second that are answered to one token; 0 is any number.
+        rate_burst: Requests of one token that may come at once.
         secret_key: Seals what has to be read again, such as keys of policies; of several, separated by commas, the
             first one seals and all of them open.
         secret_key_file: A file that holds it instead.
@@ -111,6 +114,9 @@ class Settings(BaseSettings):
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
     secret_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()
+    project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
+    rate_limit: float = Field(default=50.0, ge=0, le=10**6)
+    rate_burst: int = Field(default=200, ge=1, le=10**6)
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)

@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from service.api import (
+    audit,
     campaigns,
     candidates,
     events,
@@ -14,18 +15,22 @@ from service.api import (
     policies,
     problem_sets,
     problems,
+    projects,
     rollouts,
     run_records,
     runs,
     steering,
     strategies,
+    tokens,
     tournaments,
     unlocks,
     workers,
 )
 
+OPEN: Final[tuple[APIRouter, ...]] = (health.router,)
+"""What anybody may ask."""
+
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    health.router,
     problems.router,
     problem_sets.router,
     policies.router,
@@ -41,5 +46,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     tournaments.router,
     campaigns.router,
     workers.router,
+    tokens.router,
+    projects.router,
+    audit.router,
 )
 """In the order in which paths are tried."""

@@ -21,6 +21,7 @@ from speciate.outward.transport import check_url
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.records import Page, PolicyVersion
+from speciate.storage.plane import Plane
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
 
@@ -37,20 +38,20 @@ def list_policies(
 
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
-async def add_policy(body: PolicySubmission, parts: PartsDep, response: Response) -> PolicyVersion:
+async def add_policy(body: PolicySubmission, parts: PartsDep, plane: PlaneDep, response: Response) -> PolicyVersion:
     """Register a policy; the same registration again is the same version. Nothing is asked yet."""
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
     await to_thread.run_sync(_check_address, body.definition, parts.settings.network, limiter=parts.pings)
-    version, new = await to_thread.run_sync(_add, body, parts)
+    version, new = await to_thread.run_sync(_add, body, parts, plane)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, parts: PartsDep) -> PingAnswer:
+async def ping_policy(name: NameInPath, parts: PartsDep, plane: PlaneDep) -> PingAnswer:
     """Ask a policy for a sign of life; 503 says why it cannot be used."""
-    version = await to_thread.run_sync(parts.plane.catalog.policy, name)
+    version = await to_thread.run_sync(plane.catalog.policy, name)
     begun = time.monotonic()
     message = await to_thread.run_sync(_ping, version.definition, _surroundings(parts), limiter=parts.pings)
     return PingAnswer(
@@ -80,8 +81,8 @@ def _check_address(policy: Policy, network: Network) -> None:
         raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
 
 
-def _add(body: PolicySubmission, parts: Parts) -> tuple[PolicyVersion, bool]:
-    plane, policy = parts.plane, body.definition
+def _add(body: PolicySubmission, parts: Parts, plane: Plane) -> tuple[PolicyVersion, bool]:
+    policy = body.definition
     if body.api_key is not None:
         policy = policy.model_copy(update={"api_key_id": plane.policy_keys.new_id()})
     # Its client knows which options and which endpoint the kind needs.

@@ -19,6 +19,7 @@ import httpx
 from pydantic import SecretStr
 
 from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
+from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
@@ -208,6 +209,8 @@ class Stack:
             "SPECIATE_LEASE_S": str(s.lease_s),
             "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
             "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
+            "SPECIATE_RATE_LIMIT": str(s.rate_limit),
+            "SPECIATE_RATE_BURST": str(s.rate_burst),
         }
         if s.secret_key is not None:
             ours[secret_keys.VARIABLE] = s.secret_key.get_secret_value()
@@ -216,6 +219,8 @@ class Stack:
         # On loopback the service and its users are on one machine, and so are their policies.
         networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
         ours["SPECIATE_ALLOWED_NETWORKS"] = ",".join(networks)
+        if s.url is not None:
+            ours["SPECIATE_URL"] = s.url
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
         # Numeric libraries must not start a thread per core in every worker.
@@ -264,7 +269,8 @@ class Stack:
                     )
                 time.sleep(0.02)
         token = self.settings.token
-        with Client(self.settings.base_url, None if token is None else _secret(token)) as service:
+        secret = None if token is None else _secret(token)
+        with Client(self.settings.base_url, secret, project=DEFAULT_PROJECT) as service:
             for policy in bundled_policies():
                 service.policies.add(policy)
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.client import endpoints
+from speciate.client import access, endpoints
+from speciate.client.access import Projects, Tokens
 from speciate.client.campaigns import Campaigns
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
@@ -21,6 +22,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
+from speciate.ports.access import AuditRecord, Identity
 from speciate.ports.records import (
     CandidateDetail,
     CandidateRecord,
@@ -47,19 +49,22 @@ class Client:
         candidates: Candidates by id.
         tournaments: Head-to-head comparisons.
         campaigns: Searches of many problems that share one budget.
+        tokens: Tokens of the project.
+        projects: Projects and their quotas.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+    def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
         """Prepare; nothing is sent yet.
 
         Args:
             url: Address of the service; by default ``SPECIATE_URL`` or this machine.
             token: Bearer token; by default ``SPECIATE_TOKEN``.
+            project: The project to work in, where the token does not say; by default ``SPECIATE_PROJECT``.
 
         Raises:
             ConfigurationError: The address or a setting cannot be used.
         """
-        connection = Connection.to(url, token)
+        connection = Connection.to(url, token, project)
         self.url = connection.url
         self._transport = Transport(connection)
         self.problems = Problems(self._transport)
@@ -69,6 +74,8 @@ class Client:
         self.candidates = Candidates(self._transport)
         self.tournaments = Tournaments(self._transport)
         self.campaigns = Campaigns(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.projects = Projects(self._transport)
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +127,14 @@ class Client:
     def workers(self) -> tuple[WorkerProcess, ...]:
         """Return the worker processes that are there."""
         return self._transport.send(endpoints.workers())
+
+    def whoami(self) -> Identity:
+        """Return whom the service takes this client for."""
+        return self._transport.send(access.whoami())
+
+    def audit(self, *, everything: bool = False) -> Iterator[AuditRecord]:
+        """Yield who asked for what, newest first: in the project, or everywhere."""
+        return self._transport.items(access.audit(everything))
 
     def ready(self) -> dict[str, JsonValue]:
         """Return what the service says of itself and the servers behind it; raises when it cannot work."""

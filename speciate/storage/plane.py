@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from uuid import UUID
 
 import redis
 import sqlalchemy as sa
@@ -13,6 +14,8 @@ from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
 from speciate.settings import Settings
+from speciate.storage.access import Access
+from speciate.storage.audit import AuditLog
 from speciate.storage.broker import make_celery, ring
 from speciate.storage.campaigns import Campaigns
 from speciate.storage.catalog import Catalog
@@ -20,6 +23,7 @@ from speciate.storage.database import connect
 from speciate.storage.elites_cache import ElitesCache
 from speciate.storage.policy_keys import PolicyKeys
 from speciate.storage.problem_unlocks import ProblemRecords
+from speciate.storage.projects import Projects
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
 from speciate.storage.signals import RedisSignals
@@ -44,6 +48,25 @@ class Plane:
     tournaments: TournamentResults
     campaigns: Campaigns
     signals: RedisSignals
+    access: Access
+    audit: AuditLog
+    projects: Projects
+
+    def within(self, project: UUID, *, own: bool = True) -> Plane:
+        """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
+
+        Args:
+            project: Its id.
+            own: Whether runs count towards quotas themselves, not what declared them.
+        """
+        return replace(
+            self,
+            catalog=replace(self.catalog, project=project),
+            runs=replace(self.runs, project=project, own=own),
+            unlocks=replace(self.unlocks, project=project),
+            tournaments=replace(self.tournaments, project=project),
+            campaigns=replace(self.campaigns, project=project),
+        )
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -84,5 +107,8 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         unlocks=ProblemRecords(engine),
         tournaments=TournamentResults(engine),
         campaigns=Campaigns(engine),
+        access=Access(engine),
+        audit=AuditLog(engine),
+        projects=Projects(engine),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )
