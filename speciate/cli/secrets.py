@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 from speciate.cli import output
-from speciate.cli.attached import attached_plane
-from speciate.cli.session import DataDir, examples, noun
+from speciate.cli.session import AsJson, DataDir, examples, noun
 from speciate.domain.errors import InvalidInputError
 
 app = noun("Secrets that the service keeps sealed: keys of policies, secrets of webhooks.")
+
+
+@app.callback()
+def _group() -> None:
+    """Secrets that the service keeps sealed: keys of policies, secrets of webhooks."""
 
 
 def read_secret(source: str, what: str) -> str:
@@ -36,11 +40,16 @@ def read_secret(source: str, what: str) -> str:
 
 
 @app.command("renew", epilog=examples("SPECIATE_SECRET_KEY=new,old speciate secrets renew"))
-def renew(data_dir: DataDir = None) -> None:
+def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Seal everything anew by the first of the secret keys; afterwards the others can be dropped.
 
     Speaks with the database of SPECIATE_DATABASE_URL, or of the `speciate up` that runs here.
     """
+    from speciate.cli.attached import attached_plane
+
     with attached_plane(data_dir) as plane:
-        number = plane.policy_keys.renew()
-    output.say(f"{number} secrets are sealed by the first key.")
+        number = plane.policy_keys.renew() + plane.webhooks.renew()
+    if as_json:
+        output.json_line({"renewed": number})
+    else:
+        output.say(f"{number} secrets are sealed by the first key.")

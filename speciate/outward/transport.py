@@ -8,6 +8,7 @@ certificate has to be for. No proxy stands between, since it would resolve the n
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any, Final
@@ -30,11 +31,8 @@ class GuardedTransport(httpx.BaseTransport):
     """
 
     def __init__(self, network: Network, *, resolve: Resolve = resolve, **options: Any) -> None:
-        self._network = network
-        self._resolve = resolve
+        self._addresses = _Addresses(network, resolve)
         self._transport = httpx.HTTPTransport(trust_env=False, **options)
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, int], tuple[str, float]] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host.
@@ -43,40 +41,74 @@ class GuardedTransport(httpx.BaseTransport):
             ForbiddenAddressError: It has none that is allowed.
             httpx.TransportError: It has none at all, or does not answer.
         """
-        host, port = _place(request.url)
-        address = self._address(host, port, request)
-        # The Host header was set from the name before; the certificate is checked against the name, too.
-        bound = httpx.Request(
-            request.method,
-            request.url.copy_with(host=address),
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
-        )
+        bound = _bound(request, self._addresses.of(request))
         try:
             return self._transport.handle_request(bound)
         except httpx.ConnectError:
-            with self._lock:
-                self._known.pop((host, port), None)
+            self._addresses.forget(request)
             raise
 
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
 
-    def _address(self, host: str, port: int, request: httpx.Request) -> str:
-        now = time.monotonic()
+
+class AsyncGuardedTransport(httpx.AsyncBaseTransport):
+    """The same for one asynchronous request or a few; names are looked up in a thread."""
+
+    def __init__(self, network: Network, *, resolve: Resolve = resolve) -> None:
+        self._addresses = _Addresses(network, resolve)
+        self._transport = httpx.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to a checked address of its host; raises as ``GuardedTransport`` does."""
+        address = await asyncio.to_thread(self._addresses.of, request)
+        return await self._transport.handle_async_request(_bound(request, address))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+class _Addresses:
+    """Checked addresses of hosts."""
+
+    def __init__(self, network: Network, resolve: Resolve) -> None:
+        self._network = network
+        self._resolve = resolve
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], tuple[str, float]] = {}
+
+    def of(self, request: httpx.Request) -> str:
+        """Return the address that a request goes to."""
+        place, now = _place(request.url), time.monotonic()
         with self._lock:
-            address, until = self._known.get((host, port), ("", 0.0))
+            address, until = self._known.get(place, ("", 0.0))
         if now < until:
             return address
         try:
-            address = self._network.addresses(host, port, self._resolve)[0]
+            address = self._network.addresses(*place, self._resolve)[0]
         except OSError:
-            raise httpx.ConnectError(f"the name {host!r} has no address", request=request) from None
+            raise httpx.ConnectError(f"the name {place[0]!r} has no address", request=request) from None
         with self._lock:
-            self._known[host, port] = address, now + KEPT_S
+            self._known[place] = address, now + KEPT_S
         return address
+
+    def forget(self, request: httpx.Request) -> None:
+        """Have the name looked up again: nobody answered at this address."""
+        with self._lock:
+            self._known.pop(_place(request.url), None)
+
+
+def _bound(request: httpx.Request, address: str) -> httpx.Request:
+    # The Host header was set from the name before; the certificate is checked against the name, too.
+    return httpx.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": _place(request.url)[0]},
+    )
 
 
 def check_url(url: str, network: Network, *, resolve: Resolve = resolve) -> str | None:

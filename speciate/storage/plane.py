@@ -28,6 +28,7 @@ from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
 from speciate.storage.signals import RedisSignals
 from speciate.storage.tournament_results import TournamentResults
+from speciate.storage.webhooks import Webhooks
 from speciate.storage.work_store import PostgresWorkStore
 
 
@@ -51,6 +52,7 @@ class Plane:
     access: Access
     audit: AuditLog
     projects: Projects
+    webhooks: Webhooks
 
     def within(self, project: UUID, *, own: bool = True) -> Plane:
         """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
@@ -66,6 +68,7 @@ class Plane:
             unlocks=replace(self.unlocks, project=project),
             tournaments=replace(self.tournaments, project=project),
             campaigns=replace(self.campaigns, project=project),
+            webhooks=replace(self.webhooks, project=project),
         )
 
     def close(self) -> None:
@@ -110,5 +113,6 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         access=Access(engine),
         audit=AuditLog(engine),
         projects=Projects(engine),
+        webhooks=Webhooks(engine, sealer),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )
