@@ -6,15 +6,20 @@ import os
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.domain.wording import wording
+from speciate.outward.network import Network
+from speciate.outward.secret_keys import split_keys
+
+if TYPE_CHECKING:
+    from speciate.outward.sealing import Sealer
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 
@@ -46,6 +51,19 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _entries(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
+    return Network.of(entries).allowed
+
+
+def _secret_keys(value: SecretStr) -> SecretStr:
+    split_keys(value.get_secret_value())
+    return value
+
+
 def default_data_dir() -> Path:
     """Return ``$XDG_DATA_HOME/speciate``, by default ``~/.local/share/speciate``."""
     base = os.environ.get("XDG_DATA_HOME")
@@ -67,6 +85,11 @@ class Settings(BaseSettings):
         project: The project that clients work in, where a token does not say.
         rate_limit: Requests a second that are answered to one token; 0 is any number.
         rate_burst: Requests of one token that may come at once.
+        secret_key: Seals what has to be read again, such as keys of policies; of several, separated by commas, the
+            first one seals and all of them open.
+        secret_key_file: A file that holds it instead.
+        allowed_networks: Addresses beside public ones that policies and webhooks may have: networks, addresses, host
+            names, and the words ``loopback`` and ``private``.
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
         evaluate_slots: Evaluations that run at once; 0 means one per core.
         generate_slots: Policy requests that wait at once.
@@ -88,6 +111,9 @@ class Settings(BaseSettings):
     url: str | None = None
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
     token: SecretStr | None = None
+    secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
+    secret_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
+    allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()
     project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
     rate_limit: float = Field(default=50.0, ge=0, le=10**6)
     rate_burst: int = Field(default=200, ge=1, le=10**6)
@@ -114,6 +140,34 @@ class Settings(BaseSettings):
     def slots(self) -> int:
         """Evaluations that run at once."""
         return self.evaluate_slots or len(os.sched_getaffinity(0))
+
+    @property
+    def network(self) -> Network:
+        """What policies and webhooks may ask."""
+        return Network(self.allowed_networks)
+
+    @property
+    def sealer(self) -> Sealer:
+        """What seals secrets.
+
+        Raises:
+            ConfigurationError: The file of the secret key cannot be used.
+        """
+        # Imported here: most commands seal nothing, and it takes as long to load as they do.
+        from speciate.outward.sealing import Sealer
+
+        if self.secret_key is not None:
+            return Sealer(split_keys(self.secret_key.get_secret_value()))
+        if self.secret_key_file is None:
+            return Sealer()
+        try:
+            return Sealer(split_keys(self.secret_key_file.read_text()))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError(
+                f"SPECIATE_SECRET_KEY_FILE names {self.secret_key_file}, which cannot be used: {reason}.",
+                remedy="Put one random text into it (`openssl rand -hex 32`).",
+            ) from None
 
     @property
     def base_url(self) -> str:

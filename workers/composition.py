@@ -10,7 +10,7 @@ from evaluators.choose import open_broker
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.policies import build_client
+from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.runs.leases import LeaseKeeper
 from speciate.runs.workbench import Workbench
@@ -31,16 +31,18 @@ def plane() -> Plane:
 
 
 class ClientPool:
-    """One client for each policy version, kept for its connections."""
+    """One client for each policy version and key, kept for its connections."""
 
-    def __init__(self) -> None:
-        self._clients: dict[str, PolicyClient] = {}
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._clients: dict[tuple[str, str | None], PolicyClient] = {}
 
     def __call__(self, policy: Policy) -> PolicyClient:
         """Return the client that asks a policy."""
-        if policy.digest not in self._clients:
-            self._clients[policy.digest] = build_client(policy)
-        return self._clients[policy.digest]
+        which = (policy.digest, policy.api_key_id)
+        if which not in self._clients:
+            self._clients[which] = build_client(policy, self._surroundings)
+        return self._clients[which]
 
 
 @cache
@@ -68,7 +70,8 @@ class LateEvaluator:
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
+    clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open))
     keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
-        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=ClientPool(), keep=keeper.keep
+        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=clients, keep=keeper.keep
     )

@@ -24,6 +24,7 @@ from service.api import (
     tokens,
     tournaments,
     unlocks,
+    webhooks,
     workers,
 )
 
@@ -49,5 +50,6 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     tokens.router,
     projects.router,
     audit.router,
+    webhooks.router,
 )
 """In the order in which paths are tried."""

@@ -15,8 +15,10 @@ from speciate.cli import (
     problems,
     projects,
     runs,
+    secrets,
     tokens,
     tournament,
+    webhooks,
 )
 from speciate.cli.audit import audit_command
 from speciate.cli.demo import demo_command
@@ -65,6 +67,8 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(candidates.app, name="candidates")
 app.add_typer(tournament.app, name="tournament")
 app.add_typer(campaign.app, name="campaign")
+app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(cache.app, name="cache")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(projects.app, name="projects")

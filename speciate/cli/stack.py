@@ -22,11 +22,16 @@ from speciate.cli.attached import announce_servers, ended_without_notice, withdr
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
+from speciate.embedded.secret_key import with_own_secret_key
+from speciate.outward import secret_keys
+from speciate.outward.network import LOOPBACK
 from speciate.ports.work import Queue
-from speciate.settings import Settings, check_exposure
+from speciate.settings import Settings, check_exposure, is_loopback
 
 READY_LIMIT_S: Final = 60.0
 PREDECESSOR_LIMIT_S: Final = 15.0
+_KEYLESS: Final = frozenset({"evaluate", "policies"})
+"""Processes that open no sealed secret, and so cannot lose the key to one."""
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
@@ -77,6 +82,7 @@ class Stack:
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
         _prepare(self.settings.data_dir)
+        self.settings = with_own_secret_key(self.settings)
         begun = time.monotonic()
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
@@ -182,7 +188,11 @@ class Stack:
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         # A warm shutdown of Celery waits for its tasks; leases make that needless when everything is going down.
-        return ChildCommand(name, argv, self._environment(), self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
+        environment = self._environment()
+        if name in _KEYLESS:
+            environment.pop(secret_keys.VARIABLE, None)
+            environment.pop(secret_keys.FILE_VARIABLE, None)
+        return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
@@ -202,6 +212,13 @@ class Stack:
             "SPECIATE_RATE_LIMIT": str(s.rate_limit),
             "SPECIATE_RATE_BURST": str(s.rate_burst),
         }
+        if s.secret_key is not None:
+            ours[secret_keys.VARIABLE] = s.secret_key.get_secret_value()
+        elif s.secret_key_file is not None:
+            ours[secret_keys.FILE_VARIABLE] = str(s.secret_key_file)
+        # On loopback the service and its users are on one machine, and so are their policies.
+        networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
+        ours["SPECIATE_ALLOWED_NETWORKS"] = ",".join(networks)
         if s.url is not None:
             ours["SPECIATE_URL"] = s.url
         if s.token is not None:

@@ -18,6 +18,7 @@ from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
 from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
 from speciate.client.tournaments import AsyncTournaments
+from speciate.client.webhooks import AsyncWebhooks
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
@@ -50,6 +51,7 @@ class AsyncClient:
         tournaments: Head-to-head comparisons.
         campaigns: Searches of many problems that share one budget.
         tokens: Tokens of the project.
+        webhooks: Who is told what happens in it.
         projects: Projects and their quotas.
     """
 
@@ -75,6 +77,7 @@ class AsyncClient:
         self.tournaments = AsyncTournaments(self._transport)
         self.campaigns = AsyncCampaigns(self._transport)
         self.tokens = AsyncTokens(self._transport)
+        self.webhooks = AsyncWebhooks(self._transport)
         self.projects = AsyncProjects(self._transport)
 
     async def __aenter__(self) -> Self:
@@ -185,9 +188,14 @@ class ProblemSets(_Group):
 class Policies(_Group):
     """Policies and their versions."""
 
-    async def add(self, definition: Policy | Mapping[str, Any]) -> PolicyVersion:
-        """Register a policy; the same registration again is the same version."""
-        return await self._transport.send(endpoints.add_policy(definition))
+    async def add(self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None) -> PolicyVersion:
+        """Register a policy; the same registration again is the same version.
+
+        Args:
+            definition: The policy.
+            api_key: Key of its endpoint: kept sealed, never returned; another one takes the place of the first.
+        """
+        return await self._transport.send(endpoints.add_policy(definition, api_key))
 
     async def get(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, ``slug`` (the newest) or ``slug@version``."""

@@ -142,6 +142,15 @@ policies = sa.Table(
     sa.UniqueConstraint("project_id", "slug", "digest"),
 )
 
+# Keys of policies' endpoints, sealed by SPECIATE_SECRET_KEY, under the id that a definition names.
+policy_keys = sa.Table(
+    "policy_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("sealed", sa.Text, nullable=False),
+    _created(),
+)
+
 runs = sa.Table(
     "runs",
     metadata,
@@ -379,6 +388,39 @@ events = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("data", pg.JSONB, nullable=False),
     sa.Column("at", _Time, nullable=False, server_default=_NOW),
+)
+
+# Where events of a project are sent. The secret signs them and is sealed by SPECIATE_SECRET_KEY.
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, index=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("events", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("sealed", sa.Text, nullable=False),
+    _created(),
+)
+
+# One row for each event and webhook, written in the transaction of the event; ``data`` never changes.
+webhook_deliveries = sa.Table(
+    "webhook_deliveries",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("webhook_id", _Id, sa.ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("data", pg.JSONB, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    _created(),
+    sa.Column("due_at", _Time, nullable=False, server_default=_NOW),
+    sa.Column("lease_until", _Time),
+    sa.Column("ended_at", _Time),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", sa.Text),
+    sa.Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
+    sa.Index("ix_webhook_deliveries_due", "webhook_id", "due_at", postgresql_where=sa.text("state = 'pending'")),
 )
 
 # One row: when the reconciler last looked. What is running while nobody looks is not running.
