@@ -73,18 +73,20 @@
       });
     }
   }
+  async function ask(plot) {
+    const url = plot.dataset.figure;
+    const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
+    const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
+    if (!answer.ok) throw new Error(String(answer.status));
+    return answer.json();
+  }
   async function load(plot) {
     plot.dataset.asked = wanted;
     plot.dataset.rest = "drawing";
     let begun = performance.now();
     try {
-      await plotly();
+      const [spec] = await Promise.all([ask(plot), plotly()]);
       begun = performance.now();
-      const url = plot.dataset.figure;
-      const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
-      const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
-      if (!answer.ok) throw new Error(String(answer.status));
-      const spec = await answer.json();
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
@@ -106,8 +108,12 @@
     for (const entry of entries) {
       if (entry.isIntersecting) { inView.add(entry.target); renew(entry.target); } else inView.delete(entry.target);
     }
-  }, { rootMargin: "200px" });
-  addEventListener("load", () => setTimeout(() => all(".plot[data-figure]").forEach((plot) => watcher.observe(plot))));
+  }, { rootMargin: "50%" });
+  const plots = all(".plot[data-figure]");
+  requestAnimationFrame(() => setTimeout(() => {
+    if (plots.some((plot) => !plot.hidden)) plotly().catch(() => {});
+    plots.forEach((plot) => watcher.observe(plot));
+  }));
 
   // Live parts: the server sends what is, not what changed; ids say what is known already.
   const place = one("[data-stream]");
