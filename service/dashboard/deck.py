@@ -19,6 +19,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.records import TournamentRecord
 from speciate.storage.overview import Overview
 from speciate.storage.plane import Plane
+from speciate.storage.replays import Replays
 from speciate.storage.series import Series
 from speciate.tournaments.report import Report
 
@@ -34,6 +35,7 @@ class Deck:
         plane: The stores.
         overview: Questions across runs.
         columns: Candidates as columns.
+        replays: Candidates that somebody has scored again.
         charts: Figures as they are sent.
         live: Streams of what changes.
     """
@@ -41,6 +43,7 @@ class Deck:
     plane: Plane
     overview: Overview
     columns: ColumnCache
+    replays: Replays
     charts: ChartCache = field(default_factory=ChartCache)
     live: Live = field(default_factory=Live)
 
@@ -75,7 +78,8 @@ class Deck:
     @classmethod
     def over(cls, plane: Plane) -> Self:
         """Return a deck over stores."""
-        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)))
+        replays = Replays(plane.redis, plane.celery)
+        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)), replays)
 
 
 # Asynchronous because FastAPI would otherwise hand it to a thread.

@@ -40,6 +40,7 @@ NAVIGATION: Final = (
     ("/policies", "Policies", "policies"),
     ("/unlocks", "Unlocks", "unlocks"),
     ("/tournaments", "Tournaments", "tournaments"),
+    ("/campaigns", "Campaigns", "campaigns"),
     ("/workers", "Workers", "workers"),
 )
 _PACK_BYTES: Final = 1000

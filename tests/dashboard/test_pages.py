@@ -26,6 +26,7 @@ PAGES = {
     "run-cases": "/runs/{cases}",
     "run-doomed": "/runs/{doomed}",
     "run-empty": "/runs/{empty}",
+    "run-advised": "/runs/{advised}",
     "candidates": "/runs/{done}/candidates",
     "candidate": "/runs/{done}/candidates/9",
     "candidate-failed": "/runs/{doomed}/candidates/2",
@@ -43,7 +44,10 @@ PAGES = {
     "tournaments": "/tournaments",
     "tournament": "/tournaments/{tournament}",
     "pair": "/tournaments/{tournament}/pair",
+    "tournament-open": "/tournaments/{open}",
     "new-tournament": "/tournaments/new",
+    "campaigns": "/campaigns",
+    "campaign": "/campaigns/{campaign}",
     "workers": "/workers",
 }
 SERIOUS = {"serious", "critical"}

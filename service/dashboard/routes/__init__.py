@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from service.dashboard import assets
 from service.dashboard.routes import (
     activity,
+    campaigns,
     candidates,
     compare,
     events,
@@ -43,6 +44,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     unlocks.router,
     new_tournament.router,
     tournaments.router,
+    campaigns.router,
     workers.router,
     theme.router,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -22,7 +22,7 @@ from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
-from speciate.ports.records import EliteRecord, RunRecord
+from speciate.ports.records import AdviceRecord, EliteRecord, RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -57,6 +57,7 @@ class RunView:
     x: str = ""
     y: str = ""
     narrow: bool = False
+    most_advice: ClassVar[int] = 30
 
     @cached_property
     def problem(self) -> Problem:
@@ -72,6 +73,13 @@ class RunView:
     def archive(self) -> tuple[EliteRecord, ...]:
         """The holders of cells."""
         return self.deck.plane.queries.archive(self.run.id)
+
+    @property
+    def advice(self) -> tuple[AdviceRecord, ...]:
+        """What it told itself, newest first; nothing where it writes none."""
+        if self.run.spec.guidance is None:
+            return ()
+        return self.deck.plane.queries.advice(self.run.id, limit=self.most_advice).items
 
     @property
     def many(self) -> bool:

@@ -131,8 +131,11 @@
       const old = one(`[data-part="${next.dataset.part}"]`, place);
       if (!old || busy(old) || old.outerHTML === next.outerHTML) continue;
       const focus = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      all("details[open] > summary", old).forEach((_, i) => all("details", next)[i]?.setAttribute("open", ""));
+      const twins = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
+      twins("details", (is, was) => { is.open = was.open; });
+      const sheets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);
+      all(".scroll", next).forEach((is, i) => is.scrollTo(...(sheets[i] || [0, 0])));
       if (focus) one(`a[href="${CSS.escape(focus)}"]`, next)?.focus();
     }
   }
