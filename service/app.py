@@ -16,6 +16,7 @@ from service import errors, openapi
 from service.api import OPEN, ROUTERS
 from service.dashboard.deck import Deck
 from service.dashboard.error_pages import ErrorPages
+from service.dashboard.pages import warm
 from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
 from service.dependencies import Parts
@@ -93,6 +94,8 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
             hub.close_streams()
             deck.live.close()
 
+        # Once for the process; nobody waits for it but the first who ask, and they no longer than it takes.
+        asyncio.get_running_loop().run_in_executor(None, warm)
         listener = asyncio.create_task(listen(redis_url, wake), name="commits")
         listener.add_done_callback(report)
         try:

@@ -1,4 +1,4 @@
-"""The tasks: a doorbell with the id of a unit of work, and nothing else."""
+"""The tasks: a doorbell with the id of a unit of work, or of a candidate to replay, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from uuid import UUID
 
 from celery import Celery
 
+from speciate.runs.recheck import recheck
 from speciate.storage.broker import TASKS
-from workers.composition import workbench
+from speciate.storage.replays import TASK as REPLAY
+from speciate.storage.replays import Replays
+from workers.composition import LateEvaluator, plane, workbench
 
 
 def perform(work_id: str) -> None:
@@ -15,7 +18,17 @@ def perform(work_id: str) -> None:
     workbench().perform(UUID(work_id))
 
 
+def replay(candidate_id: str) -> None:
+    """Score a candidate again, for whoever asked on its page; its run is not changed."""
+    stores = plane()
+    candidate = stores.queries.candidate(UUID(candidate_id))
+    context = stores.work.context(candidate.run_id)
+    found = recheck(context, candidate, LateEvaluator())
+    Replays(stores.redis, stores.celery).book(candidate, context.problem.space.names, found)
+
+
 def register(app: Celery) -> None:
-    """Register a task for every kind of work."""
+    """Register a task for every kind of work, and the one for replays."""
     for name in TASKS.values():
         app.task(name=name)(perform)
+    app.task(name=REPLAY)(replay)

@@ -21,6 +21,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.records import TournamentRecord
 from speciate.storage.overview import Overview
 from speciate.storage.plane import Plane
+from speciate.storage.replays import Replays
 from speciate.storage.series import Series
 from speciate.tournaments.report import Report
 
@@ -36,6 +37,7 @@ class Deck:
         plane: The stores.
         overview: Questions across runs.
         columns: Candidates as columns.
+        replays: Candidates that somebody has scored again.
         project: The project that is looked at; None before a request says so.
         charts: Figures as they are sent.
         live: Streams of what changes.
@@ -44,6 +46,7 @@ class Deck:
     plane: Plane
     overview: Overview
     columns: ColumnCache
+    replays: Replays
     project: UUID | None = None
     charts: ChartCache = field(default_factory=ChartCache)
     live: Live = field(default_factory=Live)
@@ -88,7 +91,8 @@ class Deck:
     @classmethod
     def over(cls, plane: Plane) -> Self:
         """Return a deck over stores."""
-        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)))
+        replays = Replays(plane.redis, plane.celery)
+        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)), replays)
 
 
 # Asynchronous because FastAPI would otherwise hand it to a thread.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import zlib
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from service.dashboard import assets
 from service.dashboard.words import FILTERS
@@ -35,10 +40,14 @@ NAVIGATION: Final = (
     ("/policies", "Policies", "policies"),
     ("/unlocks", "Unlocks", "unlocks"),
     ("/tournaments", "Tournaments", "tournaments"),
+    ("/campaigns", "Campaigns", "campaigns"),
     ("/workers", "Workers", "workers"),
     ("/access", "Access", "access"),
 )
 _PACK_BYTES: Final = 1000
+_HTML: Final = "text/html; charset=utf-8"
+_SO_FAR: Final = Markup("<!-- so far -->")
+"""What a template has before it is sent at once: browsers paint it while what comes after is still worked out."""
 
 
 @lru_cache(maxsize=1)
@@ -61,9 +70,17 @@ def environment() -> Environment:
         "plotly": assets.PLOTLY.path,
         "guarded_styles": assets.guarded_styles(),
         "address": address,
+        "so_far": _SO_FAR,
     }
     made.globals["m"] = made.get_template("macros.html").module
     return made
+
+
+def warm() -> None:
+    """Make what the first page would wait for: compressed files and compiled templates."""
+    assets.warm()
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 def address(path: str, /, **query: Any) -> str:
@@ -88,22 +105,42 @@ def page(request: Request, template: str, status_code: int = 200, /, **context: 
     """
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    common = {
+    context |= {
         "theme": theme if theme in THEMES else "",
         "path": request.url.path,
         "here": here,
         "me": getattr(request.state, "principal", None),
     }
-    text = fragment(template, **common, **context)
-    return html(request, text, status_code)
-
-
-def html(request: Request, text: str, status: int = 200) -> Response:
-    """Return an answer with a page's headers, compressed where that is understood."""
-    # Texts of programs may hold what UTF-8 cannot.
-    content = text.encode("utf-8", "replace")
-    headers = dict(HEADERS)
-    if "gzip" in request.headers.get("accept-encoding", "") and len(content) > _PACK_BYTES:
-        content = gzip.compress(content, 5, mtime=0)
+    sections = _sections(environment().get_template(template).generate(**context))
+    # The first one is made before the answer begins: what fails until then is an error page.
+    first, headers = next(sections), dict(HEADERS)
+    packed = "gzip" in request.headers.get("accept-encoding", "") and len(first) > _PACK_BYTES
+    if packed:
         headers["Content-Encoding"] = "gzip"
-    return Response(content, status, headers=headers, media_type="text/html; charset=utf-8")
+    if first.endswith(_SO_FAR.encode()):
+        stream = _packed(first, sections) if packed else chain((first,), sections)
+        return StreamingResponse(stream, status_code, headers=headers, media_type=_HTML)
+    content = gzip.compress(first, 5, mtime=0) if packed else first
+    return Response(content, status_code, headers=headers, media_type=_HTML)
+
+
+def _sections(pieces: Iterator[str]) -> Iterator[bytes]:
+    held: list[str] = []
+    for piece in pieces:
+        held.append(piece)
+        if piece == _SO_FAR:
+            yield _bytes(held)
+            held.clear()
+    yield _bytes(held)
+
+
+def _bytes(pieces: list[str]) -> bytes:
+    # Texts of programs may hold what UTF-8 cannot.
+    return "".join(pieces).encode("utf-8", "replace")
+
+
+def _packed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(5, wbits=16 + zlib.MAX_WBITS)
+    for section in chain((first,), rest):
+        yield packer.compress(section) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()

@@ -16,14 +16,17 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from pydantic import SecretStr
 
 from service.app import create_app
+from speciate.domain.guidance import Guidance
 from speciate.embedded import Endpoints
 from speciate.settings import Settings
 from speciate.storage.plane import Plane, open_plane
 from speciate.testing.http_server import serve_app
 from tests.dashboard import exhibits
+from tests.dashboard.round_robin import one_request, round_robin
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _DATABASE = "exhibition"
+GUIDANCE = Guidance(every=2, most=2)
 _PATIENCE_S = 30
 """A loaded machine is no failure."""
 
@@ -33,7 +36,7 @@ class Exhibition:
     """What there is to look at.
 
     Attributes:
-        url: Address of the server.
+        url: Address of the service.
         plane: The stores behind it.
         done: A run that has ended, with five rewards.
         running: One like it that goes on when a test works on it.
@@ -41,7 +44,10 @@ class Exhibition:
         cases: A run with as many rewards as test cases.
         doomed: A run in which nothing is ever scored, with hostile texts.
         empty: A run without a candidate.
+        advised: A run that writes advice for its own prompts.
         tournament: Name of a tournament that has ended.
+        open: Name of one like it that goes on when a test works on it.
+        campaign: Name of a campaign that goes on when a test works on it.
     """
 
     url: str
@@ -53,7 +59,10 @@ class Exhibition:
     cases: UUID
     doomed: UUID
     empty: UUID
+    advised: UUID
     tournament: str
+    open: str
+    campaign: str
 
 
 @pytest.fixture(scope="package")
@@ -69,10 +78,20 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     plane = open_plane(settings)
     try:
-        with serve_app(create_app(settings)) as address:
-            yield _filled(plane, settings, address)
+        # Two replicas and no stickiness, for all tests: whatever a page needs, any replica can answer.
+        with (
+            serve_app(one_request(create_app(settings))) as first,
+            serve_app(one_request(create_app(settings))) as second,
+            round_robin([_port(first), _port(second)]) as proxy,
+        ):
+            yield _filled(plane, settings, f"http://127.0.0.1:{proxy.port}")
+            assert len(proxy.served) == 2
     finally:
         plane.close()
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def _filled(plane: Plane, settings: Settings, url: str) -> Exhibition:
@@ -90,8 +109,13 @@ def _filled(plane: Plane, settings: Settings, url: str) -> Exhibition:
     exhibits.work(plane, doomed)
     empty = exhibits.start(plane, exhibits.cases(), vpo, 30)
     plane.runs.pause(empty, exhibits.HOSTILE)
+    advised = exhibits.start(plane, exhibits.single(), exhibits.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
+    exhibits.work(plane, advised)
     tournament = exhibits.tournament(plane, problems=2, seeds=1)
-    return Exhibition(url, settings, plane, done, running, single, cases, doomed, empty, tournament)
+    opened = exhibits.tournament(plane, "open", problems=2, seeds=1, play=False)
+    campaign = exhibits.campaign(plane)
+    runs = (done, running, single, cases, doomed, empty, advised)
+    return Exhibition(url, settings, plane, *runs, tournament, opened, campaign)
 
 
 def _admin(endpoints: Endpoints) -> psycopg.Connection:

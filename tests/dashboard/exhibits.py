@@ -9,18 +9,21 @@ from contextlib import nullcontext
 from uuid import UUID
 
 from speciate.domain.budget import Budget
+from speciate.domain.campaign import Campaign
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
-from speciate.domain.tournament import Tournament
+from speciate.domain.tournament import Tournament, TournamentState
 from speciate.policies import build_client
+from speciate.runs.campaigns import pin as pin_campaign
 from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin
 from speciate.runs.workbench import Workbench
 from speciate.storage.plane import Plane
+from workers.campaigns import CampaignTender
 from workers.tournaments import Tender
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -95,6 +98,15 @@ def doomed() -> Problem:
 def mutator(slug: str = "mutator", **changes: object) -> Policy:
     """The policy without a model."""
     return Policy.model_validate({"slug": slug, "kind": "program_mutator", **changes})
+
+
+def adviser() -> Policy:
+    """A policy that answers from a script, advice among it, some of which would like to be markup."""
+    texts = [
+        f"```python\na = {n % 7}\nb = 0.{n % 10}\n```\n<advice>Try larger steps in a, {n} at a time. {HOSTILE}</advice>"
+        for n in range(60)
+    ]
+    return Policy.model_validate({"slug": "adviser", "kind": "scripted", "options": {"completions": texts}})
 
 
 class Landscape:
@@ -193,11 +205,49 @@ def tournament(
             "budget": {"evaluations": 12},
         }
     )
-    others = {unit.run_id for unit in plane.runs.work_in_flight()}
     made, _ = plane.tournaments.create(pin(declared, plane.catalog), request_digest=declared.digest)
-    while play:
-        Tender().run(plane)
-        for run_id in {unit.run_id for unit in plane.runs.work_in_flight()} - others:
-            work(plane, run_id)
-        play = bool(plane.tournaments.tended())
+    while play and plane.tournaments.get(made).state is TournamentState.RUNNING:
+        play_on(plane, slug)
     return plane.tournaments.get(made).slug
+
+
+def play_on(plane: Plane, slug: str) -> None:
+    """Begin the next runs of a tournament, and do all the work of those that are under way."""
+    Tender().run(plane)
+    for run in plane.tournaments.under_way(plane.tournaments.get(slug).id):
+        work(plane, run.run_id)
+
+
+def campaign(plane: Plane, slug: str = "sweep", *, passes: int = 4) -> str:
+    """Declare a campaign on problems of unlike difficulty, and play some passes of it."""
+    for i in range(5):
+        rules = (
+            Target(name="begun", rule="score >= 5"),
+            Target(name="high", rule=f"score >= {8.0 + 0.45 * i:.2f}", unlock=True),
+        )
+        plane.catalog.add_problem(single().model_copy(update={"slug": f"swept-{i}", "targets": rules}))
+    plane.catalog.add_policy(mutator("sweeper"))
+    declared = Campaign.model_validate(
+        {
+            "slug": slug,
+            "title": "Five problems, one budget",
+            "problems": [f"swept-{i}" for i in range(5)],
+            "policy": "sweeper",
+            "evaluations": 160,
+            "batch": 8,
+            "slice": 8,
+            "parallel": 2,
+        }
+    )
+    made, _ = plane.campaigns.create(pin_campaign(declared, plane.catalog), request_digest=declared.digest)
+    for _ in range(passes):
+        sweep(plane, slug)
+    return plane.campaigns.get(made).slug
+
+
+def sweep(plane: Plane, slug: str) -> None:
+    """Hand out the next slices of a campaign, and do their work."""
+    CampaignTender().run(plane)
+    for problem in plane.campaigns.get(slug).problems:
+        if problem.run_id is not None:
+            work(plane, problem.run_id)

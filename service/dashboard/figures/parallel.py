@@ -23,13 +23,15 @@ def parallel(of: Population) -> Chart:
     names = [objective.name for objective in objectives]
     points = of.columns.rewards[rows][:, : len(objectives)]
     shares = np.array([[_oriented(v, o) for v, o in zip(point, objectives, strict=True)] for point in points.tolist()])
-    data = [_line(of, names, int(row), points[i], shares[i]) for i, row in enumerate(rows.tolist())]
+    # One trace for all, with gaps between them: a browser draws a hundred traces in a hundred times the time of one.
+    data = [_lines(of, names, rows, points, shares)] if len(rows) else []
     for rank, (row, best) in enumerate(_bests(rows, shares).items()):
         i = int(np.flatnonzero(rows == row)[0])
         bold = {"width": 2.6, "color": SERIES[(rank + 1) % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
         told = ", ".join(names[j] for j in best[:3]) + (" …" if len(best) > 3 else "")
         look = {"line": bold, "marker": {"size": 8, "symbol": SYMBOLS[(rank + 1) % len(SYMBOLS)]}, "opacity": 1.0}
-        data.append({**_line(of, names, row, points[i], shares[i]), **look, "name": f"best {told}", "showlegend": True})
+        alone = _lines(of, names, rows[i : i + 1], points[i : i + 1], shares[i : i + 1])
+        data.append({**alone, **look, "name": f"best {told}", "showlegend": True})
     layout = {
         "xaxis": {"type": "category", "showgrid": True},
         "yaxis": axis("share of the declared range, better is up"),
@@ -48,14 +50,18 @@ def parallel(of: Population) -> Chart:
     )
 
 
-def _line(of: Population, names: list[str], row: int, raw: FloatArray, shares: FloatArray) -> dict[str, Any]:
+def _lines(
+    of: Population, names: list[str], rows: NDArray[np.int64], raw: FloatArray, shares: FloatArray
+) -> dict[str, Any]:
+    """Return candidates as lines, shapes (n,), (n, d) and (n, d), with a gap after each."""
+    numbers = of.columns.number[rows].tolist()
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": names,
-        "y": shares,
-        "customdata": [int(of.columns.number[row])] * len(names),
-        "text": [f"{value:.4g}" for value in raw.tolist()],
+        "x": [*names, None] * len(numbers),
+        "y": [value for share in shares.tolist() for value in (*share, None)],
+        "customdata": [number for number in numbers for _ in (*names, None)],
+        "text": [text for point in raw.tolist() for text in (*(f"{value:.4g}" for value in point), "")],
         "hovertemplate": hover("candidate %{customdata}", "%{x}: %{text}"),
         "line": {"color": SERIES[0], "width": 1},
         "marker": {"size": 4},

@@ -19,6 +19,7 @@ MOST_POINTS: Final = 4000
 """Dominated points that are drawn: about as many as a screen tells apart."""
 
 _FRONT_POOL: Final = 8192
+_STRONG: Final = 64
 FEW: Final = 12
 """Objectives up to which each is worth an axis of its own; beyond it, a strip says more."""
 
@@ -44,6 +45,7 @@ class Population:
         if not len(rows):
             return rows
         points = self.problem.space.normalise(self.columns.rewards[rows])
+        rows, points = _undefeated(rows, points)
         _, firsts = np.unique(points, axis=0, return_index=True)
         rows, points = rows[firsts], points[firsts]
         # The non-dominated of parts are a superset of those of the whole.
@@ -92,7 +94,7 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
             | {"line": {"shape": "linear", "width": 1, "dash": "dot", "color": SERIES[1]}}
         )
         traces[-1]["mode"] = "lines+markers" if len(of.problem.space.selected) == 2 else "markers"
-    seed = np.flatnonzero(columns.scored & (columns.number == 1) & (np.array(columns.role, dtype=object) == "seed"))
+    seed = np.flatnonzero(columns.scored & columns.seed)
     if len(seed):
         traces.append(_points("seed program", columns, seed, i, j, told, SERIES[4], size=12, symbol="star"))
     left = len(rest) - len(shown)
@@ -202,6 +204,14 @@ def front_table(of: Population, front: NDArray[np.int64]) -> Table:
     ]
     links = tuple(f"{of.run}/candidates/{row[0]}" for row in rows)
     return Table(("candidate on the front", "at evaluations", "island", *names), rows, links)
+
+
+def _undefeated(rows: NDArray[np.int64], points: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+    """Drop what one of a few strong candidates dominates, which is nearly everything, at little cost."""
+    for strong in points[np.argsort(-points.sum(axis=1), kind="stable")[:_STRONG]]:
+        kept = ~np.all(points <= strong, axis=1) | np.all(points == strong, axis=1)
+        rows, points = rows[kept], points[kept]
+    return rows, points
 
 
 def _part(points: FloatArray, at: int) -> NDArray[np.int64]:

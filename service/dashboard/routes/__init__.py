@@ -10,6 +10,7 @@ from service.dashboard import assets
 from service.dashboard.routes import (
     access,
     activity,
+    campaigns,
     candidates,
     compare,
     events,
@@ -47,6 +48,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     unlocks.router,
     new_tournament.router,
     tournaments.router,
+    campaigns.router,
     workers.router,
     access.router,
 )

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 from uuid import UUID
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.pages import address, page
+from service.dashboard.forms import FormDep
+from service.dashboard.live import Part
+from service.dashboard.pages import address, fragment, page
 from service.dashboard.routes.run import RunDep
 from service.diffs import Diff, unified
 from service.lineage import ancestors
@@ -17,6 +20,7 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Direction, Objective
 from speciate.ports.records import CandidateDetail, RolloutDetail
+from speciate.storage.replays import replayable
 
 router = APIRouter(include_in_schema=False)
 
@@ -82,7 +86,6 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         request,
         "candidate.html",
         run=run,
-        candidate=candidate,
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
         diff=_diff(candidate, parent) if parent else None,
@@ -90,7 +93,30 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         ancestors=ancestors(deck.plane.queries, candidate, _ANCESTORS),
         names=problem.space.names[:_COLUMNS],
         most=MOST_CHARACTERS,
+        **_replay(deck, candidate),
     )
+
+
+@router.post("/runs/{run_id}/candidates/{number}/replay")
+def ask_for_replay(run_id: RunDep, number: str, form: FormDep, deck: DeckDep) -> Response:  # noqa: ARG001 - read to see where it comes from
+    """Have a worker score it again."""
+    candidate = _candidate(deck, run_id, number)
+    deck.replays.ask(candidate)
+    return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)
+
+
+@router.get("/runs/{run_id}/candidates/{number}/live")
+async def watch_replay(
+    run_id: RunDep, number: str, deck: DeckDep, seen: Annotated[str, Query(max_length=100)] = ""
+) -> StreamingResponse:
+    """Send what came of a replay, when it comes."""
+    await to_thread.run_sync(_candidate, deck, run_id, number)  # an unknown one is refused before the answer begins
+
+    def render() -> Part:
+        shown = _replay(deck, _candidate(deck, run_id, number))
+        return Part(fragment("replay.html", **shown), final=not shown["waited_for"])
+
+    return deck.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
@@ -103,6 +129,18 @@ def get_text(run_id: RunDep, number: str, text: str, deck: DeckDep) -> Response:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
     headers = {"Content-Disposition": f'attachment; filename="candidate-{candidate.number}-{text}.txt"'}
     return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _replay(deck: Deck, candidate: CandidateDetail) -> dict[str, Any]:
+    """Return what the part about replays shows."""
+    replay = deck.replays.of(candidate.id) if replayable(candidate) else None
+    return {
+        "candidate": candidate,
+        "base": f"/runs/{candidate.run_id}",
+        "replay": replay,
+        "replayable": replayable(candidate),
+        "waited_for": replay is not None and replay.done_at is None,
+    }
 
 
 def _candidate(deck: Deck, run_id: UUID, number: str) -> CandidateDetail:

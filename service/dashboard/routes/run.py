@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, ClassVar, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -22,7 +22,7 @@ from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
 from speciate.domain.problem import Problem
-from speciate.ports.records import EliteRecord, RunRecord
+from speciate.ports.records import AdviceRecord, EliteRecord, RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -37,6 +37,7 @@ async def known_run(run_id: str) -> UUID:
 
 RunDep = Annotated[UUID, Depends(known_run)]
 Axis = Annotated[str, Query(max_length=80)]
+_MAY_BE_MISSING: Final = {"cells", "tradeoffs", "tokens", "failures"}
 
 
 @dataclass
@@ -56,6 +57,7 @@ class RunView:
     x: str = ""
     y: str = ""
     narrow: bool = False
+    most_advice: ClassVar[int] = 30
 
     @cached_property
     def problem(self) -> Problem:
@@ -71,6 +73,13 @@ class RunView:
     def archive(self) -> tuple[EliteRecord, ...]:
         """The holders of cells."""
         return self.deck.plane.queries.archive(self.run.id)
+
+    @property
+    def advice(self) -> tuple[AdviceRecord, ...]:
+        """What it told itself, newest first; nothing where it writes none."""
+        if self.run.spec.guidance is None:
+            return ()
+        return self.deck.plane.queries.advice(self.run.id, limit=self.most_advice).items
 
     @property
     def many(self) -> bool:
@@ -98,6 +107,13 @@ class RunView:
         found["tradeoffs"] = lambda: trade_off_map(self.archive, first, f"/runs/{self.run.id}")
         return found
 
+    @cached_property
+    def charts(self) -> list[Chart]:
+        """The charts that there is something to say with; nothing is made before the page's first part is sent."""
+        charts = (make() for make in self.makers.values())
+        # Features are the strategy's business: a run without such cells has no map of them.
+        return [chart for chart in charts if not (chart.empty and chart.name in _MAY_BE_MISSING)]
+
     @property
     def best(self) -> Table | None:
         """Who is best in what, where there are several rewards, and few enough for a table."""
@@ -123,18 +139,12 @@ class RunView:
 def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
     view = RunView(deck, deck.plane.runs.get(run_id), x, y)
-    charts = [make() for make in view.makers.values()]
-    # Features are the strategy's business: a run without such cells has no map of them.
-    charts = [
-        chart for chart in charts if not (chart.empty and chart.name in {"cells", "tradeoffs", "tokens", "failures"})
-    ]
     first, second = axes(view.problem, x, y)
     return page(
         request,
         "run.html",
         view=view,
         run=view.run,
-        charts=charts,
         first=first,
         second=second,
         query=address("", x=x, y=y),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from anyio import to_thread
@@ -27,6 +28,8 @@ _LIMIT: Final = 60
 _DRAWN: Final = frozenset({"design", "standings", "comparisons"})
 """Tables that stand at places of their own."""
 
+_ENDED: Final = frozenset({TournamentState.COMPLETED, TournamentState.CANCELLED})
+_Entrant = Annotated[str, Query(max_length=80)]
 _GOALS: Final = {
     "pause": TournamentState.PAUSED,
     "resume": TournamentState.RUNNING,
@@ -46,58 +49,34 @@ def list_tournaments(request: Request, deck: DeckDep, cursor: Annotated[str, Que
 def show_tournament(request: Request, name: str, deck: DeckDep) -> Response:
     """Show a tournament: who stands where, whether differences are real, and everything these rest on."""
     record = _record(deck, name)
-    report = deck.report(record)
-    tables = {section.key: section for section in sections(report)}
-    context: dict[str, Any] = {
-        "t": record,
-        "report": report,
-        "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
-        "charts": [chart for chart in _charts(report).values() if not chart.empty],
-        "tables": tables,
-        "others": [section for key, section in tables.items() if key not in _DRAWN | {"matrix"}],
-        "most": MOST_ROWS,
-    }
-    return page(request, "tournament.html", **context)
+    found = _charts(deck.report(record)).values()
+    # Of one that goes on, what has nothing to show yet may have it soon.
+    charts = [chart for chart in found if not chart.empty or record.state not in _ENDED]
+    return page(request, "tournament.html", **_shown(deck, record), charts=charts)
 
 
 @router.get("/{name}/live")
 async def watch_tournament(name: str, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
-    """Send its progress whenever it changes."""
+    """Send how it stands whenever that changes."""
     await to_thread.run_sync(_record, deck, name)  # an unknown one is refused before the answer begins
-
-    def render() -> Part:
-        record = _record(deck, name)
-        final = record.state in {TournamentState.COMPLETED, TournamentState.CANCELLED}
-        return Part(fragment("tournament_live.html", t=record), str(record.ended), final=final)
-
-    return deck.watch(f"tournament {name}", render, run_id=None, seen=seen)
+    part = _part(deck, name, lambda record: fragment("tournament_live.html", **_shown(deck, record)))
+    return deck.watch(f"tournament {name}", part, run_id=None, seen=seen)
 
 
 @router.get("/{name}/pair")
-def show_pair(
-    request: Request,
-    name: str,
-    deck: DeckDep,
-    a: Annotated[str, Query(max_length=80)] = "",
-    b: Annotated[str, Query(max_length=80)] = "",
-) -> Response:
+def show_pair(request: Request, name: str, deck: DeckDep, a: _Entrant = "", b: _Entrant = "") -> Response:
     """Show two entrants beside each other: what each reached that the other did not."""
-    record = _record(deck, name)
-    report = deck.report(record)
-    names = report.matrix.entrants
-    a = a if a in names else names[-1]
-    b = b if b in names else next(each for each in names if each != a)
-    context: dict[str, Any] = {
-        "t": record,
-        "report": report,
-        "a": a,
-        "b": b,
-        "comparison": _comparison(report, a, b),
-        "standing": {s.entrant: s for s in report.standings.standings},
-        "rows": _pair_rows(report.matrix.rows, names.index(a), names.index(b)),
-        "most": MOST_ROWS,
-    }
-    return page(request, "pair.html", **context)
+    return page(request, "pair.html", **_pair(deck, _record(deck, name), a, b))
+
+
+@router.get("/{name}/pair/live")
+async def watch_pair(
+    name: str, deck: DeckDep, a: _Entrant = "", b: _Entrant = "", seen: str = Query("", max_length=100)
+) -> StreamingResponse:
+    """Send how two entrants compare whenever that changes."""
+    await to_thread.run_sync(_record, deck, name)
+    part = _part(deck, name, lambda record: fragment("pair_live.html", **_pair(deck, record, a, b)))
+    return deck.watch(f"pair {name} {a} {b}", part, run_id=None, seen=seen)
 
 
 @router.get("/{name}/matrix.csv")
@@ -138,6 +117,51 @@ def _record(deck: Deck, name: str) -> TournamentRecord:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no tournament has such a name.")
     return deck.plane.tournaments.get(name)
+
+
+def _part(deck: Deck, name: str, show: Callable[[TournamentRecord], str]) -> Callable[[], Part]:
+    """Return what renders a part of a tournament; it changes when one of its runs ends, not with every commit."""
+    held: dict[tuple[object, ...], Part] = {}
+
+    def render() -> Part:
+        record = _record(deck, name)
+        key = (record.state, record.reason, record.started, record.ended, len(record.amendments))
+        if key not in held:
+            held.clear()
+            held[key] = Part(show(record), str(record.ended), final=record.state in _ENDED)
+        return held[key]
+
+    return render
+
+
+def _shown(deck: Deck, record: TournamentRecord) -> dict[str, Any]:
+    report = deck.report(record)
+    tables = {section.key: section for section in sections(report)}
+    return {
+        "t": record,
+        "report": report,
+        "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
+        "tables": tables,
+        "others": [section for key, section in tables.items() if key not in _DRAWN | {"matrix"}],
+        "most": MOST_ROWS,
+    }
+
+
+def _pair(deck: Deck, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
+    report = deck.report(record)
+    names = report.matrix.entrants
+    a = a if a in names else names[-1]
+    b = b if b in names else next(each for each in names if each != a)
+    return {
+        "t": record,
+        "report": report,
+        "a": a,
+        "b": b,
+        "comparison": _comparison(report, a, b),
+        "standing": {s.entrant: s for s in report.standings.standings},
+        "rows": _pair_rows(report.matrix.rows, names.index(a), names.index(b)),
+        "most": MOST_ROWS,
+    }
 
 
 def _charts(report: Report) -> dict[str, Chart]:

@@ -73,18 +73,20 @@
       });
     }
   }
+  async function ask(plot) {
+    const url = plot.dataset.figure;
+    const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
+    const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
+    if (!answer.ok) throw new Error(String(answer.status));
+    return answer.json();
+  }
   async function load(plot) {
     plot.dataset.asked = wanted;
     plot.dataset.rest = "drawing";
     let begun = performance.now();
     try {
-      await plotly();
+      const [spec] = await Promise.all([ask(plot), plotly()]);
       begun = performance.now();
-      const url = plot.dataset.figure;
-      const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
-      const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
-      if (!answer.ok) throw new Error(String(answer.status));
-      const spec = await answer.json();
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
@@ -106,8 +108,12 @@
     for (const entry of entries) {
       if (entry.isIntersecting) { inView.add(entry.target); renew(entry.target); } else inView.delete(entry.target);
     }
-  }, { rootMargin: "200px" });
-  addEventListener("load", () => setTimeout(() => all(".plot[data-figure]").forEach((plot) => watcher.observe(plot))));
+  }, { rootMargin: "50%" });
+  const plots = all(".plot[data-figure]");
+  requestAnimationFrame(() => setTimeout(() => {
+    if (plots.some((plot) => !plot.hidden)) plotly().catch(() => {});
+    plots.forEach((plot) => watcher.observe(plot));
+  }));
 
   // Live parts: the server sends what is, not what changed; ids say what is known already.
   const place = one("[data-stream]");
@@ -125,8 +131,11 @@
       const old = one(`[data-part="${next.dataset.part}"]`, place);
       if (!old || busy(old) || old.outerHTML === next.outerHTML) continue;
       const focus = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      all("details[open] > summary", old).forEach((_, i) => all("details", next)[i]?.setAttribute("open", ""));
+      const twins = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
+      twins("details", (is, was) => { is.open = was.open; });
+      const sheets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);
+      all(".scroll", next).forEach((is, i) => is.scrollTo(...(sheets[i] || [0, 0])));
       if (focus) one(`a[href="${CSS.escape(focus)}"]`, next)?.focus();
     }
   }

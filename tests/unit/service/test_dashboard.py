@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from service.dashboard.figures.progress import best_so_far, failures, throughput
 from service.dashboard.figures.strip import strip
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
+from service.dashboard.pages import _SO_FAR, _packed, _sections
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError
@@ -52,7 +54,7 @@ def _columns(n: int, d: int, *, failing: float = 0.1) -> Columns:
         rewards=rewards,
         failure=tuple("timeout: <b>wall</b>" if f else "" for f in failed),
         duplicate=np.zeros(n, dtype=np.bool_),
-        role=("seed",) * min(n, 1) + ("mutate",) * max(0, n - 1),
+        seed=counted == 1,
         targets=np.zeros(n, dtype=np.int64),
     )
 
@@ -149,6 +151,24 @@ def test_columns_are_read_on_from_where_they_ended() -> None:
     sizes = [len(cache.of(run_id, 5)) for _ in range(4)]
     assert (sizes, asked) == ([10, 20, 30, 30], [0, 10, 20, 30])
     assert cache.of(run_id, 5).failure == whole.failure
+
+
+def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
+    def pieces() -> Iterator[str]:
+        yield "<p>" + "first " * 400
+        yield _SO_FAR
+        made.append("rest")
+        yield "last"
+
+    made: list[str] = []
+    sections = _sections(pieces())
+    first = next(sections)
+    assert made == []
+    packed = _packed(first, sections)
+    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    assert reader.decompress(next(packed)) == first
+    assert made == []
+    assert reader.decompress(b"".join(packed)) == b"last"
 
 
 def test_numbers_that_are_not_finite_become_null() -> None:

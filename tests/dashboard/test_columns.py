@@ -1,0 +1,35 @@
+"""The columns that charts are drawn from say what the candidates' records say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from speciate.storage.series import Series
+from tests.dashboard.conftest import Exhibition
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+
+
+@pytest.mark.parametrize("name", ["done", "doomed", "cases", "empty"])
+def test_columns_hold_what_records_hold(name: str, exhibition: Exhibition, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = getattr(exhibition, name)
+    run = exhibition.plane.runs.get(run_id)
+    names = exhibition.plane.catalog.problem(run.problem_id).definition.space.names
+    # Read in several answers, as a run with millions of candidates is.
+    monkeypatch.setattr("speciate.storage.series._MOST_BYTES", 20_000)
+    columns = Series(exhibition.plane.engine).columns(run_id, len(names))
+    records = exhibition.plane.queries.candidates(run_id, limit=500).items
+    assert len(columns) == len(records) == run.candidates
+    place = {number: row for row, number in enumerate(columns.number.tolist())}
+    for record in records:
+        row = place[record.number]
+        expected = [(record.rewards or {}).get(objective, np.nan) for objective in names]
+        np.testing.assert_array_equal(columns.rewards[row], expected)
+        assert columns.parent[row] == (record.parents or (0,))[0]
+        assert columns.island[row] == record.island
+        assert columns.seed[row] == (record.role.value == "seed")
+        assert columns.duplicate[row] == (record.duplicate_of is not None)
+        assert columns.failure[row].partition(":")[0] == (record.failure.value if record.failure else "")
+        assert columns.at[row] == pytest.approx(record.created_at.timestamp())
+    assert (np.diff(columns.evaluations) > 0).all()
