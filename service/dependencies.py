@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from anyio import CapacityLimiter
 from fastapi import Depends, Query, Request
 
+from service.metrics import Meter
 from service.sse import EventHub
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
@@ -24,12 +25,14 @@ class Parts:
         settings: The effective settings.
         plane: The stores.
         hub: The open streams of events.
+        meter: What this process counts.
         pings: Threads in which policies are asked: a slow endpoint must not hold those that answer requests.
     """
 
     settings: Settings
     plane: Plane
     hub: EventHub
+    meter: Meter
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 

@@ -12,10 +12,13 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
+from speciate.ports.work import Lease
 from speciate.runs.leases import LeaseKeeper
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings, load_settings
+from speciate.storage.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.plane import Plane, open_plane
+from workers.observing import CountedEvaluator, CountedPolicy
 
 
 @cache
@@ -39,8 +42,14 @@ class ClientPool:
     def __call__(self, policy: Policy) -> PolicyClient:
         """Return the client that asks a policy."""
         if policy.digest not in self._clients:
-            self._clients[policy.digest] = build_client(policy)
+            self._clients[policy.digest] = CountedPolicy(policy.slug, build_client(policy), counters())
         return self._clients[policy.digest]
+
+
+@cache
+def counters() -> Counters:
+    """Return what this process counts with; like ``plane``, never before a pool forks."""
+    return Counters(plane().redis)
 
 
 @cache
@@ -70,5 +79,16 @@ def workbench() -> Workbench:
     work = plane().work
     keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
-        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=ClientPool(), keep=keeper.keep
+        work=work,
+        signals=plane().signals,
+        evaluator=CountedEvaluator(LateEvaluator(), counters()),
+        client_for=ClientPool(),
+        keep=keeper.keep,
+        count=count_unit,
     )
+
+
+def count_unit(lease: Lease, result: str, seconds: float) -> None:
+    """Count a unit of work by what became of it."""
+    counters().add(WORK, lease.kind.value, result)
+    counters().observe(WORK_SECONDS, lease.kind.value, values=[seconds])

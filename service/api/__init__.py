@@ -11,6 +11,7 @@ from service.api import (
     candidates,
     events,
     health,
+    metrics,
     policies,
     problem_sets,
     problems,
@@ -26,6 +27,7 @@ from service.api import (
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     health.router,
+    metrics.router,
     problems.router,
     problem_sets.router,
     policies.router,

@@ -198,7 +198,12 @@ class Stack:
             "SPECIATE_LEASE_S": str(s.lease_s),
             "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
             "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
+            "SPECIATE_STALL_S": str(s.stall_s),
+            "SPECIATE_LOG_FORMAT": s.log_format,
+            "SPECIATE_LOG_LEVEL": s.log_level,
         }
+        if s.otlp_endpoint is not None:
+            ours["SPECIATE_OTLP_ENDPOINT"] = s.otlp_endpoint
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
         # Numeric libraries must not start a thread per core in every worker.

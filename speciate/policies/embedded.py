@@ -13,8 +13,11 @@ from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.settings import secret_of
 
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
+TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+"""The server beside us asks for this token where it listens to other machines."""
 
 
 class Embedded:
@@ -58,5 +61,6 @@ class Embedded:
                 remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
             )
         if self._client is None:
-            self._client = OpenAICompatible(self._policy.model_copy(update={"base_url": address}))
+            key = TOKEN_VARIABLE if secret_of(TOKEN_VARIABLE) is not None else None
+            self._client = OpenAICompatible(self._policy.model_copy(update={"base_url": address, "api_key_env": key}))
         return self._client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from speciate.policies.own_options import own_options
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.hostile import bounded, printable
+from speciate.settings import secret_of
 
 _MAX_MESSAGE: Final = 300
 _ERROR_BODY_BYTES: Final = 64 << 10
@@ -242,18 +242,18 @@ class OpenAICompatible:
         return headers
 
     def _key(self, variable: str) -> str:
-        key = os.environ.get(variable, "").strip()
+        key = (secret_of(variable) or "").strip()
         if not key or not key.isascii() or not key.isprintable():
             what = "is not set" if not key else "holds characters that a header cannot carry"
             raise self._unavailable(
                 f"the environment variable {variable}, which holds its key, {what}",
-                remedy=f"Set {variable} where the workers start.",
+                remedy=f"Set {variable} (or {variable}_FILE) where the workers start.",
             )
         return key
 
     def _cleaned(self, text: str) -> str:
         """Return a server's text for an error message: bounded, printable, and without the key if it repeats it."""
-        key = os.environ.get(self._policy.api_key_env or "", "").strip()
+        key = (secret_of(self._policy.api_key_env or "") or "").strip()
         return bounded(printable(text.replace(key, "[key]") if key else text).replace("\n", " ").strip(), _MAX_MESSAGE)
 
     def _remedy(self, status: int) -> str:
