@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,8 @@ def configure_telemetry(settings: Settings, service: str) -> None:
         service: What the process is called in traces.
     """
     logs.configure(form=settings.log_format, level=settings.log_level, secrets=_secrets(settings))
+    # Libraries warn on standard error, too, where every line is to be one of ours.
+    logging.captureWarnings(True)
     tracing.configure(settings.otlp_endpoint, service)
 
 

@@ -75,7 +75,9 @@ class Deployment:
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of a process' log."""
-        return [json.loads(line) for line in self.stack.log_of(name).read_text().splitlines()]
+        lines = self.stack.log_of(name).read_text().splitlines()
+        assert not (odd := [line for line in lines if not line.startswith("{")]), odd
+        return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="package")
@@ -105,9 +107,9 @@ def deployment(receiver: Receiver) -> Iterator[Deployment]:
 
 def _after_a_run(stack: Stack, http: httpx.Client) -> Deployment:
     with Client(stack.settings.base_url, TOKEN) as client:
-        client.problems.add(load_problem(bundled()["short-sorter"]))
+        client.problems.add(load_problem(bundled()["sorting-network-8"]))
         client.policies.add({"slug": "mutator", "kind": "program_mutator"})
-    body = {"problem": "short-sorter", "policy": "mutator", "budget": {"evaluations": 40}}
+    body = {"problem": "sorting-network-8", "policy": "mutator", "budget": {"evaluations": 40}}
     answer = http.post("/v1/runs", json=body, headers={"X-Request-Id": "from-outside-1"})
     assert answer.status_code == 202, answer.text
     run_id = answer.json()["id"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from speciate.testing.http_server import wait_for
 from tests.integration.observability.conftest import TOKEN, Deployment, Receiver
@@ -56,10 +57,15 @@ def test_one_trace_holds_the_request_and_the_work_that_came_of_it(deployment: De
     wanted = {"generate", "evaluate", "policy", "evaluator"}
     wait_for(lambda: len(found()) == 2 and found()["speciate-worker"] >= wanted)
     assert found()["speciate-api"] == {"POST /v1/runs"}
-    spans = {span.span_id: span for _, span in receiver.spans if span.trace_id == run.bytes}
+
+    def spans_of_run() -> dict[bytes, Span]:
+        return {span.span_id: span for _, span in receiver.spans if span.trace_id == run.bytes}
+
+    # A span is sent when it ends, its children before it.
+    wait_for(lambda: all(s.parent_span_id in spans_of_run() for s in spans_of_run().values() if s.parent_span_id))
+    spans = spans_of_run()
     roots = [span for span in spans.values() if not span.parent_span_id]
     assert [span.name for span in roots] == ["POST /v1/runs"]
-    assert all(span.parent_span_id in spans for span in spans.values() if span.parent_span_id)
     names = {(spans[s.parent_span_id].name, s.name) for s in spans.values() if s.parent_span_id}
     assert names >= {("POST /v1/runs", "generate"), ("generate", "policy"), ("evaluate", "evaluator")}
     # Other requests have traces of their own, or that of their sender.
