@@ -29,7 +29,7 @@ from speciate.storage.gauges import Gauges, read_gauges
 from speciate.storage.plane import Plane
 from speciate.storage.presence import present
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FRESH_S: Final = 5.0
 """For so long one reading serves every scrape of this process."""

@@ -34,9 +34,11 @@ def _contain(**_: object) -> None:
         raise SystemExit(str(error)) from None
 
 
+# Before anything is said, and again where Celery would set up its own: that somebody listens keeps it from that.
+@signals.celeryd_init.connect
 @signals.setup_logging.connect
 def _log_our_way(**_: object) -> None:
-    """Log as the settings say; that somebody listens keeps Celery from setting up its own."""
+    """Log and trace as the settings say."""
     configure_telemetry(settings(), "speciate-worker")
 
 

@@ -24,7 +24,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings
 from speciate.testing.http_server import wait_for
 
-TOKEN = "a-token-that-nobody-may-read"  # noqa: S105
+TOKEN = "a-token-that-nobody-may-read"
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_a_run_is_in_the_metrics(deployment: Deployment) -> None:
     assert total(found, "speciate_candidates_total") == spent == 40
     assert total(found, "speciate_budget_spent_total", resource="evaluations") == spent
     ran = total(found, "speciate_evaluations_total")
-    assert 0 < ran
+    assert ran > 0
     assert total(found, "speciate_evaluations_total", tier="none") == 0
     assert total(found, "speciate_evaluation_seconds_count") == ran
     asked = total(found, "speciate_policy_request_seconds_count", policy="mutator")
