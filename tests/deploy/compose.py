@@ -1,4 +1,4 @@
-"""Reading ``docker-compose.yml`` as the tool does: variables put in, profiles left out, order by what depends on what."""
+"""Reading ``docker-compose.yml`` as the tool does: variables put in, profiles left out."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_sho
     assert asked
     assert asked_by_rules
     assert (asked | asked_by_rules) - exported == set()
-    ours = {name for name in re.findall(r"^# TYPE (speciate_[a-z_]+) ", text, flags=re.MULTILINE)}
+    ours = set(re.findall(r"^# TYPE (speciate_[a-z_]+) ", text, flags=re.MULTILINE))
     assert {name for name in ours if not any(each.startswith(name) for each in asked)} == set()
     assert counters.EVALUATIONS.name + "_total" in exported
 
@@ -95,9 +95,8 @@ def test_promtool_accepts_rules_configuration_and_queries(tmp_path: Path) -> Non
     (tmp_path / "token").write_text("x")
     config = tmp_path / "prometheus.yml"
     config.write_text(CONFIG.read_text().replace("/run/secrets/token", str(tmp_path / "token")))
-    queries = [
-        {"record": f"q{i}", "expr": each["expr"].replace("$__rate_interval", "1m")} for i, each in enumerate(_targets())
-    ]
+    asked = [each["expr"].replace("$__rate_interval", "1m") for each in _targets()]
+    queries = [{"record": f"q{i}", "expr": query} for i, query in enumerate(asked)]
     recorded = tmp_path / "queries.yml"
     recorded.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": queries}]}))
     for command in (["check", "config", config], ["check", "rules", recorded]):
