@@ -1,6 +1,6 @@
-# One image for every process of ours; which one it is, is its command.
-FROM python:3.12-slim
-RUN useradd --system --uid 10001 speciate
+# One image for every process of ours; which one it is, is its command. Versions are pinned; pin the digest, too, where
+# you build: `docker buildx imagetools inspect python:3.12.12-slim-bookworm`.
+FROM python:3.12.12-slim-bookworm AS build
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./
 COPY speciate speciate
@@ -8,6 +8,18 @@ COPY service service
 COPY workers workers
 COPY evaluators evaluators
 COPY migrations migrations
-RUN pip install --no-cache-dir -e .
-USER speciate
+# Compiled here, since the image is never written to.
+RUN python -m venv /opt/venv \
+ && /opt/venv/bin/pip install --no-cache-dir --compile -e '.[telemetry]' \
+ && /opt/venv/bin/python -m compileall -q speciate service workers evaluators migrations
+
+FROM python:3.12.12-slim-bookworm
+# bubblewrap is for tier A of the sandbox, where the host lets containers make user namespaces; tier B needs nothing.
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 10001 --home-dir /tmp speciate
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+WORKDIR /app
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SPECIATE_DATA_DIR=/tmp/speciate
+USER 10001:10001
 CMD ["speciate", "--help"]

@@ -21,9 +21,11 @@ from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
 from service.dependencies import Parts
 from service.doorkeeper import Doorkeeper
+from service.metrics import Installation, Meter
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
+from service.middleware.observed import Observed
 from service.owners import Owners
 from service.permits import permit
 from service.shutdown import on_stop_signal
@@ -32,6 +34,7 @@ from service.wakeups import listen, report
 from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.plane import open_plane
+from speciate.telemetry.setup import configure_telemetry
 
 THREADS: Final = 14
 """Requests that work at once; with those of streams and live views they stay within the connections."""
@@ -47,12 +50,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ConfigurationError: A setting cannot be used, or the address is open to others without a token.
     """
     effective = load_settings() if settings is None else settings
+    if settings is None:
+        # Configured by the environment, this is a process of its own, and its logs are ours.
+        configure_telemetry(effective, "speciate-api")
     check_exposure(effective)
+    meter = Meter()
     app = FastAPI(
         title="Speciate",
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
-        lifespan=_lifespan(effective),
+        lifespan=_lifespan(effective, meter),
         # FastAPI's pages load their scripts from another origin.
         docs_url=None,
         redoc_url=None,
@@ -71,18 +78,26 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Observed, meter=meter)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 
 
-def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         plane = open_plane(settings)
         hub = EventHub(plane)
         doorkeeper = Doorkeeper.of(settings, plane)
-        app.state.parts = Parts(settings, plane, hub, doorkeeper, Owners(plane.engine))
+        app.state.parts = Parts(settings, plane, hub, doorkeeper, Owners(plane.engine), meter)
         app.state.deck = deck = Deck.over(plane)
+        database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
+
+        def streams() -> int:
+            return hub.streams + deck.live.viewers
+
+        installation = Installation(plane, database_url, stall_s=settings.stall_s, streams=streams)
+        meter.watch(installation)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
 
@@ -106,6 +121,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
             doorkeeper.close()
+            meter.forget(installation)
             plane.close()
 
     return lifespan

@@ -9,6 +9,7 @@ from anyio import CapacityLimiter
 from fastapi import Depends, Query, Request
 
 from service.doorkeeper import Doorkeeper
+from service.metrics import Meter
 from service.owners import Owners
 from service.principal import PrincipalDep
 from service.sse import EventHub
@@ -29,6 +30,7 @@ class Parts:
         hub: The open streams of events.
         doorkeeper: Knows who asks.
         owners: Knows whose ids are.
+        meter: What this process counts.
         pings: Threads in which policies are asked: a slow endpoint must not hold those that answer requests.
     """
 
@@ -37,6 +39,7 @@ class Parts:
     hub: EventHub
     doorkeeper: Doorkeeper
     owners: Owners
+    meter: Meter
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from speciate.outward.sealing import Sealer
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
+FILE_SUFFIX: Final = "_FILE"
+"""What makes the name of a variable that of one which names a file with the value."""
 
 _SERVERS: Final = {
     "PostgreSQL": ("postgresql://USER@HOST/DATABASE", {"postgresql", "postgresql+psycopg", "postgres"}),
@@ -96,6 +99,10 @@ class Settings(BaseSettings):
         lease_s: Seconds after which work of a silent worker is given to another.
         max_body_bytes: Largest request body.
         min_free_bytes: Runs are paused when the embedded servers' disk has less left.
+        stall_s: Seconds without a commit after which a running run counts as stuck.
+        log_format: Lines of text, or one JSON object a line.
+        log_level: The least important lines that are logged.
+        otlp_endpoint: Where traces are sent (OTLP over HTTP); None means no traces.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
@@ -123,6 +130,10 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, ge=1, le=3600)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
+    stall_s: float = Field(default=900.0, ge=1)
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    otlp_endpoint: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
 
     @classmethod
     def settings_customise_sources(
@@ -133,8 +144,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Leave flags (with the file's values below them) and the environment."""
-        return init_settings, env_settings
+        """Leave flags (with the file's values below them), the environment, and files that the environment names."""
+        return init_settings, env_settings, _NamedFiles(settings_cls)
 
     @property
     def slots(self) -> int:
@@ -173,6 +184,39 @@ class Settings(BaseSettings):
     def base_url(self) -> str:
         """Where clients find the API."""
         return (self.url or f"http://{self.host}:{self.port}").rstrip("/")
+
+
+class _NamedFiles(PydanticBaseSettingsSource):
+    """Reads a setting from the file that ``SPECIATE_<NAME>_FILE`` names: how containers are given secrets."""
+
+    def get_field_value(self, _: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return in_file(f"SPECIATE_{field_name.upper()}"), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in self.settings_cls.model_fields}
+        return {name: text for name, text in found.items() if text is not None}
+
+
+def in_file(variable: str) -> str | None:
+    """Return the text of the file that a variable's companion ``…_FILE`` names, or None where there is no such one.
+
+    Raises:
+        ConfigurationError: The file cannot be read.
+    """
+    path = os.environ.get(f"{variable}{FILE_SUFFIX}")
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"{variable}{FILE_SUFFIX} names {path}, which cannot be read: {why}.") from None
+
+
+def secret_of(variable: str) -> str | None:
+    """Return a secret of the environment: the variable's value, or the text of the file that ``…_FILE`` names."""
+    value = os.environ.get(variable)
+    return in_file(variable) if value is None else value
 
 
 def load_settings(**flags: Any) -> Settings:
@@ -236,4 +280,5 @@ def source_of(name: str, flags: dict[str, Any]) -> str:
         return "flag"
     if path and name in _read(Path(path)):
         return "file"
-    return "environment" if f"SPECIATE_{name.upper()}" in {key.upper() for key in os.environ} else "default"
+    variable = f"SPECIATE_{name.upper()}"
+    return "environment" if {variable, variable + FILE_SUFFIX} & {key.upper() for key in os.environ} else "default"

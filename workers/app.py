@@ -9,7 +9,9 @@ from celery import signals
 from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.ports.work import Queue
 from speciate.storage.broker import make_celery
-from workers.composition import evaluator, plane, settings
+from speciate.telemetry import tracing
+from speciate.telemetry.setup import configure_telemetry
+from workers.composition import counters, evaluator, plane, settings
 from workers.control import start_reconciler
 from workers.presence import Presence, describe
 from workers.tasks import register
@@ -31,6 +33,22 @@ def _contain(**_: object) -> None:
         evaluator()
     except SpeciateError as error:
         raise SystemExit(str(error)) from None
+
+
+# Before anything is said, and again where Celery would set up its own: that somebody listens keeps it from that.
+@signals.celeryd_init.connect
+@signals.setup_logging.connect
+def _log_our_way(**_: object) -> None:
+    """Log and trace as the settings say."""
+    configure_telemetry(settings(), "speciate-worker")
+
+
+@signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
+def _say_the_last(**_: object) -> None:
+    """Send counts and spans that wait to be sent: a process of a pool ends without further notice."""
+    counters().close()
+    tracing.shutdown()
 
 
 @signals.worker_ready.connect

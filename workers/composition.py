@@ -12,10 +12,13 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
+from speciate.ports.work import Lease
 from speciate.runs.leases import LeaseKeeper
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings, load_settings
+from speciate.storage.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.plane import Plane, open_plane
+from workers.observing import CountedEvaluator, CountedPolicy
 
 
 @cache
@@ -41,8 +44,15 @@ class ClientPool:
         """Return the client that asks a policy."""
         which = (policy.digest, policy.api_key_id)
         if which not in self._clients:
-            self._clients[which] = build_client(policy, self._surroundings)
+            client = build_client(policy, self._surroundings)
+            self._clients[which] = CountedPolicy(policy.slug, client, counters())
         return self._clients[which]
+
+
+@cache
+def counters() -> Counters:
+    """Return what this process counts with; like ``plane``, never before a pool forks."""
+    return Counters(plane().redis)
 
 
 @cache
@@ -73,5 +83,16 @@ def workbench() -> Workbench:
     clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open))
     keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
-        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=clients, keep=keeper.keep
+        work=work,
+        signals=plane().signals,
+        evaluator=CountedEvaluator(LateEvaluator(), counters()),
+        client_for=clients,
+        keep=keeper.keep,
+        count=count_unit,
     )
+
+
+def count_unit(lease: Lease, result: str, seconds: float) -> None:
+    """Count a unit of work by what became of it."""
+    counters().add(WORK, lease.kind.value, result)
+    counters().observe(WORK_SECONDS, lease.kind.value, values=[seconds])

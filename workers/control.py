@@ -13,16 +13,19 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import SpeciateError
+from speciate.storage.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
 from speciate.storage.plane import Plane
 from speciate.storage.reconciler import beat, book_downtime
+from speciate.storage.stalls import tell_stalled
 from workers.campaigns import CampaignTender
-from workers.composition import plane, settings
+from workers.composition import counters, plane, settings
 from workers.disk import pause_when_full
 from workers.tournaments import Tender
 
 _LEADER_KEY: Final = 0x5EC1A7ED
 _PASS_S: Final = 1.0
 _REFRESH_S: Final = 30.0
+_STALLS_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -59,9 +62,17 @@ def _one_pass(plane: Plane) -> None:
     sweep = plane.work.sweep()
     for commit in sweep.commits:
         plane.signals.committed(commit)
+    for family, count in (
+        (LEASES_EXPIRED, sweep.retried),
+        (POISONED, sweep.poisoned),
+        (RUNG_AGAIN, sweep.rung_again),
+    ):
+        if count:
+            counters().add(family, by=count)
     if sweep.retried or sweep.poisoned:
         _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
     _refresh.run(plane)
+    _stalls.run(plane)
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
     _tender.run(plane)
     _campaigns.run(plane)
@@ -79,7 +90,23 @@ class _Refresh:
             plane.signals.forget(plane.runs.unfinished())
 
 
+class _Stalls:
+    """Says of runs that get nowhere that they do: nobody else would, when nothing happens."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def run(self, plane: Plane) -> None:
+        stall_s = settings().stall_s
+        if time.monotonic() - self._last >= min(_STALLS_S, stall_s):
+            self._last = time.monotonic()
+            for commit in tell_stalled(plane.engine, stall_s=stall_s):
+                _log.warning("run %s is stuck: nothing was committed for %g s", commit.run_id, stall_s)
+                plane.signals.committed(commit)
+
+
 _refresh = _Refresh()
+_stalls = _Stalls()
 _tender = Tender()
 _campaigns = CampaignTender()
 

@@ -12,6 +12,7 @@ from service.api import (
     candidates,
     events,
     health,
+    metrics,
     policies,
     problem_sets,
     problems,
@@ -32,6 +33,7 @@ OPEN: Final[tuple[APIRouter, ...]] = (health.router,)
 """What anybody may ask."""
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
+    metrics.router,
     problems.router,
     problem_sets.router,
     policies.router,

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.dashboard.pages import page
 from service.problem_details import MEDIA_TYPE
 
-_MACHINES: Final = ("/v1/", "/healthz", "/readyz")
+_MACHINES: Final = ("/v1/", "/healthz", "/readyz", "/metrics")
 _INTERNAL: Final = {
     "title": "The service failed",
     "status": 500,

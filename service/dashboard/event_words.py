@@ -27,7 +27,7 @@ def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:
             return f"{data['target']} is confirmed and {word}, after {spent} evaluations", (int(data["candidate"]),)
         case EventKind.TARGET_REFUTED:
             return f"{data['target']} did not hold: {clip(data.get('detail') or '', 300)}", (int(data["candidate"]),)
-        case EventKind.ALARM_RAISED:
+        case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return clip(data.get("message") or "many candidates fail", 300), ()
         case _:
             return "; ".join(

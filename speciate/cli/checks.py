@@ -19,9 +19,9 @@ from evaluators.canary import examine
 from evaluators.choose import UNSAFE_WARNING, open_broker
 from evaluators.features import kernel_features
 from evaluators.tiers import TIERS, UNSAFE
-from speciate.cli.serve import TOKEN_VARIABLE as SERVE_TOKEN_VARIABLE
 from speciate.domain.errors import SpeciateError
-from speciate.settings import CONFIG_VARIABLE, Settings, source_of
+from speciate.policies.embedded import TOKEN_VARIABLE as SERVE_TOKEN_VARIABLE
+from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
@@ -85,16 +85,13 @@ def python() -> Finding:
 
 def environment() -> Finding:
     """Look for variables that begin like ours and that nobody reads: a typing mistake leaves a setting as it was."""
-    known = [f"SPECIATE_{name.upper()}" for name in Settings.model_fields] + [
-        CONFIG_VARIABLE,
-        SERVE_TOKEN_VARIABLE,
-        *_SERVER_VARIABLES,
-    ]
+    values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
+    known = [*values, *(value + FILE_SUFFIX for value in values), CONFIG_VARIABLE, *_SERVER_VARIABLES]
     unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
     if not unknown:
         return Finding("environment", Status.GOOD, "every SPECIATE_* variable is known")
     nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), known, n=1)]
-    remedy = f"Perhaps meant: {', '.join(nearest)}." if nearest else f"Known: {', '.join(known)}."
+    remedy = f"Perhaps meant: {', '.join(nearest)}." if nearest else f"Known: {', '.join(values)}."
     return Finding("environment", Status.WARNING, f"nobody reads {', '.join(unknown)}", remedy)
 
 

@@ -97,6 +97,8 @@ def telling(event: EventRecord) -> str | None:
             line = f"alarm: {data.get('message')}"
         case EventKind.ALARM_CLEARED:
             line = "the alarm is over"
+        case EventKind.RUN_STALLED:
+            line = f"stuck: {data.get('message')}"
         case EventKind.RUN_PAUSED:
             line = f"paused: {data.get('reason') or 'by request'}"
         case EventKind.RUN_GRANTED:

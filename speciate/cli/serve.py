@@ -13,8 +13,6 @@ from speciate.cli.output import clean, console
 from speciate.cli.session import examples
 from speciate.cli.up import Stopped, stopping_on_signals
 
-TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
-
 SERVE_EXAMPLES: Final = examples(
     "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
 )
@@ -71,9 +69,10 @@ def named_folders(models: list[str]) -> dict[str, Path]:
 
 def _token(host: str) -> str | None:
     from speciate.domain.errors import ConfigurationError
-    from speciate.settings import is_loopback
+    from speciate.policies.embedded import TOKEN_VARIABLE
+    from speciate.settings import is_loopback, secret_of
 
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = secret_of(TOKEN_VARIABLE)
     if token is not None and not token.strip():
         raise ConfigurationError(f"{TOKEN_VARIABLE} is empty.", remedy="Give it a long random text, or unset it.")
     if token is None and not is_loopback(host):

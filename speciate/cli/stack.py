@@ -211,6 +211,9 @@ class Stack:
             "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
             "SPECIATE_RATE_LIMIT": str(s.rate_limit),
             "SPECIATE_RATE_BURST": str(s.rate_burst),
+            "SPECIATE_STALL_S": str(s.stall_s),
+            "SPECIATE_LOG_FORMAT": s.log_format,
+            "SPECIATE_LOG_LEVEL": s.log_level,
         }
         if s.secret_key is not None:
             ours[secret_keys.VARIABLE] = s.secret_key.get_secret_value()
@@ -221,6 +224,8 @@ class Stack:
         ours["SPECIATE_ALLOWED_NETWORKS"] = ",".join(networks)
         if s.url is not None:
             ours["SPECIATE_URL"] = s.url
+        if s.otlp_endpoint is not None:
+            ours["SPECIATE_OTLP_ENDPOINT"] = s.otlp_endpoint
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
         # Numeric libraries must not start a thread per core in every worker.

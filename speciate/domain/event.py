@@ -17,6 +17,7 @@ class EventKind(StrEnum):
     RUN_GRANTED = "run.granted"
     RUN_PAUSED = "run.paused"
     RUN_RESUMED = "run.resumed"
+    RUN_STALLED = "run.stalled"
     RUN_COMPLETED = "run.completed"
     RUN_FAILED = "run.failed"
     RUN_CANCELLED = "run.cancelled"

@@ -15,8 +15,11 @@ from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.settings import secret_of
 
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
+TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+"""The server beside us asks for this token where it listens to other machines."""
 
 
 class Embedded:
@@ -62,5 +65,7 @@ class Embedded:
                 remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
             )
         if self._client is None:
-            self._client = OpenAICompatible(self._policy.model_copy(update={"base_url": address}), self._surroundings)
+            key = TOKEN_VARIABLE if secret_of(TOKEN_VARIABLE) is not None else None
+            policy = self._policy.model_copy(update={"base_url": address, "api_key_env": key})
+            self._client = OpenAICompatible(policy, self._surroundings)
         return self._client

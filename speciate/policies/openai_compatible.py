@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
 from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.hostile import bounded, printable
+from speciate.settings import secret_of
 
 _MAX_MESSAGE: Final = 300
 _ERROR_BODY_BYTES: Final = 64 << 10
@@ -264,12 +264,12 @@ class OpenAICompatible:
             return self._surroundings.key_of(kept)
         if (variable := self._policy.api_key_env) is None:
             return None
-        key = os.environ.get(variable, "").strip()
+        key = (secret_of(variable) or "").strip()
         if not key or not key.isascii() or not key.isprintable():
             what = "is not set" if not key else "holds characters that a header cannot carry"
             raise self._unavailable(
                 f"the environment variable {variable}, which holds its key, {what}",
-                remedy=f"Set {variable} where the workers start.",
+                remedy=f"Set {variable} (or {variable}_FILE) where the workers start.",
             )
         return key
 

@@ -23,7 +23,15 @@ from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.workbench import Workbench
 
 # Steering and lost workers are part of a run's history, not of its course.
-_OUTSIDE = frozenset({EventKind.RUN_PAUSED, EventKind.RUN_RESUMED, EventKind.WORK_RETRIED, EventKind.WORK_POISONED})
+_OUTSIDE = frozenset(
+    {
+        EventKind.RUN_PAUSED,
+        EventKind.RUN_RESUMED,
+        EventKind.RUN_STALLED,
+        EventKind.WORK_RETRIED,
+        EventKind.WORK_POISONED,
+    }
+)
 
 
 class ReplayStore(WorkStore, Protocol):

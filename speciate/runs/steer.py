@@ -17,6 +17,7 @@ from speciate.ports.work import Signals
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
 from speciate.search.strategies import build_strategy
+from speciate.telemetry.logs import note
 
 
 def check_run(
@@ -68,6 +69,8 @@ def start_run(
     """
     check_run(problem, policy, mutator, spec, ensembles)
     run_id, new = store.create(problem, policy, mutator, spec, ensembles=ensembles, idempotency_key=idempotency_key)
+    if new:
+        note(run=str(run_id))
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:
         try:

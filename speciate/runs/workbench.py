@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from speciate.ports.work import Commit, Lease, Signals, WorkKind, WorkStore
 from speciate.runs.confirm import confirm
 from speciate.runs.evaluate import evaluate
 from speciate.runs.generate import generate
+from speciate.telemetry.logs import bound
+from speciate.telemetry.tracing import run_span
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ class Workbench:
         evaluator: Scores candidates.
         client_for: Returns the client that asks a policy.
         keep: Keeps a lease alive while its work is done.
+        count: Hears what became of each unit (``done``, ``given_back``, ``defect`` or ``lost``) and how long it took.
     """
 
     work: WorkStore
@@ -37,6 +41,7 @@ class Workbench:
     evaluator: EvaluatorClient
     client_for: Callable[[Policy], PolicyClient]
     keep: Callable[[Lease], AbstractContextManager[None]]
+    count: Callable[[Lease, str, float], None] = lambda *_: None
 
     def perform(self, work_id: UUID) -> bool:
         """Do a unit of work if it is still to be done.
@@ -50,22 +55,36 @@ class Workbench:
         lease = self.work.claim(work_id)
         if lease is None:
             return False
+        started = time.perf_counter()
+        names = {"run": str(lease.run_id), "work": str(work_id), "kind": lease.kind.value} | _candidates(lease)
+        with bound(**names), run_span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
+            result = self._perform(lease)
+            seconds = time.perf_counter() - started
+            _log.info("%s in %.1f ms", result, seconds * 1e3)
+        self.count(lease, result, seconds)
+        return True
+
+    def _perform(self, lease: Lease) -> str:
+        """Do a leased unit; return what became of it."""
+        result = "done"
         try:
             with self.keep(lease):
                 commit = self._do(lease)
         except UnavailableError as error:
+            result = "given_back"
             _log.warning("run %s pauses: %s", lease.run_id, error)
             tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else 0
             commit = self.work.give_back(lease, str(error), tokens=tokens)
         except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
-            _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, work_id)
+            result = "defect"
+            _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, lease.work_id)
             reason = f"a defect in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
             commit = self.work.give_back(lease, f"{reason}. The worker's log has more; resume to try again.")
         if commit is None:
-            _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, work_id)
-        else:
-            self.signals.committed(commit)
-        return True
+            _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, lease.work_id)
+            return "lost"
+        self.signals.committed(commit)
+        return result
 
     def _do(self, lease: Lease) -> Commit | None:
         match lease.kind:
@@ -75,3 +94,15 @@ class Workbench:
                 return evaluate(lease, self.work, self.evaluator)
             case WorkKind.CONFIRM:
                 return confirm(lease, self.work, self.evaluator)
+
+
+def _candidates(lease: Lease) -> dict[str, str]:
+    """Return which candidates a unit is about, by their numbers in the run."""
+    match lease.kind:
+        case WorkKind.EVALUATE:
+            first = int(lease.payload["first"])
+            return {"candidates": f"{first}-{first + len(lease.payload['proposals']) - 1}"}
+        case WorkKind.CONFIRM:
+            return {"candidates": str(lease.payload["number"])}
+        case _:
+            return {}

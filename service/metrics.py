@@ -1,0 +1,211 @@
+"""What ``/metrics`` says: this process's own traffic, and what PostgreSQL and Redis say of the whole installation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import redis
+import sqlalchemy.exc
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
+from sqlalchemy.pool import QueuePool
+
+from speciate import __version__
+from speciate.ports.records import WorkerProcess
+from speciate.ports.work import Queue, WorkKind
+from speciate.storage.counters import Family, Series, read_counters
+from speciate.storage.database import connect
+from speciate.storage.gauges import Gauges, read_gauges
+from speciate.storage.plane import Plane
+from speciate.storage.presence import present
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_FRESH_S: Final = 5.0
+"""For so long one reading serves every scrape of this process."""
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0)
+
+
+class Meter:
+    """The metrics of one process of the API."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._requests = Counter(
+            "speciate_http_requests", "Answered requests.", ("method", "route", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "speciate_http_request_seconds",
+            "Time until an answer began.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def book(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request; ``route`` is a template, never a path."""
+        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def watch(self, installation: Installation) -> None:
+        """Show the installation, too."""
+        self._registry.register(installation)
+
+    def forget(self, installation: Installation) -> None:
+        """Show it no longer, and close what it holds."""
+        self._registry.unregister(installation)
+        installation.close()
+
+    def text(self) -> bytes:
+        """Return everything in the format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class Installation:
+    """Reads the stores for a registry; what does not answer is left out and said so.
+
+    Args:
+        plane: The stores.
+        url: The database, for a connection of its own: metrics matter most when every other one is in use.
+        stall_s: Seconds without a commit after which a running run counts as stalled.
+        streams: Returns how many streams are open.
+    """
+
+    def __init__(self, plane: Plane, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
+        self._plane = plane
+        self._engine = connect(url, pool_size=1)
+        self._stall_s = stall_s
+        self._streams = streams
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._shared: tuple[Metric, ...] = ()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is depends on who answers."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what this process holds, and what was read at most some seconds ago."""
+        with self._lock:
+            if time.monotonic() - self._read_at > _FRESH_S:
+                self._shared = tuple(self._read())
+                self._read_at = time.monotonic()
+        yield InfoMetricFamily("speciate", "What runs here.", value={"version": __version__})
+        yield GaugeMetricFamily("speciate_streams", "Open streams of this process.", value=self._streams())
+        connections = GaugeMetricFamily("speciate_database_connections", "Connections of this process.", labels=["use"])
+        pool = self._plane.engine.pool
+        if isinstance(pool, QueuePool):
+            connections.add_metric(["busy"], pool.checkedout())
+            connections.add_metric(["idle"], pool.checkedin())
+        yield connections
+        yield from self._shared
+
+    def _read(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
+        try:
+            yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
+            up.add_metric(["postgresql"], 1)
+        except sqlalchemy.exc.SQLAlchemyError:
+            up.add_metric(["postgresql"], 0)
+        try:
+            yield from _of_counters(read_counters(self._plane.redis))
+            yield from _of_workers(present(self._plane.redis))
+            up.add_metric(["redis"], 1)
+        except redis.RedisError:
+            up.add_metric(["redis"], 0)
+        yield up
+
+
+def _gauge(name: str, text: str, label: str, values: dict[str, float] | dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
+    yield _gauge("speciate_runs", "Runs by state.", "state", gauges.runs)
+    candidates = CounterMetricFamily("speciate_candidates", "Candidates on record by outcome.", labels=["outcome"])
+    for outcome, count in sorted(gauges.candidates.items()):
+        candidates.add_metric([outcome], count)
+    yield candidates
+    spent = CounterMetricFamily("speciate_budget_spent", "What all runs took.", labels=["resource"])
+    for resource, amount in sorted(gauges.spent.items()):
+        spent.add_metric([resource], amount)
+    yield spent
+    yield _gauge("speciate_budget_left", "What the budgets of running runs hold.", "resource", gauges.left)
+    yield CounterMetricFamily("speciate_unlocks", "Confirmed unlocks.", value=gauges.unlocks)
+    yield GaugeMetricFamily("speciate_runs_stalled", "Running runs without a commit for long.", value=gauges.stalled)
+    yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs most of whose work fails.", value=gauges.alarmed)
+    yield from _of_work(gauges)
+    if gauges.reconciler_age_s is not None:
+        text = "Seconds since the reconciler looked."
+        yield GaugeMetricFamily("speciate_reconciler_age_seconds", text, value=gauges.reconciler_age_s)
+
+
+def _of_work(gauges: Gauges) -> Iterator[Metric]:
+    units = GaugeMetricFamily("speciate_queue_units", "Units of work of running runs.", labels=["kind", "state"])
+    oldest = GaugeMetricFamily("speciate_queue_oldest_seconds", "Age of the oldest that waits.", labels=["kind"])
+    found = {(each.kind, each.state): each for each in gauges.work}
+    # An empty queue is zero and not absent: rules and autoscalers must be able to tell it from a failed scrape.
+    for kind in WorkKind:
+        for state in ("ready", "leased"):
+            each = found.get((kind.value, state))
+            units.add_metric([kind.value, state], each.units if each else 0)
+        ready = found.get((kind.value, "ready"))
+        oldest.add_metric([kind.value], ready.oldest_s if ready else 0.0)
+    yield units
+    yield oldest
+    overdue = sum(each.overdue for each in gauges.work)
+    yield GaugeMetricFamily("speciate_leases_overdue", "Leases that expired and were not taken back.", value=overdue)
+
+
+def _of_counters(found: dict[Family, list[Series]]) -> Iterator[Metric]:
+    for family, series in found.items():
+        if not family.buckets:
+            counter = CounterMetricFamily(family.name, family.help, labels=family.labels)
+            for each in series if family.labels else series or [Series((), (0.0,))]:
+                counter.add_metric(each.labels, each.counts[0])
+            yield counter
+            continue
+        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        for each in series:
+            below = 0.0
+            buckets: list[tuple[str, float]] = []
+            for bound, count in zip((*map(str, family.buckets), "+Inf"), each.counts, strict=True):
+                below += count
+                buckets.append((bound, below))
+            histogram.add_metric(each.labels, buckets, sum_value=each.total)
+        yield histogram
+
+
+def _of_workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Metric]:
+    slots = GaugeMetricFamily("speciate_worker_slots", "Slots of the workers that are there.", labels=["queue", "tier"])
+    processes = GaugeMetricFamily("speciate_workers", "Workers that are there.", labels=["queue"])
+    found: dict[tuple[str, str], int] = {}
+    for worker in workers:
+        for queue in worker.queues:
+            found[queue, worker.tier] = found.get((queue, worker.tier), 0) + worker.slots
+    for labels, count in sorted(found.items()):
+        slots.add_metric(labels, count)
+    for queue in Queue:
+        processes.add_metric([queue.value], sum(queue.value in worker.queues for worker in workers))
+    yield slots
+    yield processes

@@ -1,0 +1,82 @@
+"""Every request is counted, timed, logged and traced here, under an id that its sender chose or is told."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from contextlib import suppress
+from typing import Final
+from uuid import UUID, uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.metrics import Meter
+from speciate.telemetry import logs, tracing
+
+HEADER: Final = "X-Request-Id"
+_USABLE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+"""Ids that a sender may choose: nothing that could end a line of a log or be taken for another field."""
+
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_UNMATCHED: Final = "unmatched"
+_log = logging.getLogger("speciate.requests")
+
+
+class Observed:
+    """Passes requests on and books what became of them.
+
+    Args:
+        app: What comes after.
+        meter: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, meter: Meter) -> None:
+        self._app = app
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on and book it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get(HEADER, "")
+        request_id = given if _USABLE.fullmatch(given) else uuid4().hex
+        started = time.perf_counter()
+        status, begun_s = 500, None
+
+        async def begin(message: Message) -> None:
+            nonlocal status, begun_s
+            if message["type"] == "http.response.start":
+                status, begun_s = message["status"], time.perf_counter() - started
+                MutableHeaders(scope=message)[HEADER] = request_id
+            await send(message)
+
+        with logs.bound(request=request_id) as ids:
+            try:
+                await self._app(scope, receive, begin)
+            finally:
+                seconds = time.perf_counter() - started if begun_s is None else begun_s
+                self._book(scope, headers, ids, status, seconds)
+
+    def _book(self, scope: Scope, headers: Headers, ids: dict[str, str], status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", _UNMATCHED)
+        named = scope.get("path_params", {}).get("run_id")
+        # A request whose path names no run, and that worked on one, has made it.
+        made = ids.get("run") if named is None else None
+        if named is not None:
+            with suppress(ValueError):
+                ids["run"] = str(UUID(str(named)))
+        self._meter.book(scope["method"], route, status, seconds)
+        if scope["path"] not in _QUIET:
+            level = logging.WARNING if status >= 500 else logging.INFO
+            _log.log(level, "%s %s %d in %.1f ms", scope["method"], route, status, seconds * 1e3)
+            tracing.book_request(
+                f"{scope['method']} {route}",
+                seconds,
+                headers,
+                None if made is None else UUID(made),
+                **{"http.response.status_code": status, "speciate.request_id": ids["request"]},
+            )

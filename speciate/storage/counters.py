@@ -1,0 +1,175 @@
+"""Counts and times that workers add up in Redis, so that every replica of the API shows the sum over all of them.
+
+A process adds in memory and sends once a second; what cannot be sent is kept for the next second. Redis may forget: a
+counter that begins at zero again is what Prometheus calls a reset, and no other figure depends on these.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import redis
+
+_KEY: Final = "speciate:metrics"
+_POLICIES: Final = "speciate:metrics:policies"
+MOST_POLICIES: Final = 100
+"""Policies that are counted by name; further ones count as ``other``, so that no scrape grows without bound."""
+OTHER: Final = "other"
+_SEND_S: Final = 1.0
+_SUM: Final = "sum"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A counter, or with ``buckets`` a histogram.
+
+    Attributes:
+        name: Name without ``_total``.
+        help: What it counts.
+        labels: Names of its labels; their values hold no ``|``.
+        buckets: Upper bounds, in seconds.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    def field(self, labels: tuple[str, ...], part: str = "") -> str:
+        """Return the field of the hash that holds a count, a bucket's or a sum."""
+        return "|".join((self.name, *labels, part))
+
+
+_SHORT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LONG: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+EVALUATIONS: Final = Family("speciate_evaluations", "Evaluations that ran.", ("outcome", "tier"))
+EVALUATION_SECONDS: Final = Family("speciate_evaluation_seconds", "Time of one evaluation.", ("tier",), _SHORT)
+POLICY_SECONDS: Final = Family("speciate_policy_request_seconds", "Time of one request.", ("policy", "role"), _LONG)
+POLICY_TOKENS: Final = Family("speciate_policy_tokens", "Tokens of answered requests.", ("policy", "role", "part"))
+POLICY_FAILURES: Final = Family("speciate_policy_failures", "Batches that a policy did not answer.", ("policy",))
+WORK: Final = Family("speciate_work_units", "Units of work by what became of them.", ("kind", "result"))
+WORK_SECONDS: Final = Family("speciate_work_seconds", "Time from lease to commit of a unit.", ("kind",), _LONG)
+LEASES_EXPIRED: Final = Family("speciate_leases_expired", "Leases that lapsed and whose work was handed out again.")
+POISONED: Final = Family("speciate_work_poisoned", "Units given up after too many attempts.")
+RUNG_AGAIN: Final = Family("speciate_doorbells_rung_again", "Units of work that were dispatched again.")
+
+FAMILIES: Final = (
+    EVALUATIONS, EVALUATION_SECONDS, POLICY_SECONDS, POLICY_TOKENS, POLICY_FAILURES, WORK, WORK_SECONDS,
+    LEASES_EXPIRED, POISONED, RUNG_AGAIN,
+)  # fmt: skip
+
+
+class Counters:
+    """Adds up for one process, which must not fork afterwards; safe from several threads."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._redis = client
+        self._lock = threading.Lock()
+        self._pending: defaultdict[str, float] = defaultdict(float)
+        self._policies: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def add(self, family: Family, *labels: str, by: float = 1.0) -> None:
+        """Count."""
+        self._book({family.field(labels): by})
+
+    def observe(self, family: Family, *labels: str, values: Iterable[float]) -> None:
+        """Count values into the buckets of a histogram."""
+        booked: defaultdict[str, float] = defaultdict(float)
+        for value in values:
+            booked[family.field(labels, str(bisect_left(family.buckets, value)))] += 1.0
+            booked[family.field(labels, _SUM)] += value
+        self._book(booked)
+
+    def policy(self, slug: str) -> str:
+        """Return the label of a policy: its slug, or ``other`` when there are too many."""
+        known = self._policies.get(slug)
+        if known is None:
+            try:
+                listed = bool(self._redis.sismember(_POLICIES, slug))
+                if not listed and self._redis.scard(_POLICIES) < MOST_POLICIES:
+                    self._redis.sadd(_POLICIES, slug)
+                    listed = True
+            except redis.RedisError:
+                return OTHER
+            known = self._policies[slug] = slug if listed else OTHER
+        return known
+
+    def flush(self) -> None:
+        """Send what has been added up."""
+        with self._lock:
+            pending, self._pending = self._pending, defaultdict(float)
+        if not pending:
+            return
+        try:
+            # One transaction: after a lost connection all of it is sent again or none.
+            pipeline = self._redis.pipeline()
+            for field, value in pending.items():
+                pipeline.hincrbyfloat(_KEY, field, value)
+            pipeline.execute()
+        except redis.RedisError as error:
+            _log.debug("Redis does not answer, counts are kept: %s", error)
+            self._book(pending)
+
+    def close(self) -> None:
+        """Send the last counts."""
+        self._stopping.set()
+        self.flush()
+
+    def _book(self, counts: dict[str, float]) -> None:
+        with self._lock:
+            for field, value in counts.items():
+                self._pending[field] += value
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="counters", daemon=True)
+                self._thread.start()
+
+    def _send(self) -> None:
+        while not self._stopping.wait(_SEND_S):
+            self.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What was counted under one set of labels.
+
+    Attributes:
+        labels: Values of the family's labels.
+        counts: The count; of a histogram, one for each bucket and one for what is above them all.
+        total: Sum of a histogram's values.
+    """
+
+    labels: tuple[str, ...]
+    counts: tuple[float, ...]
+    total: float = 0.0
+
+
+def read_counters(client: redis.Redis) -> dict[Family, list[Series]]:
+    """Return everything that workers counted; raises ``redis.RedisError`` when Redis does not answer."""
+    fields = cast("dict[bytes, bytes]", client.hgetall(_KEY))
+    parts: dict[tuple[str, tuple[str, ...]], dict[str, float]] = defaultdict(dict)
+    for field, value in fields.items():
+        name, *labels, part = field.decode().split("|")
+        parts[name, tuple(labels)][part] = float(value)
+    found: dict[Family, list[Series]] = {family: [] for family in FAMILIES}
+    for family in FAMILIES:
+        for (name, values), counted in sorted(parts.items()):
+            if name == family.name and len(values) == len(family.labels):
+                found[family].append(_series(family, values, counted))
+    return found
+
+
+def _series(family: Family, labels: tuple[str, ...], counted: dict[str, float]) -> Series:
+    if not family.buckets:
+        return Series(labels, (counted.get("", 0.0),))
+    counts = tuple(counted.get(str(i), 0.0) for i in range(len(family.buckets) + 1))
+    return Series(labels, counts, counted.get(_SUM, 0.0))

@@ -1,0 +1,161 @@
+"""Traces over OTLP, off unless an endpoint is set; then, and only then, OpenTelemetry is imported.
+
+A run is one trace and its id is the run's id, so nothing has to travel: whoever works for a run, in whichever process
+and however often the work was lost before, knows the trace and the span that stands for the request that made the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from speciate.domain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+_LOW_64: Final = (1 << 64) - 1
+_target: list[tuple[str, str]] = []
+"""Endpoint and service name once tracing is on; empty while it is off."""
+
+
+def configure(endpoint: str | None, service: str) -> None:
+    """Turn tracing on where there is an endpoint; spans are sent from a thread that starts with the first one.
+
+    Args:
+        endpoint: OTLP over HTTP, such as ``http://collector:4318``; None turns tracing off.
+        service: What this process is called in traces.
+
+    Raises:
+        ConfigurationError: The packages are not installed.
+    """
+    _target.clear()
+    _provider.cache_clear()
+    if endpoint is None:
+        return
+    if any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "opentelemetry.exporter.otlp")):
+        raise ConfigurationError(
+            "SPECIATE_OTLP_ENDPOINT is set, but OpenTelemetry is not installed.",
+            remedy="Install Speciate with its extra `telemetry`, or unset SPECIATE_OTLP_ENDPOINT.",
+        )
+    _target.append((endpoint.rstrip("/"), service))
+
+
+@contextmanager
+def span(name: str, **attributes: str | int | float) -> Iterator[None]:
+    """Time a block as a span of the one that is open."""
+    if not _target:
+        yield
+        return
+    with _tracer().start_as_current_span(name, attributes=attributes):
+        yield
+
+
+@contextmanager
+def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterator[None]:
+    """Time a block as a span of a run's trace."""
+    if not _target:
+        yield
+        return
+    with _tracer().start_as_current_span(name, context=_context_of(run_id), attributes=attributes):
+        yield
+
+
+def book_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
+    """Book a request that has just been answered.
+
+    A request that made a run is the first span of the run's trace, with a link to the trace that its sender is in; any
+    other is a span of its sender's trace.
+
+    Args:
+        name: Method and route.
+        seconds: How long it took.
+        headers: The request's; ``traceparent`` names its sender's span.
+        made: The run that it made.
+        attributes: What else to say.
+    """
+    if not _target:
+        return
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    sender = TraceContextTextMapPropagator().extract(dict(headers))
+    links = []
+    if made is not None and (link := trace.get_current_span(sender).get_span_context()).is_valid:
+        links.append(trace.Link(link))
+    ended = time.time_ns()
+    _ids().root_of = made
+    try:
+        booked = _tracer().start_span(
+            name,
+            context=None if made is not None else sender,
+            kind=trace.SpanKind.SERVER,
+            attributes=attributes,
+            links=links,
+            start_time=ended - int(seconds * 1e9),
+        )
+    finally:
+        _ids().root_of = None
+    booked.end(ended)
+
+
+def shutdown() -> None:
+    """Send what has not been sent: for processes that end without the interpreter's own goodbye."""
+    if _target and _provider.cache_info().currsize:
+        _provider(os.getpid()).shutdown()
+
+
+def _tracer() -> Tracer:
+    return _provider(os.getpid()).get_tracer("speciate")
+
+
+def _ids() -> Any:
+    return _provider(os.getpid()).id_generator
+
+
+@cache
+def _provider(_pid: int) -> TracerProvider:
+    """Return the provider of this process; its thread does not survive a fork, so every process makes its own."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class Ids(RandomIdGenerator):
+        """Random ids, but for the first span of a run."""
+
+        root_of: UUID | None = None
+
+        def generate_trace_id(self) -> int:
+            return super().generate_trace_id() if self.root_of is None else self.root_of.int
+
+        def generate_span_id(self) -> int:
+            return super().generate_span_id() if self.root_of is None else self.root_of.int & _LOW_64
+
+    endpoint, service = _target[0]
+    made = TracerProvider(resource=Resource.create({"service.name": service}), id_generator=Ids())
+    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")))
+    atexit.register(made.shutdown)
+    return made
+
+
+def _context_of(run_id: UUID) -> Context:
+    from opentelemetry import trace
+
+    parent = trace.SpanContext(
+        trace_id=run_id.int,
+        span_id=run_id.int & _LOW_64,
+        is_remote=True,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+    )
+    return trace.set_span_in_context(trace.NonRecordingSpan(parent))

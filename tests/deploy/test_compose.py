@@ -1,0 +1,164 @@
+"""``docker-compose.yml`` is valid, and every promise of its services is kept: by the official schema and by looking."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from speciate.cli.serve import serve_command
+from speciate.policies.embedded import TOKEN_VARIABLE
+from speciate.settings import FILE_SUFFIX, Settings
+from tests.deploy.compose import FILE, ROOT, compose, default_services
+
+OVERRIDE = ROOT / "deploy" / "compose.tier-a.yml"
+SCHEMA = jsonschema.Draft7Validator(json.loads(Path(__file__).with_name("compose-spec.json").read_text()))
+SERVICES: dict[str, dict[str, Any]] = compose(environment={})["services"]
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("speciate:")]
+
+
+@pytest.mark.parametrize("path", [FILE, OVERRIDE], ids=lambda path: path.name)
+def test_the_file_is_as_the_compose_specification_says(path: Path) -> None:
+    document = yaml.safe_load(path.read_text())
+    SCHEMA.validate(document)
+    document["services"]["odd"] = {"image": "x", "healtcheck": {}}
+    with pytest.raises(jsonschema.ValidationError, match="healtcheck"):
+        SCHEMA.validate(document)
+
+
+def _compose_plugin() -> bool:
+    docker = shutil.which("docker")
+    return docker is not None and subprocess.run([docker, "compose", "version"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not _compose_plugin(), reason="docker compose is not installed")
+@pytest.mark.parametrize("files", [[FILE], [FILE, OVERRIDE]], ids=["alone", "tier A"])
+def test_docker_compose_config_accepts_it(files: list[Path]) -> None:
+    named = [part for path in files for part in ("-f", str(path))]
+    command = ["docker", "compose", *named, "--profile", "*", "config", "--quiet"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_hardened_pinned_and_watched(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert re.fullmatch(r"[1-9]\d*:\d+", service["user"])
+    assert re.search(r":v?\d+\.\d+(\.\d+)?(-\w+)?$", service["image"]), "the image names no version"
+    health = service["healthcheck"]
+    assert health.get("test") or (health == {"disable": True} and service["restart"] == "no")
+    assert set(service.get("secrets", ())) <= set(compose()["secrets"])
+    for mount in service.get("volumes", []):
+        source = mount.rsplit(":", 2 if mount.endswith(":ro") else 1)[0]
+        named = source in compose()["volumes"]
+        assert named or mount.endswith(":ro"), f"{mount} can be written"
+        assert named or source == "./models" or (ROOT / source).exists(), f"{source} is not there"
+
+
+def test_candidates_reach_nothing_but_the_servers() -> None:
+    networks = compose()["networks"]
+    assert SERVICES["evaluate"]["networks"] == ["data"]
+    assert networks["data"]["internal"]
+    assert set(SERVICES["evaluate"]["secrets"]) == {"database_url", "redis_url"}
+    members = {name for name, service in SERVICES.items() if "data" in service["networks"]}
+    assert members == {"postgres", "redis", "migrate", "api", "generate", "evaluate", "control"}
+    published = {name for name, service in default_services(compose(environment={})).items() if "ports" in service}
+    assert published == {"proxy"}
+    assert all(port.startswith("127.0.0.1:") for s in SERVICES.values() for port in s.get("ports", []))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_and_variable_of_ours_is_real(name: str) -> None:
+    service = SERVICES[name]
+    program, *rest = service["command"]
+    match program:
+        case "uvicorn":
+            module, _, factory = rest[1].partition(":")
+            assert callable(getattr(importlib.import_module(module), factory))
+        case "celery":
+            assert importlib.util.find_spec(rest[1])
+            queues = set(rest[rest.index("-Q") + 1].split(","))
+            assert queues <= {"generate", "evaluate", "retry", "control"}
+        case "speciate":
+            from speciate.cli.app import app
+
+            commands = {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
+            assert rest[0] in commands
+            assert serve_command
+        case _:
+            pytest.fail(f"{program} is no program of ours")
+    values = {f"SPECIATE_{field.upper()}" for field in Settings.model_fields} | {TOKEN_VARIABLE}
+    known = values | {value + FILE_SUFFIX for value in values}
+    given = service["environment"]
+    assert {variable for variable in given if variable.startswith("SPECIATE_")} <= known
+    for variable, value in given.items():
+        if variable.endswith(FILE_SUFFIX):
+            assert value.removeprefix("/run/secrets/") in service["secrets"], f"{variable} is not mounted"
+
+
+def test_every_queue_has_a_worker() -> None:
+    queues = [s["command"][s["command"].index("-Q") + 1] for s in SERVICES.values() if "-Q" in s.get("command", [])]
+    assert set(",".join(queues).split(",")) == {"generate", "evaluate", "retry", "control"}
+
+
+def test_the_secrets_are_made_once_and_for_their_owner(tmp_path: Path) -> None:
+    def made() -> dict[str, str]:
+        subprocess.run([ROOT / "deploy" / "make-secrets.sh", tmp_path / "secrets"], check=True)
+        return {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+
+    first = made()
+    assert set(first) >= set(compose()["secrets"])
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert all(value and value == value.strip() for value in first.values())
+    assert len(set(first.values())) == len(first)
+    assert first["database_password"] in first["database_url"]
+    assert made() == first
+
+
+def test_the_profile_of_tier_a_is_the_engines_own_with_namespaces() -> None:
+    profile = json.loads((ROOT / "deploy" / "seccomp" / "tier-a.json").read_text())
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+
+    def allowed() -> Iterator[str]:
+        for rule in profile["syscalls"]:
+            if rule["action"] == "SCMP_ACT_ALLOW" and not any(rule.get(when) for when in ("includes", "args")):
+                yield from rule["names"]
+
+    unconditional = set(allowed())
+    assert {"clone", "clone3", "unshare", "mount", "umount2", "pivot_root", "seccomp", "landlock_create_ruleset"} <= (
+        unconditional
+    )
+    assert not unconditional & {"bpf", "kexec_load", "init_module", "open_by_handle_at", "perf_event_open", "reboot"}
+    override = yaml.safe_load(OVERRIDE.read_text())["services"]
+    for service in override.values():
+        (named,) = [each for each in service["security_opt"] if each.startswith("seccomp=")]
+        assert (ROOT / named.removeprefix("seccomp=")).exists()
+    # Work that was lost is evaluated again by control, under the same walls.
+    assert set(override) == {"evaluate", "control"}
+
+
+def test_the_image_holds_what_the_processes_need() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    stages = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)
+    assert len(stages) == 2
+    assert all(re.search(r":\d+\.\d+\.\d+-slim", stage) for stage in stages)
+    assert re.search(r"^USER 10001:10001$", text, flags=re.MULTILINE)
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, flags=re.MULTILINE):
+        for name in source.split():
+            assert (ROOT / name).exists()
+            assert f"!{name}" in ignored, f"{name} is not sent to the builder"
