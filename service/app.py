@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -21,6 +22,7 @@ from service.dependencies import Parts
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
+from service.middleware.leaving import Leaving
 from service.shutdown import on_stop_signal
 from service.sse import EventHub
 from service.wakeups import listen, report
@@ -64,6 +66,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
+    app.state.leaving = threading.Event()
+    app.add_middleware(Leaving)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 
@@ -89,7 +93,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
         listener = asyncio.create_task(listen(redis_url, wake), name="commits")
         listener.add_done_callback(report)
         try:
-            with on_stop_signal(close_streams):
+            with on_stop_signal(app.state.leaving.set, close_streams, settings.leave_s):
                 yield
         finally:
             deck.live.close()

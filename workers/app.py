@@ -11,7 +11,9 @@ from speciate.ports.work import Queue
 from speciate.storage.broker import make_celery
 from workers.composition import evaluator, plane, settings
 from workers.control import start_reconciler
+from workers.drain import lifeline
 from workers.presence import Presence, describe
+from workers.schema import wait_for_schema
 from workers.tasks import register
 
 if (_redis_url := settings().redis_url) is None:
@@ -23,13 +25,29 @@ register(app)
 
 @signals.celeryd_after_setup.connect
 def _contain(**_: object) -> None:
-    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start."""
+    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start.
+
+    Nor does one before the schema has what it needs.
+    """
+    wait_for_schema(settings())
     if Queue.EVALUATE.value not in app.amqp.queues.consume_from:
         return
     try:
         evaluator()
     except SpeciateError as error:
         raise SystemExit(str(error)) from None
+
+
+@signals.worker_process_init.connect
+def _join(**_: object) -> None:
+    """Tie a process of the pool to the main process of its worker."""
+    lifeline.join()
+
+
+@signals.worker_shutting_down.connect
+def _drain(**_: object) -> None:
+    """Finish in time or hand back."""
+    lifeline.drain(settings().drain_s)
 
 
 @signals.worker_ready.connect

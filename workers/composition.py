@@ -65,10 +65,15 @@ class LateEvaluator:
 
 
 @cache
+def keeper() -> LeaseKeeper:
+    """Return who keeps the leases of this process."""
+    return LeaseKeeper(plane().work.extend, interval_s=settings().lease_s / 3)
+
+
+@cache
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
-    keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
-        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=ClientPool(), keep=keeper.keep
+        work=work, signals=plane().signals, evaluator=LateEvaluator(), client_for=ClientPool(), keep=keeper().keep
     )

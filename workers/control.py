@@ -18,6 +18,7 @@ from speciate.storage.reconciler import beat, book_downtime
 from workers.campaigns import CampaignTender
 from workers.composition import plane, settings
 from workers.disk import pause_when_full
+from workers.retention import Retainer
 from workers.tournaments import Tender
 
 _LEADER_KEY: Final = 0x5EC1A7ED
@@ -65,6 +66,7 @@ def _one_pass(plane: Plane) -> None:
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
     _tender.run(plane)
     _campaigns.run(plane)
+    _retainer.run(plane, settings().retain_days)
 
 
 class _Refresh:
@@ -82,6 +84,7 @@ class _Refresh:
 _refresh = _Refresh()
 _tender = Tender()
 _campaigns = CampaignTender()
+_retainer = Retainer()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 from speciate.cli import cache, campaign, candidates, policies, problem_sets, problems, runs, tournament
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
+from speciate.cli.pruning import PRUNE_EXAMPLES, prune_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
 from speciate.cli.serve import SERVE_EXAMPLES, serve_command
 from speciate.cli.session import URL_FLAG, Group, examples
@@ -45,6 +46,7 @@ app.command("run", epilog=RUN_EXAMPLES)(run_command)
 app.command("unlocks", epilog=UNLOCKS_EXAMPLES)(unlocks_command)
 app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))(strategies_command)
 app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))(doctor_command)
+app.command("prune", epilog=PRUNE_EXAMPLES)(prune_command)
 app.command("train", epilog=TRAIN_EXAMPLES)(train_command)
 app.add_typer(problems.app, name="problems")
 app.add_typer(problem_sets.app, name="sets")

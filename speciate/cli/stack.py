@@ -180,7 +180,7 @@ class Stack:
             yield self._command(name, [python, *celery])
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
-        # A warm shutdown of Celery waits for its tasks; leases make that needless when everything is going down.
+        # More than workers take to drain: killed, their leases would have to expire.
         return ChildCommand(name, argv, self._environment(), self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
@@ -196,6 +196,10 @@ class Stack:
             "SPECIATE_SANDBOX": s.sandbox,
             "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
             "SPECIATE_LEASE_S": str(s.lease_s),
+            **({} if s.retain_days is None else {"SPECIATE_RETAIN_DAYS": str(s.retain_days)}),
+            # There is no other replica to go to, and whoever presses Ctrl-C waits.
+            "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
+            "SPECIATE_LEAVE_S": "0",
             "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
             "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
         }
@@ -221,7 +225,7 @@ class Stack:
         from speciate.storage.presence import present
 
         deadline = time.monotonic() + READY_LIMIT_S
-        wanted = {name for name in self._commands if name not in {"api", "policies"}}
+        wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()

@@ -118,8 +118,13 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 def _is_away(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
-    # 57P01..3: the server is shutting down or starting; 40001/40P01: a conflict that a repetition resolves.
-    return error.connection_invalidated or state is None or state[:2] in {"08", "57"} or state in {"40001", "40P01"}
+    # 57P01..3: the server is shutting down or starting; 40001, 40P01, 55P03: a conflict that a repetition resolves.
+    return (
+        error.connection_invalidated
+        or state is None
+        or state[:2] in {"08", "57"}
+        or state in {"40001", "40P01", "55P03"}
+    )
 
 
 def _first_line(error: DBAPIError) -> str:
