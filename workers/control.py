@@ -39,7 +39,7 @@ def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> N
     stop = stop or threading.Event()
     while not stop.is_set():
         try:
-            with _leadership(plane.engine) as leads:
+            with _leadership(plane.direct) as leads:
                 fresh = True
                 while not stop.is_set():
                     if leads():

@@ -196,6 +196,11 @@ class Stack:
             "SPECIATE_SANDBOX": s.sandbox,
             "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
             "SPECIATE_LEASE_S": str(s.lease_s),
+            **(
+                {}
+                if s.database_direct_url is None
+                else {"SPECIATE_DATABASE_DIRECT_URL": _secret(s.database_direct_url)}
+            ),
             **({} if s.retain_days is None else {"SPECIATE_RETAIN_DAYS": str(s.retain_days)}),
             # There is no other replica to go to, and whoever presses Ctrl-C waits.
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),

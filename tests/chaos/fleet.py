@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 
 from speciate.cli.stack import Stack, _any_port
-from speciate.embedded import ChildCommand
+from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 
 SECOND = "api-b"
@@ -16,12 +17,13 @@ LEAVE_S = 1.0
 
 
 class Fleet(Stack):
-    """A stack with a second replica of the API; each part can be killed or restarted alone."""
+    """A stack with a second replica of the API; each part can be killed or restarted alone, from any thread."""
 
     def __init__(self, settings: Settings, *, drain_s: float = 3.0) -> None:
         super().__init__(settings)
         self._second_port = _any_port()
         self._drain_s = drain_s
+        self._lock = threading.RLock()
 
     @property
     def ports(self) -> dict[str, int]:
@@ -32,34 +34,47 @@ class Fleet(Stack):
     def parts(self) -> tuple[str, ...]:
         """Everything that may be killed or restarted."""
         assert self.servers is not None
-        return (*self._commands, *self.servers.poll())
+        return (*self._commands, "postgres", "valkey")
 
     def pid(self, part: str) -> int:
         """Process id of a part."""
         assert self.servers is not None
-        return (self.poll().get(part) or self.servers.poll()[part]).pid
+        with self._lock:
+            return (self.poll().get(part) or self.servers.poll()[part]).pid
+
+    def poll(self) -> Mapping[str, ChildStatus]:
+        """Return the state of our own processes by name."""
+        with self._lock:
+            return super().poll()
+
+    def revive(self) -> list[str]:
+        """Start whatever has ended again; return the names."""
+        with self._lock:
+            return super().revive()
 
     def kill(self, part: str) -> None:
         """Kill −9, and leave it to ``revive`` to start it again."""
         assert self.servers is not None
         assert self.processes is not None
-        if part in self._commands:
-            self.processes.signal(part, SIGKILL)
-        else:
-            self.servers.kill(part)
+        with self._lock:
+            if part in self._commands:
+                self.processes.signal(part, SIGKILL)
+            else:
+                self.servers.kill(part)
 
     def restart(self, part: str) -> float:
         """Stop a part in order and start it again; return the seconds until it had ended."""
         assert self.servers is not None
         assert self.processes is not None
         at = time.monotonic()
-        if part not in self._commands:
-            self.servers.restart(part)
-            return time.monotonic() - at
-        self.processes.stop_child(part)
-        seconds = time.monotonic() - at
-        self.processes.start(self._commands[part])
-        return seconds
+        with self._lock:
+            if part not in self._commands:
+                self.servers.restart(part)
+                return time.monotonic() - at
+            self.processes.stop_child(part)
+            seconds = time.monotonic() - at
+            self.processes.start(self._commands[part])
+            return seconds
 
     def _graph(self) -> Iterator[ChildCommand]:
         for command in super()._graph():
