@@ -19,6 +19,8 @@ LEAVE_S = 1.0
 class Fleet(Stack):
     """A stack with a second replica of the API; each part can be killed or restarted alone, from any thread."""
 
+    limit_s = 300.0
+
     def __init__(self, settings: Settings, *, drain_s: float = 3.0) -> None:
         super().__init__(settings)
         self._second_port = _any_port()

@@ -53,25 +53,23 @@ def report(outcome: Outcome, load: float) -> str:
 
 
 def _verdict(outcome: Outcome) -> str:
-    plan = outcome.plan
-    streams = outcome.seen["followed"]
-    lines = [
-        f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs of"
-        f" {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {streams:,} streams followed to their"
-        f" end with {outcome.seen['events']:,} events. {outcome.resumed} times a run paused because its policy did not"
-        " answer for longer than clients wait, and was resumed.\n",
-        "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without gap"
-        " or repetition in the database and as each viewer saw them, no unit of work is left, and every request to begin"
-        " a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
-        f" ({plan.lease_s + 3:g} s here) and the part comes back.\n",
-    ]
+    plan, seen = outcome.plan, outcome.seen
+    done = (
+        f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
+        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams followed"
+        f" to their end with {seen['events']:,} events. {outcome.resumed} times a run paused because its policy did not"
+        " answer for longer than clients wait, and was resumed."
+    )
+    checked = (
+        "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
+        " gap or repetition in the database and as each viewer saw them, no unit of work is left, and every request to"
+        " begin a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
+        f" ({plan.lease_s + 3:g} s here) and the part comes back."
+    )
     if outcome.flaws:
-        lines.append(
-            f"**{len(outcome.flaws)} flaws:**\n\n" + "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50]) + "\n"
-        )
-    else:
-        lines.append("**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0.**\n")
-    return "\n".join(lines)
+        flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
+        return f"{done}\n\n{checked}\n\n**{len(outcome.flaws)} flaws:**\n\n{flaws}\n"
+    return f"{done}\n\n{checked}\n\n**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0.**\n"
 
 
 def _load(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -130,8 +128,8 @@ def _holdings(outcome: Outcome) -> str:
     connections, files = outcome.watch.connections, outcome.watch.files
     note = (
         f"Medians of the first and the last third of the time. Connections to PostgreSQL: at most"
-        f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and folders:"
-        f" at most {max(files, default=0)}, {outcome.left_files} when all runs had ended.\n"
+        f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and"
+        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended.\n"
     )
     return _table(("part", "memory, MB", "file descriptors", "threads"), rows) + "\n" + note
 

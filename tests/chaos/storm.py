@@ -300,8 +300,8 @@ class Storm:
 
 
 _WHOLE = {
-    "candidates": "SELECT count(*), count(DISTINCT number), coalesce(max(number), 0) FROM candidates WHERE run_id = :id",
-    "events": "SELECT count(*), count(DISTINCT seq), coalesce(max(seq), 0) FROM events WHERE run_id = :id",
+    what: f"SELECT count(*), count(DISTINCT {name}), coalesce(max({name}), 0) FROM {what} WHERE run_id = :id"
+    for what, name in (("candidates", "number"), ("events", "seq"))
 }
 
 
