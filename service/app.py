@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from service.metrics import Installation, Meter
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
+from service.middleware.leaving import Leaving
 from service.middleware.observed import Observed
 from service.owners import Owners
 from service.permits import permit
@@ -78,6 +80,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
+    app.state.leaving = threading.Event()
+    app.add_middleware(Leaving)
     app.add_middleware(Observed, meter=meter)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
@@ -114,7 +118,7 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
         listener = asyncio.create_task(listen(redis_url, wake), name="commits")
         listener.add_done_callback(report)
         try:
-            with on_stop_signal(close_streams):
+            with on_stop_signal(app.state.leaving.set, close_streams, settings.leave_s):
                 yield
         finally:
             deck.live.close()

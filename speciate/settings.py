@@ -78,6 +78,8 @@ class Settings(BaseSettings):
 
     Attributes:
         database_url: PostgreSQL (≥ 15) as SQLAlchemy names it; None means the embedded server.
+        database_direct_url: The same database past a pooler such as pgbouncer; set, it says that ``database_url`` leads
+            through a pooler in transaction mode: nothing is prepared there, locks of a session are taken here.
         redis_url: Redis or Valkey; None means the embedded server.
         data_dir: Where embedded servers keep their data, logs and passwords; always absolute.
         host: Address that the API listens on.
@@ -97,6 +99,9 @@ class Settings(BaseSettings):
         evaluate_slots: Evaluations that run at once; 0 means one per core.
         generate_slots: Policy requests that wait at once.
         lease_s: Seconds after which work of a silent worker is given to another.
+        drain_s: Seconds that a worker told to stop has for what it does; the rest is handed back at once.
+        leave_s: Seconds that the API, told to stop, still answers while it reports itself as not ready.
+        retain_days: Days after their end that runs keep their programs and prompts; None keeps them for ever.
         max_body_bytes: Largest request body.
         min_free_bytes: Runs are paused when the embedded servers' disk has less left.
         stall_s: Seconds without a commit after which a running run counts as stuck.
@@ -109,6 +114,7 @@ class Settings(BaseSettings):
     env_prefix: ClassVar[str] = "SPECIATE_"
 
     database_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
+    database_direct_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
     redis_url: Annotated[SecretStr, _address_of("Redis or Valkey")] | None = None
     data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
         default_factory=default_data_dir, validate_default=True
@@ -128,6 +134,9 @@ class Settings(BaseSettings):
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
+    drain_s: float = Field(default=8.0, ge=0, le=3600)
+    leave_s: float = Field(default=3.0, ge=0, le=300)
+    retain_days: float | None = Field(default=None, gt=0)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
     stall_s: float = Field(default=900.0, ge=1)

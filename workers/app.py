@@ -13,7 +13,9 @@ from speciate.telemetry import tracing
 from speciate.telemetry.setup import configure_telemetry
 from workers.composition import counters, evaluator, plane, settings
 from workers.control import start_reconciler
+from workers.drain import lifeline
 from workers.presence import Presence, describe
+from workers.schema import wait_for_schema
 from workers.tasks import register
 from workers.webhooks import Courier
 
@@ -26,7 +28,11 @@ register(app)
 
 @signals.celeryd_after_setup.connect
 def _contain(**_: object) -> None:
-    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start."""
+    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start.
+
+    Nor does one before the schema has what it needs.
+    """
+    wait_for_schema(settings())
     if Queue.EVALUATE.value not in app.amqp.queues.consume_from:
         return
     try:
@@ -49,6 +55,18 @@ def _say_the_last(**_: object) -> None:
     """Send counts and spans that wait to be sent: a process of a pool ends without further notice."""
     counters().close()
     tracing.shutdown()
+
+
+@signals.worker_process_init.connect
+def _join(**_: object) -> None:
+    """Tie a process of the pool to the main process of its worker."""
+    lifeline.join()
+
+
+@signals.worker_shutting_down.connect
+def _drain(**_: object) -> None:
+    """Finish in time or hand back."""
+    lifeline.drain(settings().drain_s)
 
 
 @signals.worker_ready.connect

@@ -77,17 +77,22 @@ class LateEvaluator:
 
 
 @cache
+def keeper() -> LeaseKeeper:
+    """Return who keeps the leases of this process."""
+    return LeaseKeeper(plane().work.extend, interval_s=settings().lease_s / 3)
+
+
+@cache
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
     clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open))
-    keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
         work=work,
         signals=plane().signals,
         evaluator=CountedEvaluator(LateEvaluator(), counters()),
         client_for=clients,
-        keep=keeper.keep,
+        keep=keeper().keep,
         count=count_unit,
     )
 

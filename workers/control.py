@@ -20,6 +20,7 @@ from speciate.storage.stalls import tell_stalled
 from workers.campaigns import CampaignTender
 from workers.composition import counters, plane, settings
 from workers.disk import pause_when_full
+from workers.retention import Retainer
 from workers.tournaments import Tender
 
 _LEADER_KEY: Final = 0x5EC1A7ED
@@ -41,7 +42,7 @@ def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> N
     stop = stop or threading.Event()
     while not stop.is_set():
         try:
-            with _leadership(plane.engine) as leads:
+            with _leadership(plane.direct) as leads:
                 fresh = True
                 while not stop.is_set():
                     if leads():
@@ -76,6 +77,7 @@ def _one_pass(plane: Plane) -> None:
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
     _tender.run(plane)
     _campaigns.run(plane)
+    _retainer.run(plane, settings().retain_days)
 
 
 class _Refresh:
@@ -109,6 +111,7 @@ _refresh = _Refresh()
 _stalls = _Stalls()
 _tender = Tender()
 _campaigns = CampaignTender()
+_retainer = Retainer()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import redis
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from sqlalchemy.exc import DBAPIError
 
 from service.api.schemas import HealthAnswer, ReadyAnswer
@@ -13,8 +13,9 @@ from service.dependencies import PartsDep
 from speciate import __version__
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.storage.database import check_version
-from speciate.storage.migrate import is_current
+from speciate.storage.migrate import current
 from speciate.storage.plane import Plane
+from speciate.storage.revision import Standing, standing_of
 
 router = APIRouter(tags=["health"])
 
@@ -26,8 +27,10 @@ async def healthz() -> HealthAnswer:
 
 
 @router.get("/readyz")
-def readyz(parts: PartsDep) -> ReadyAnswer:
+def readyz(request: Request, parts: PartsDep) -> ReadyAnswer:
     """Say that PostgreSQL and Redis answer and the schema is up to date; 503 names what does not."""
+    if request.app.state.leaving.is_set():
+        raise UnavailableError("this process is stopping.", remedy="Ask another replica.")
     found: dict[str, str] = {}
     missing: list[str] = []
     checks: dict[str, Callable[[Plane], str]] = {"postgresql": _postgresql, "redis": _redis}
@@ -44,11 +47,12 @@ def readyz(parts: PartsDep) -> ReadyAnswer:
 def _postgresql(plane: Plane) -> str:
     try:
         version = check_version(plane.engine)
-        current = is_current(plane.engine)
+        standing = standing_of(current(plane.engine))
     except DBAPIError as error:
         # The server may go away between two questions.
         raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
-    if not current:
+    # A newer schema has everything that this process needs: replicas stay ready while others are being upgraded.
+    if standing is Standing.OLDER:
         raise UnavailableError("the schema of the database is not up to date.", remedy="Run `speciate migrate`.")
     return version
 

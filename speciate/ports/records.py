@@ -125,6 +125,7 @@ class RunRecord(Record):
         granted: Evaluations that its campaign lets it spend by now; None for a run of no campaign.
         since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
         alarm: What is failing, when more than half of the latest candidates did.
+        pruned_at: When its programs, prompts and completions went, but for those of the archive and of its claims.
         revision: Grows with every commit; the ETag of the run.
     """
 
@@ -161,6 +162,7 @@ class RunRecord(Record):
     granted: int | None = None
     since_improvement: int = 0
     alarm: str | None
+    pruned_at: datetime | None = None
     last_event: int
     revision: int
 

@@ -39,11 +39,14 @@ class LeaseKeeper:
             with self._lock:
                 self._held.pop(lease.token, None)
 
+    def held(self) -> list[Lease]:
+        """Return the leases of the work that this process does now."""
+        with self._lock:
+            return list(self._held.values())
+
     def _beat(self) -> None:
         while not self._wake.wait(self._interval_s):
-            with self._lock:
-                held = list(self._held.values())
-            for lease in held:
+            for lease in self.held():
                 try:
                     if not self._extend(lease):
                         _log.info("lease of work %s is lost", lease.work_id)

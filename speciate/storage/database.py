@@ -27,12 +27,13 @@ class StorageFullError(UnavailableError):
     title = "The database has no space left"
 
 
-def connect(url: str, *, pool_size: int = 10) -> sa.Engine:
+def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine:
     """Return an engine for the database; connections are made when they are needed.
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
         pool_size: Connections that are kept; as many again may be opened under load.
+        pooled: The address leads through a pooler in transaction mode, where every transaction may be another session.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -46,7 +47,12 @@ def connect(url: str, *, pool_size: int = 10) -> sa.Engine:
         pool_timeout=30,
         # Programs and completions are parameters, and errors end up in logs.
         hide_parameters=True,
-        connect_args={"connect_timeout": 5, "application_name": "speciate"},
+        connect_args={
+            "connect_timeout": 5,
+            "application_name": "speciate",
+            # What one session prepared, the next one would not know.
+            **({"prepare_threshold": None} if pooled else {}),
+        },
     )
 
 
@@ -118,8 +124,13 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 def _is_away(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
-    # 57P01..3: the server is shutting down or starting; 40001/40P01: a conflict that a repetition resolves.
-    return error.connection_invalidated or state is None or state[:2] in {"08", "57"} or state in {"40001", "40P01"}
+    # 57P01..3: the server is shutting down or starting; 40001, 40P01, 55P03: a conflict that a repetition resolves.
+    return (
+        error.connection_invalidated
+        or state is None
+        or state[:2] in {"08", "57"}
+        or state in {"40001", "40P01", "55P03"}
+    )
 
 
 def _first_line(error: DBAPIError) -> str:

@@ -20,7 +20,7 @@ from speciate.storage.tables import claims
 from speciate.storage.webhook_queue import enqueue_events
 
 _CANCEL = sa.text(
-    "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason"
+    "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason, payload = '{}'::jsonb"
     " WHERE run_id = :run_id AND state IN ('ready', 'leased') AND NOT (:spare AND kind = 'confirm')"
 )
 # Work, events and progress in one statement: every round trip costs as much as the writing itself.

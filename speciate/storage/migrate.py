@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 from alembic import command
@@ -11,18 +13,25 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
+from sqlalchemy.exc import OperationalError
 
-from speciate.domain.errors import ConfigurationError
+from speciate.domain.errors import ConfigurationError, ConflictError
 
 _LOCK = 0x5EC1A7E
 _SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
+# Whoever waits for a lock on a table keeps everybody else from it: so it gives up soon, and tries again.
+_LOCK_TIMEOUT: Final = "SET lock_timeout = '3s'"
+_LOCK_TRIES: Final = 20
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_log = logging.getLogger(__name__)
 
 
 def upgrade(engine: sa.Engine) -> None:
-    """Upgrade the schema; several processes may call this at once.
+    """Upgrade the schema while others work with it; several processes may call this at once.
 
     Raises:
         ConfigurationError: The database was made by a newer version, or the migrations are not installed.
+        ConflictError: A long transaction held a table all the time; what was migrated until then stays.
     """
     config = _config()
     with engine.connect() as connection:
@@ -32,16 +41,39 @@ def upgrade(engine: sa.Engine) -> None:
         try:
             if not is_current(engine):
                 config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-                connection.commit()
+                _upgrade(config, connection)
         except CommandError as error:
             raise ConfigurationError(
                 f"the database's schema cannot be upgraded: {error}.",
                 remedy="It was made by a newer version of Speciate: upgrade, or use another database.",
             ) from error
         finally:
+            connection.rollback()
             connection.execute(sa.select(sa.func.pg_advisory_unlock(_LOCK)))
+            connection.exec_driver_sql("RESET lock_timeout")
             connection.commit()
+
+
+def _upgrade(config: Config, connection: sa.Connection) -> None:
+    connection.exec_driver_sql(_LOCK_TIMEOUT)
+    connection.commit()
+    for left in reversed(range(_LOCK_TRIES)):
+        try:
+            command.upgrade(config, "head")
+            connection.commit()
+        except OperationalError as error:
+            connection.rollback()
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            if not left:
+                raise ConflictError(
+                    "the schema could not be upgraded: a transaction holds a table for minutes.",
+                    remedy="Find it in pg_stat_activity, then try again; the service works on meanwhile.",
+                ) from error
+            _log.warning("a table is in use, the migration tries again")
+            time.sleep(1.0)
+        else:
+            return
 
 
 def downgrade(engine: sa.Engine, revision: str) -> None:

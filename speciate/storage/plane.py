@@ -34,9 +34,14 @@ from speciate.storage.work_store import PostgresWorkStore
 
 @dataclass(frozen=True)
 class Plane:
-    """PostgreSQL, Redis and the broker, with everything that reads and writes them."""
+    """PostgreSQL, Redis and the broker, with everything that reads and writes them.
+
+    Attributes:
+        direct: The database past a pooler, for locks of a session; the same engine where there is no pooler.
+    """
 
     engine: sa.Engine
+    direct: sa.Engine
     redis: redis.Redis
     celery: Celery
     cache: ElitesCache
@@ -74,6 +79,7 @@ class Plane:
     def close(self) -> None:
         """Close every connection of this process."""
         self.engine.dispose()
+        self.direct.dispose()
         self.redis.close()
         self.celery.close()
 
@@ -90,7 +96,8 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
             remedy="`speciate up` starts servers of its own and sets both.",
         )
     sealer = settings.sealer
-    engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size)
+    past = settings.database_direct_url
+    engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size, pooled=past is not None)
     redis_url = settings.redis_url.get_secret_value()
     client = redis.Redis.from_url(
         redis_url, socket_timeout=5, socket_connect_timeout=5, retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 2)
@@ -99,6 +106,7 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
     cache = ElitesCache(client)
     return Plane(
         engine=engine,
+        direct=engine if past is None else connect(past.get_secret_value(), pool_size=1),
         redis=client,
         celery=celery,
         cache=cache,

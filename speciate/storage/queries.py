@@ -171,8 +171,8 @@ class Queries:
             NotFoundError: There is none.
         """
         query = sa.text(
-            'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
-            " WHERE r.id = :id"
+            "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
+            " LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id"
         )
         with self._engine.connect() as connection:
             row = connection.execute(query, {"id": rollout_id}).one_or_none()

@@ -130,7 +130,8 @@ def _reclaim(engine: sa.Engine, store: PostgresWorkStore, work: sa.Row[Any], rep
             connection.execute(_RETRY, {"id": work.id})
             commit = write(connection, locked, ledger.lose(locked.progress, lease, reserved))
             running = locked.progress.state is RunState.RUNNING
-            dispatch = (WorkRef(work.id, kind, retried=True),) if running else ()
+            # What was handed back by a worker that stopped has no failed attempt: it goes the ordinary way.
+            dispatch = (WorkRef(work.id, kind, retried=row["attempt"] > 0),) if running else ()
             report.commits.append(Commit(commit.run_id, dispatch, (), commit.revision, commit.last_event))
             report.retried += 1
             return

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 import psycopg
 
-NEWEST: Final = "0012"
+NEWEST: Final = "0013"
 """Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
+
+
+class Standing(Enum):
+    """A database's schema as this program sees it. Revisions are numbers of four digits, one after the other."""
+
+    CURRENT = "current"
+    NEWER = "newer"
+    """Migrated for a later release: it holds all that this program needs, since migrations only ever add."""
+    OLDER = "older"
+    """Not migrated yet, or empty."""
+
+
+def standing_of(revision: str | None) -> Standing:
+    """Return how a revision stands to ``NEWEST``; None is an empty database."""
+    if revision == NEWEST:
+        return Standing.CURRENT
+    return Standing.NEWER if revision is not None and revision > NEWEST else Standing.OLDER
+
+
+def revision_of(database_url: str) -> str | None:
+    """Return the revision of a database, None for an empty one.
+
+    Raises:
+        psycopg.Error: It does not answer.
+    """
+    address = database_url.replace("postgresql+psycopg://", "postgresql://")
+    with psycopg.connect(address, connect_timeout=5) as connection:
+        try:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except psycopg.errors.UndefinedTable:
+            return None
+    return None if row is None else str(row[0])
 
 
 def has_newest_schema(database_url: str) -> bool:
     """Tell whether a database has the newest schema; False also when that cannot be found out."""
     try:
-        with psycopg.connect(
-            database_url.replace("postgresql+psycopg://", "postgresql://"), connect_timeout=5
-        ) as connection:
-            return connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(NEWEST,)]
+        return revision_of(database_url) == NEWEST
     except psycopg.Error:
-        # No table yet, or no server: whoever migrates finds out and says so.
-        return False
+        return False  # whoever migrates finds out and says so

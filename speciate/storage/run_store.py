@@ -324,6 +324,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         granted=row.granted,
         since_improvement=row.evaluations - row.improved_at,
         alarm=row.alarm,
+        pruned_at=row.pruned_at,
         last_event=row.events,
         revision=row.revision,
     )

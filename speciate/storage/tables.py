@@ -217,6 +217,7 @@ progress = sa.Table(
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
+    sa.Column("pruned_at", _Time),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     sa.CheckConstraint("evaluations + reserved_evaluations <= budget_evaluations", name="evaluations_in_budget"),

@@ -61,6 +61,11 @@ _GIVE_BACK = sa.text(
     " WHERE id = :id AND lease_token = :token AND state = 'leased'"
     " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
 )
+# As if it had expired now, without counting as an attempt: the reconciler's next pass gives it to another worker.
+_RELEASE = sa.text(
+    "UPDATE work SET lease_until = clock_timestamp(), attempt = greatest(attempt - 1, 0)"
+    " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
+)
 _HALT = sa.text(
     f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
     " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent"
@@ -113,6 +118,16 @@ class PostgresWorkStore:
         with self._single.connect() as connection:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
             return connection.execute(_EXTEND, keys).rowcount == 1
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        """Let leases expire now: their worker stops. One try only, since it has no time; return how many were held.
+
+        Raises:
+            sqlalchemy.exc.DBAPIError: PostgreSQL does not answer; the leases then expire by themselves.
+        """
+        keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
+        with self._single.connect() as connection:
+            return connection.execute(_RELEASE, keys).rowcount
 
     def context(self, run_id: UUID) -> RunContext:
         """Return what never changes about a run."""

@@ -1,0 +1,89 @@
+"""The process graph of production on one machine: two replicas of the API, workers, both servers, a policy server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from signal import SIGKILL
+
+from speciate.cli.stack import Stack, _any_port
+from speciate.embedded import ChildCommand, ChildStatus
+from speciate.settings import Settings
+
+SECOND = "api-b"
+LEAVE_S = 1.0
+
+
+class Fleet(Stack):
+    """A stack with a second replica of the API; each part can be killed or restarted alone, from any thread."""
+
+    limit_s = 300.0
+
+    def __init__(self, settings: Settings, *, drain_s: float = 3.0) -> None:
+        super().__init__(settings)
+        self._second_port = _any_port()
+        self._drain_s = drain_s
+        self._lock = threading.RLock()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Port of every replica."""
+        return {"api": self.settings.port, SECOND: self._second_port}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Everything that may be killed or restarted."""
+        assert self.servers is not None
+        return (*self._commands, "postgres", "valkey")
+
+    def pid(self, part: str) -> int:
+        """Process id of a part."""
+        assert self.servers is not None
+        with self._lock:
+            return (self.poll().get(part) or self.servers.poll()[part]).pid
+
+    def poll(self) -> Mapping[str, ChildStatus]:
+        """Return the state of our own processes by name."""
+        with self._lock:
+            return super().poll()
+
+    def revive(self) -> list[str]:
+        """Start whatever has ended again; return the names."""
+        with self._lock:
+            return super().revive()
+
+    def kill(self, part: str) -> None:
+        """Kill −9, and leave it to ``revive`` to start it again."""
+        assert self.servers is not None
+        assert self.processes is not None
+        with self._lock:
+            if part in self._commands:
+                self.processes.signal(part, SIGKILL)
+            else:
+                self.servers.kill(part)
+
+    def restart(self, part: str) -> float:
+        """Stop a part in order and start it again; return the seconds until it had ended."""
+        assert self.servers is not None
+        assert self.processes is not None
+        at = time.monotonic()
+        with self._lock:
+            if part not in self._commands:
+                self.servers.restart(part)
+                return time.monotonic() - at
+            self.processes.stop_child(part)
+            seconds = time.monotonic() - at
+            self.processes.start(self._commands[part])
+            return seconds
+
+    def _graph(self) -> Iterator[ChildCommand]:
+        for command in super()._graph():
+            yield command
+            if command.name == "api":
+                argv = [str(self._second_port) if a == str(self.settings.port) else a for a in command.argv]
+                yield replace(command, name=SECOND, argv=argv, log_file=self.log_of(SECOND))
+
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {"SPECIATE_LEAVE_S": str(LEAVE_S), "SPECIATE_DRAIN_S": str(self._drain_s)}

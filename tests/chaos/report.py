@@ -1,0 +1,143 @@
+"""The report of a storm as a text for ``docs/reliability.md``."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import psutil
+
+from tests.chaos.faults import Fault
+from tests.chaos.storm import Outcome
+from tests.chaos.watch import growth
+
+_HEAD = """# Reliability
+
+What happens when every kind of process is killed and restarted at random while runs go on and clients ask. Written by
+`make chaos`, which starts the process graph of production on one machine (two replicas of the API, a policy server,
+generate, evaluate and control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams, and breaks
+parts in an order that a seed decides. A short form of it is in the test suite.
+"""
+
+
+def machine() -> str:
+    """Return what was measured on."""
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{psutil.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()},"
+        f" Python {platform.python_version()}; everything, clients included, shares these cores"
+    )
+
+
+def report(outcome: Outcome, load: float) -> str:
+    """Return the whole page.
+
+    Args:
+        outcome: What was found.
+        load: Load average of the machine before anything was started; above a tenth of the cores it was not quiet.
+    """
+    busy = load > 0.1 * (psutil.cpu_count() or 1)
+    quiet = "**The machine was busy with other work: times are upper bounds.**" if busy else "The machine was quiet."
+    parts = [
+        _HEAD,
+        f"## The latest storm\n\nOn {machine()}. Load average {load:.1f} before the start. {quiet}\n",
+        _verdict(outcome),
+        "## Load\n\n" + _table(("", "aimed at", "reached"), _load(outcome)),
+        "## Faults\n\n" + _faults(outcome),
+        "## What processes hold\n\n" + _holdings(outcome),
+    ]
+    return "\n".join(parts)
+
+
+def _verdict(outcome: Outcome) -> str:
+    plan, seen = outcome.plan, outcome.seen
+    done = (
+        f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
+        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams followed"
+        f" to their end with {seen['events']:,} events. {outcome.resumed} times a run paused because its policy did not"
+        " answer for longer than clients wait, and was resumed."
+    )
+    checked = (
+        "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
+        " gap or repetition in the database and as each viewer saw them, no unit of work is left, and every request to"
+        " begin a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
+        f" ({plan.lease_s + 3:g} s here) and the part comes back."
+    )
+    if outcome.flaws:
+        flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
+        return f"{done}\n\n{checked}\n\n**{len(outcome.flaws)} flaws:**\n\n{flaws}\n"
+    return f"{done}\n\n{checked}\n\n**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0.**\n"
+
+
+def _load(outcome: Outcome) -> list[tuple[str, ...]]:
+    seen, plan = outcome.seen, outcome.plan
+    answered = np.asarray(seen["latencies_ms"] or [0.0])
+    statuses = {int(status): count for status, count in seen["statuses"].items()}
+    total = max(1, sum(statuses.values()))
+    unanswered = statuses.get(0, 0)
+    refused = sum(count for status, count in statuses.items() if status >= 500)
+    p50, p95, p99 = np.percentile(answered, (50, 95, 99))
+    rows = [
+        ("concurrent runs", plan.runs, plan.runs),
+        ("viewers of streams", plan.viewers, plan.viewers),
+        ("requests a second", plan.rate, total / seen["seconds"]),
+        ("answers, median", "", f"{p50:.1f} ms"),
+        ("answers, p95", "200 ms", f"{p95:.1f} ms"),
+        ("answers, p99", "", f"{p99:.1f} ms"),
+        ("sent on to the other replica", "", f"{seen['passed_over']:,}"),
+        ("answered by no replica", 0, f"{unanswered:,} ({unanswered / total:.3%})"),
+        ("answered with a server error by both", "", f"{refused:,} ({refused / total:.3%})"),
+        ("streams taken up again", "", f"{seen['reconnects']:,}"),
+        ("evaluations a second", "", outcome.evaluations / outcome.seconds),
+    ]
+    return [tuple(_cell(cell) for cell in row) for row in rows]
+
+
+def _faults(outcome: Outcome) -> str:
+    kinds: dict[tuple[str, str], list[Fault]] = defaultdict(list)
+    for fault in outcome.faults:
+        kinds[fault.part, fault.kind].append(fault)
+    rows = [
+        (part, kind, len(each), *_longest([f.freed_s for f in each]), *_longest([f.back_s for f in each]))
+        for (part, kind), each in sorted(kinds.items())
+    ]
+    head = ("part", "fault", "times", "leases free, median", "longest", "works again, median", "longest")
+    return _table(head, [tuple(_cell(cell) for cell in row) for row in rows])
+
+
+def _longest(seconds: Sequence[float | None]) -> tuple[str, str]:
+    known = [each for each in seconds if each is not None]
+    if not known:
+        return "never", "never"
+    return f"{statistics.median(known):.1f} s", f"{max(known):.1f} s" if len(known) == len(seconds) else "never"
+
+
+def _holdings(outcome: Outcome) -> str:
+    rows = []
+    for part, samples in sorted(outcome.watch.samples.items()):
+        row: list[str] = [part]
+        # A process that has just begun has not loaded everything yet.
+        old = [s for s in samples if s.age_s >= 5.0] or samples
+        for name in ("memory_mb", "fds", "threads"):
+            first, last = growth([getattr(sample, name) for sample in old])
+            row.append(f"{first:,.0f} → {last:,.0f}")
+        rows.append(tuple(row))
+    connections, files = outcome.watch.connections, outcome.watch.files
+    note = (
+        f"Medians of the first and the last third of the time. Connections to PostgreSQL: at most"
+        f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and"
+        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended.\n"
+    )
+    return _table(("part", "memory, MB", "file descriptors", "threads"), rows) + "\n" + note
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) else str(value)

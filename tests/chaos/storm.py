@@ -1,0 +1,332 @@
+"""Runs, clients, faults and a watch over all of them, together; then what must be true."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+import httpx
+import sqlalchemy as sa
+
+from speciate.domain.errors import ConflictError
+from speciate.domain.policy import Policy
+from speciate.domain.problem import ProblemKind
+from speciate.domain.run import RunState
+from speciate.embedded import EmbeddedServerError
+from speciate.settings import Settings
+from speciate.storage.database import patient
+from speciate.storage.plane import Plane, open_plane
+from speciate.testing.runs import toy_problem
+from speciate.training.tasks import GROWN, Split
+from tests.chaos.faults import Breaker, Fault, order
+from tests.chaos.fleet import Fleet
+from tests.chaos.round_robin import RoundRobin
+from tests.chaos.watch import Watch
+
+_KEYS = UUID("01a1ff00-0000-7000-8000-000000000000")
+_EVALUATOR = """
+import re, time
+def score(text, context):
+    time.sleep({seconds})
+    x, y = (float(value) for value in re.findall(r"= *([0-9.]+)", text))
+    return {{"x": x, "y": y}}
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done.
+
+    Attributes:
+        seconds: How long faults happen; then everything is let come to its end.
+        runs: Runs that go on at once.
+        budget: Evaluations of each.
+        asking: Share of the runs that ask the policy server, the others have scripted policies.
+        rate: Requests a second that are aimed at.
+        pause_s: Mean seconds between two faults.
+        only: Faults to do, each once; by default random ones as long as there is time.
+    """
+
+    seconds: float = 1800.0
+    runs: int = 100
+    budget: int = 160
+    asking: float = 0.1
+    rate: float = 1000.0
+    viewers: int = 100
+    pause_s: float = 20.0
+    lease_s: float = 10.0
+    evaluation_s: float = 0.002
+    seed: int = 0
+    only: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Outcome:
+    """What was found; ``flaws`` must be empty."""
+
+    plan: Plan
+    seconds: float
+    runs: int
+    evaluations: int
+    resumed: int
+    faults: list[Fault]
+    seen: dict[str, Any]
+    watch: Watch
+    left_files: int
+    left_connections: int
+    flaws: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Storm:
+    """One storm over one fleet."""
+
+    fleet: Fleet
+    plane: Plane
+    home: Path
+    plan: Plan
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        self._engine = self.plane.engine
+        self._begun = time.monotonic()
+        self._client = RoundRobin([f"http://127.0.0.1:{port}" for port in self.fleet.ports.values()])
+        self._runs: dict[UUID, str] = {}
+        self._resumed = 0
+        self._done = threading.Event()
+
+    def run(self) -> Outcome:
+        """Break, mend, wait for the end of every run, and check."""
+        plan = self.plan
+        watch = Watch(self.fleet, self.plane, self.home / "tmp", self._begun, every_s=min(5.0, plan.seconds / 8))
+        breaker = Breaker(self.fleet, self.plane, self._begun)
+        self._prepare()
+        self._keep_running(plan.runs)
+        clients = self._start_clients()
+        reviver = threading.Thread(target=self._revive, daemon=True)
+        reviver.start()
+        try:
+            self._break(breaker)
+            breaker.wait()
+            self._finish()
+        finally:
+            seen = self._stop_clients(clients)
+            self._done.set()
+            reviver.join(60)
+            watch.stop()
+        seconds = time.monotonic() - self._begun
+        time.sleep(2.0)
+        watch.look()
+        return self._outcome(seconds, breaker, watch, seen)
+
+    # Runs -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        problem = toy_problem().model_copy(
+            update={
+                "kind": ProblemKind.DATA,
+                "evaluator": _EVALUATOR.format(seconds=self.plan.evaluation_s),
+                "slug": "storm",
+            }
+        )
+        policy = Policy(slug="storm", kind="scripted", options={"template": "x = 1.{number}\ny = 3\n"})
+        (maze,) = GROWN["maze"].problems(Split.TEST, 1)
+        self._mazes = maze.slug
+        for each in (problem, maze):
+            self.plane.catalog.add_problem(each)
+        self.plane.catalog.add_policy(policy)
+
+    def _keep_running(self, wanted: int) -> None:
+        """Begin runs through the API until as many as wanted go on."""
+        records = self.plane.runs.list(state=RunState.RUNNING, limit=500).items
+        paused = self.plane.runs.list(state=RunState.PAUSED, limit=500).items
+        for record in paused:
+            # Its policy or evaluator did not answer for longer than it waits: whoever operates resumes it.
+            with suppress(ConflictError):
+                self.plane.signals.committed(self.plane.runs.resume(record.id))
+                self._resumed += 1
+        for _ in range(wanted - len(records) - len(paused)):
+            self._begin()
+
+    def _begin(self) -> None:
+        number = len(self._runs)
+        asks = number % 10 < self.plan.asking * 10
+        body = {
+            "problem": self._mazes if asks else "storm",
+            "policy": "maze-base" if asks else "storm",
+            "strategy": "best_of_n" if number % 2 else "islands_map_elites",
+            "budget": {"evaluations": self.plan.budget},
+            "lanes": 2,
+            "seed": number,
+        }
+        headers = {"Idempotency-Key": str(uuid5(_KEYS, f"{self.plan.seed}/{number}"))}
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                answer = self._client.ask("POST", "/v1/runs", json=body, headers=headers)
+            except httpx.TransportError:
+                answer = None
+            if answer is not None and answer.status_code == 202:
+                run_id = UUID(answer.json()["id"])
+                self._runs[run_id] = headers["Idempotency-Key"]
+                with (self.home / "runs").open("a") as file:
+                    file.write(f"{run_id}\n")
+                return
+            if answer is not None and answer.status_code < 500:
+                raise RuntimeError(f"a run was refused: {answer.text}")
+            if time.monotonic() > deadline:
+                raise RuntimeError("no run can be begun")
+            time.sleep(0.2)
+
+    def _finish(self) -> None:
+        """Wait until every run has ended."""
+        deadline = time.monotonic() + max(600.0, self.plan.seconds)
+        while time.monotonic() < deadline:
+            self._keep_running(0)
+            if not self._unfinished():
+                return
+            time.sleep(0.5)
+
+    @patient
+    def _unfinished(self) -> int:
+        query = "SELECT count(*) FROM run_progress WHERE state NOT IN ('completed', 'failed', 'cancelled')"
+        with self._engine.connect() as connection:
+            return int(connection.execute(sa.text(query)).scalar_one())
+
+    # Faults -----------------------------------------------------------------------------------------------------
+
+    def _break(self, breaker: Breaker) -> None:
+        rng = random.Random(self.plan.seed)
+        faults = iter(self.plan.only) if self.plan.only else order(rng)
+        end = time.monotonic() + self.plan.seconds
+        for kind, part in faults:
+            pause_s = rng.expovariate(1 / self.plan.pause_s)
+            calm = time.monotonic() + min(pause_s, 3 * self.plan.pause_s)
+            while time.monotonic() < min(calm, end):
+                self._keep_running(self.plan.runs)
+                time.sleep(0.3)
+            if not self.plan.only and time.monotonic() >= end:
+                return
+            breaker.break_one(kind, part)
+
+    def _revive(self) -> None:
+        while not self._done.wait(0.2):
+            with suppress(EmbeddedServerError):
+                self.fleet.revive()
+
+    # Clients ----------------------------------------------------------------------------------------------------
+
+    def _start_clients(self) -> subprocess.Popen[bytes]:
+        order_ = {
+            "ports": list(self.fleet.ports.values()),
+            "runs": str(self.home / "runs"),
+            "rate": self.plan.rate,
+            "viewers": self.plan.viewers,
+            "seed": self.plan.seed,
+        }
+        (self.home / "clients.json").write_text(json.dumps(order_))
+        command = [sys.executable, "-m", "tests.chaos.callers", str(self.home / "clients.json")]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+
+    def _stop_clients(self, clients: subprocess.Popen[bytes]) -> dict[str, Any]:
+        time.sleep(1.0)  # for the last events
+        clients.terminate()
+        clients.wait(60)
+        found: dict[str, Any] = json.loads((self.home / "clients.seen").read_text())
+        return found
+
+    # What must be true ------------------------------------------------------------------------------------------
+
+    def _outcome(self, seconds: float, breaker: Breaker, watch: Watch, seen: dict[str, Any]) -> Outcome:
+        outcome = Outcome(
+            plan=self.plan,
+            seconds=seconds,
+            runs=len(self._runs),
+            evaluations=0,
+            resumed=self._resumed,
+            faults=breaker.faults,
+            seen=seen,
+            watch=watch,
+            left_files=watch.files[-1],
+            left_connections=watch.connections[-1] if watch.connections else 0,
+            flaws=list(seen["flaws"]),
+        )
+        stored = self.plane.runs.list(limit=500)
+        ids = [run.id for run in stored.items]
+        while stored.next_cursor:
+            stored = self.plane.runs.list(limit=500, cursor=stored.next_cursor)
+            ids += [run.id for run in stored.items]
+        if set(ids) != set(self._runs) or len(ids) != len(self._runs):
+            outcome.flaws.append(f"{len(self._runs)} runs were asked for, {len(ids)} were made")
+        for run_id in ids:
+            outcome.flaws += self._flaws_of(run_id)
+            outcome.evaluations += self.plane.runs.get(run_id).spent.evaluations
+        for fault in breaker.faults:
+            limit = self.plan.lease_s + 3
+            if fault.freed_s is None or fault.freed_s > limit:
+                outcome.flaws.append(f"{fault.kind} of {fault.part}: leases were free after {fault.freed_s} s")
+            if fault.back_s is None:
+                outcome.flaws.append(f"{fault.kind} of {fault.part}: it did not come back")
+        return outcome
+
+    def _flaws_of(self, run_id: UUID) -> list[str]:
+        run, flaws = self.plane.runs.get(run_id), []
+        if run.state is not RunState.COMPLETED:
+            flaws.append(f"run {run_id} is {run.state.value}: {run.reason}")
+        if (run.spent.evaluations, run.spent.reserved_evaluations) != (self.plan.budget, 0):
+            flaws.append(f"run {run_id} spent {run.spent.evaluations} of {self.plan.budget}")
+        with self._engine.connect() as connection:
+            for what, query in _WHOLE.items():
+                count, distinct, last = connection.execute(sa.text(query), {"id": run_id}).one()
+                expected = run.last_event if what == "events" else run.spent.evaluations
+                if not count == distinct == last == expected:
+                    flaws.append(f"run {run_id}: {count} {what}, {distinct} different, the last {last} of {expected}")
+            open_work = "SELECT count(*) FROM work WHERE run_id = :id AND state <> 'done'"
+            if left := connection.execute(sa.text(open_work), {"id": run_id}).scalar_one():
+                flaws.append(f"run {run_id} leaves {left} units of work")
+        return flaws
+
+
+_WHOLE = {
+    what: f"SELECT count(*), count(DISTINCT {name}), coalesce(max({name}), 0) FROM {what} WHERE run_id = :id"
+    for what, name in (("candidates", "number"), ("events", "seq"))
+}
+
+
+def storm(plan: Plan) -> Outcome:
+    """Start a fleet, let a storm go over it, and stop it."""
+    home = Path(tempfile.mkdtemp(prefix="speciate-chaos-"))
+    home.chmod(0o711)
+    (home / "tmp").mkdir(mode=0o1777)
+    (home / "tmp").chmod(0o1777)
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(home / "tmp")  # what the processes leave there is theirs
+    settings = Settings(data_dir=home / "data", port=0, lease_s=plan.lease_s, evaluate_slots=2, generate_slots=8)
+    try:
+        with Fleet(settings, drain_s=1.0) as fleet:
+            for _ in fleet.start():
+                pass
+            plane = open_plane(fleet.settings)
+            plane.runs.patience_s = 60.0
+            try:
+                return Storm(fleet, plane, home, plan).run()
+            finally:
+                plane.close()
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+        shutil.rmtree(home, ignore_errors=True)

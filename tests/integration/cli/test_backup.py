@@ -1,0 +1,177 @@
+"""A backup taken while a run goes on, restored into an empty database, in which the run goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from speciate.cli.app import app
+from speciate.cli.exits import Exit
+from speciate.domain.policy import Policy
+from speciate.domain.run import RunState
+from speciate.policies import build_client
+from speciate.ports.work import Commit
+from speciate.runs.drive import LocalSignals
+from speciate.runs.steer import start_run
+from speciate.runs.workbench import Workbench
+from speciate.settings import Settings
+from speciate.storage.migrate import upgrade
+from speciate.storage.plane import Plane, open_plane
+from speciate.storage.revision import NEWEST
+from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
+
+pytestmark = pytest.mark.servers
+
+BUDGET = 400
+Call = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+class _Hands:
+    """Does a run's work in this process until told to stop."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self.stopping = threading.Event()
+
+    def committed(self, commit: Commit) -> None:
+        self._plane.signals.committed(commit)
+
+    def work(self, units: int = 1_000_000) -> None:
+        bench = Workbench(self._plane.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
+        for _ in range(units):
+            waiting = self._plane.runs.work_in_flight(limit=1)
+            if not waiting or self.stopping.is_set():
+                return
+            bench.perform(waiting[0].work_id)
+
+
+@pytest.fixture
+def empty_url(settings: Settings) -> Iterator[str]:
+    """An empty database beside that of the test."""
+    assert settings.database_url is not None
+    url = sa.make_url(settings.database_url.get_secret_value())
+    name = f"{url.database}_restored"
+    admin = url.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield url.set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    assert settings.redis_url is not None
+    monkeypatch.setenv("SPECIATE_REDIS_URL", settings.redis_url.get_secret_value())
+
+    def run(url: str, *words: str) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setenv("SPECIATE_DATABASE_URL", url)
+        with pytest.raises(SystemExit) as ended:
+            app([*words, "--json"], prog_name="speciate")
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), json.loads(captured.out or "{}"), captured.err
+
+    return run
+
+
+def _begin(plane: Plane, evaluations: int, seed: int = 0) -> UUID:
+    problem, _ = plane.catalog.add_problem(toy_problem())
+    good = "```python\nx = 1.{number}\ny = 3\n```"
+    policy, _ = plane.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
+    spec = toy_spec(evaluations, seed=seed, strategy="best_of_n")
+    return start_run(plane.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
+
+
+def _record(plane: Plane, run_id: UUID) -> list[str]:
+    found: list[Any] = [plane.runs.get(run_id), *plane.queries.export(run_id), *plane.queries.recorded(run_id)]
+    return [record.model_dump_json() for record in (*found, *plane.queries.events(run_id), *plane.unlocks.list().items)]
+
+
+def _check_whole(plane: Plane, run_id: UUID) -> None:
+    run = plane.runs.get(run_id)
+    numbers = [candidate.number for candidate in plane.queries.export(run_id)]
+    assert numbers == list(range(1, run.spent.evaluations + 1))
+    assert [event.seq for event in plane.queries.events(run_id, limit=5000)] == list(range(1, run.last_event + 1))
+
+
+def test_what_was_running_goes_on_in_another_database(
+    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path
+) -> None:
+    assert settings.database_url is not None
+    source, file = settings.database_url.get_secret_value(), tmp_path / "all.dump"
+    hands = _Hands(plane)
+    ended = _begin(plane, 12, seed=1)
+    hands.work()
+    running = _begin(plane, BUDGET)
+    hands.work(units=20)
+    leased = plane.work.claim(plane.runs.work_in_flight(limit=1)[0].work_id)
+    assert leased is None or plane.work.extend(leased)
+    worker = threading.Thread(target=hands.work)
+    worker.start()
+
+    code, told, err = call(source, "backup", str(file))
+
+    hands.stopping.set()
+    worker.join()
+    assert (code, told["revision"], err) == (Exit.OK, NEWEST, "")
+    assert file.stat().st_mode & 0o077 == 0
+    assert call(source, "backup", str(file))[0] == Exit.CONFLICT  # it is there already
+    assert call(source, "restore", str(file))[0] == Exit.CONFLICT  # the database is not empty
+    code, _, err = call(source, "restore", str(file), "--force")
+    assert code == Exit.CONFLICT  # it is in use
+    assert "connections work with the database" in err
+
+    code, told, err = call(empty_url, "restore", str(file))
+
+    assert (code, told["revision"], told["runs"], err) == (Exit.OK, NEWEST, 1, "")
+    restored = open_plane(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
+    try:
+        assert _record(restored, ended) == _record(plane, ended)
+        _check_whole(restored, running)
+        assert restored.runs.get(running).state is RunState.RUNNING
+        with restored.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE work SET lease_until = now() WHERE state = 'leased'"))
+        restored.work.sweep()
+        _Hands(restored).work()
+        run = restored.runs.get(running)
+        assert (run.state, run.spent.evaluations, run.spent.reserved_evaluations) == (RunState.COMPLETED, BUDGET, 0)
+        _check_whole(restored, running)
+    finally:
+        restored.close()
+
+    # Once nobody works with it, a database can be replaced by force.
+    code, _, err = call(empty_url, "restore", str(file), "--force")
+    assert (code, err) == (Exit.OK, "")
+
+
+def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
+    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path
+) -> None:
+    assert settings.database_url is not None
+    source, file, noise = settings.database_url.get_secret_value(), tmp_path / "new.dump", tmp_path / "noise"
+    upgrade(plane.engine)
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    assert call(source, "backup", str(file))[0] == Exit.OK
+    code, _, err = call(empty_url, "restore", str(file))
+    assert code == Exit.CONFIGURATION
+    assert "schema 9999" in err
+    noise.write_bytes(b"PGDMP" + bytes(range(200)))
+    code, _, err = call(empty_url, "restore", str(noise))
+    assert code == Exit.INVALID
+    assert "is no backup" in err
+    assert call(empty_url, "restore", str(tmp_path / "nothing"))[0] == Exit.INVALID
+    code, _, err = call(empty_url, "backup", str(tmp_path / "empty.dump"))
+    assert code == Exit.CONFIGURATION
+    assert "nothing to back up" in err
+    assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == Exit.INVALID

@@ -1,0 +1,125 @@
+"""The schema goes one revision further while work goes on: what is old works on, and says what it sees."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.domain.errors import ConflictError
+from speciate.settings import Settings
+from speciate.storage import migrate
+from speciate.storage.revision import NEWEST, Standing, standing_of
+from tests.integration.service.conftest import Lab, refused
+from workers import schema
+
+pytestmark = pytest.mark.servers
+
+# What a later release may do to the tables that are busiest.
+_LATER = f'''
+"""the next release"""
+import sqlalchemy as sa
+from alembic import op
+revision = "9000"
+down_revision = "{NEWEST}"
+def upgrade():
+    op.add_column("candidates", sa.Column("later", sa.Text(), nullable=True))
+    op.add_column("run_progress", sa.Column("later", sa.BigInteger(), server_default="0", nullable=False))
+    op.create_table("later", sa.Column("id", sa.BigInteger(), primary_key=True))
+    with op.get_context().autocommit_block():
+        op.create_index("ix_candidates_later", "candidates", ["later"], postgresql_concurrently=True)
+'''
+
+
+@pytest.fixture
+def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrations with one more revision."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(migrate._SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "9000_later.py").write_text(_LATER)
+    monkeypatch.setattr(migrate, "_SCRIPTS", scripts)
+    monkeypatch.setattr(migrate, "_LOCK_TIMEOUT", "SET lock_timeout = '150ms'")
+
+
+@contextmanager
+def _reader(engine: sa.Engine, table: str) -> Iterator[None]:
+    """Holds a table as a long report does."""
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"LOCK TABLE {table} IN ACCESS SHARE MODE"))
+        yield
+
+
+def test_workers_and_replicas_work_on_with_a_newer_schema(
+    lab: Lab, settings: Settings, later: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = lab.start(4000)
+    worker = threading.Thread(target=lab.work)
+    worker.start()
+    try:
+        with _reader(lab.plane.engine, "candidates"):
+            migrating = threading.Thread(target=migrate.upgrade, args=(lab.plane.engine,))
+            migrating.start()
+            # While the migration cannot have its lock, commits go on: it never keeps anybody for longer than a moment.
+            for _ in range(4):
+                spent = lab.plane.runs.get(run).spent.evaluations
+                deadline = time.monotonic() + 20
+                while lab.plane.runs.get(run).spent.evaluations == spent:
+                    assert time.monotonic() < deadline, "nothing is committed while the migration waits"
+                    time.sleep(0.02)
+            assert migrate.current(lab.plane.engine) == NEWEST
+        migrating.join(60)
+        assert migrate.current(lab.plane.engine) == "9000"
+        spent = lab.plane.runs.get(run).spent.evaluations
+        assert lab.api.get("/readyz").status_code == 200
+        lab.plane.signals.committed(lab.plane.runs.cancel(run))
+    finally:
+        worker.join(60)
+    assert spent < 4000  # there was work to do all the time
+    numbers = [candidate.number for candidate in lab.plane.queries.export(run)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    with caplog.at_level(logging.WARNING, logger="workers.schema"):
+        schema.wait_for_schema(settings)
+    assert f"revision 9000; this program, made for {NEWEST}, works on" in caplog.text
+
+
+def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
+    lab: Lab, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(schema, "_TELL_S", 0.1)
+    with lab.plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    assert "not up to date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
+    waiting = threading.Thread(target=schema.wait_for_schema, args=(settings,))
+    waiting.start()
+    waiting.join(1)
+    assert waiting.is_alive()
+    assert f"revision 0001, {NEWEST} is needed: run `speciate migrate`" in caplog.text
+    with lab.plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST})
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_table_that_stays_locked_ends_the_attempt_with_the_remedy(
+    lab: Lab, later: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "_LOCK_TRIES", 1)
+    with _reader(lab.plane.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
+        migrate.upgrade(lab.plane.engine)
+    assert migrate.current(lab.plane.engine) == NEWEST
+
+
+def test_revisions_are_compared() -> None:
+    assert standing_of(NEWEST) is Standing.CURRENT
+    assert (standing_of("9000"), standing_of("0001"), standing_of(None)) == (
+        Standing.NEWER,
+        Standing.OLDER,
+        Standing.OLDER,
+    )

@@ -1,0 +1,99 @@
+"""Pruning takes the texts of ended runs and leaves the record as it was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.cli.replaying import replay_run
+from speciate.domain.errors import ReplayError
+from speciate.domain.run import RunState
+from speciate.storage.retention import DEAD, Retention
+from speciate.testing.runs import ToyEvaluator
+from tests.integration.service.conftest import Lab
+from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
+from workers.retention import Retainer, prune_old
+
+__all__ = ["fair"]
+
+pytestmark = pytest.mark.servers
+
+SOON = timedelta(days=1)
+
+
+def _record(lab: Lab, runs: list[UUID]) -> dict[str, Any]:
+    """Everything that stays, as readers see it."""
+    found: dict[str, Any] = {"unlocks": lab.api.get("/v1/unlocks?limit=500").json(), "report": report_of(lab)}
+    for run in runs:
+        found[f"run {run}"] = {**lab.api.get(f"/v1/runs/{run}").json(), "pruned_at": None}
+        for what in ("events", "candidates", "rollouts", "front", "archive"):
+            found[f"{what} {run}"] = lab.api.get(f"/v1/runs/{run}/{what}?limit=500").json()
+    return found
+
+
+def _texts(lab: Lab) -> list[Any]:
+    return rows_of(lab, "SELECT run_id, number, program FROM candidates ORDER BY run_id, number")
+
+
+def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
+    declare(fair)
+    play(fair)
+    cancelled = fair.start(200, lanes=2)
+    fair.work(12)
+    fair.plane.signals.committed(fair.plane.runs.cancel(cancelled))
+    living = fair.start(200)
+    fair.work(6)
+    ended = [run.id for run in fair.plane.runs.list(limit=500).items if run.state.ended]
+    before, texts = _record(fair, ended), _texts(fair)
+    prompts = rows_of(fair, "SELECT digest FROM prompts")
+    kept = {
+        (row.run_id, row.number)
+        for row in rows_of(fair, "SELECT run_id, number FROM claims UNION SELECT run_id, number FROM elites")
+    }
+    retention, now = Retention(fair.plane.engine), datetime.now(UTC)
+
+    # Nothing is old enough; then only what is dead; then all that has ended.
+    assert retention.prunable(now - SOON) == ()
+    assert [run.run_id for run in retention.prunable(now + SOON)] == [cancelled]
+    found = retention.prunable(now + SOON, (*DEAD, RunState.COMPLETED))
+    assert {run.run_id for run in found} == set(ended)
+    assert all(run.bytes > 0 for run in found)
+    # Prompts of this very moment may still be needed by what is being inserted: seen from an hour later they are not.
+    went = sum(retention.prune(found, now + timedelta(hours=1)))
+
+    assert _record(fair, ended) == before
+    assert retention.prunable(now + SOON, tuple(RunState)) == ()
+    for old, new in zip(texts, _texts(fair), strict=True):
+        stays = old.run_id == living or (old.run_id, old.number) in kept
+        assert new.program == (old.program if stays else "")
+    assert went > 20
+    assert 0 < len(rows_of(fair, "SELECT digest FROM prompts")) < len(prompts)
+    # What lost its prompt can still be looked at, and the living run goes on.
+    for rollout in fair.api.get(f"/v1/runs/{cancelled}/rollouts?limit=500").json()["items"]:
+        assert fair.api.get(f"/v1/rollouts/{rollout['id']}").status_code == 200
+    fair.plane.signals.committed(fair.plane.runs.cancel(living))
+
+
+def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
+    run = lab.start(9)
+    lab.work()
+    assert replay_run(lab.plane, run, ToyEvaluator()).identical
+    assert prune_old(lab.plane, -1.0) == 1
+    with pytest.raises(ReplayError, match=r"was pruned on .* its record is not"):
+        replay_run(lab.plane, run, ToyEvaluator())
+    assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
+
+
+def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
+    run = lab.start(5)
+    lab.work()
+    retainer = Retainer()
+    retainer.run(lab.plane, None)
+    assert retainer._thread is None
+    retainer.run(lab.plane, 30.0)
+    assert retainer._thread is not None
+    retainer._thread.join(30)
+    assert lab.plane.runs.get(run).pruned_at is None
