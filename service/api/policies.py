@@ -16,7 +16,7 @@ from service.strict_json import StrictRoute
 from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG
 from speciate.policies import build_client
-from speciate.ports.policy import PolicyClient
+from speciate.ports.policy import Identifying, PolicyClient
 from speciate.ports.records import Page, PolicyVersion
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
@@ -34,11 +34,13 @@ def list_policies(
 
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
-def add_policy(body: PolicySubmission, plane: PlaneDep, response: Response) -> PolicyVersion:
-    """Register a policy; the same registration again is the same version. Nothing is asked yet."""
-    # Its client knows which options and which endpoint the kind needs.
-    with _opened(body.definition):
-        version, new = plane.catalog.add_policy(body.definition)
+async def add_policy(body: PolicySubmission, parts: PartsDep, response: Response) -> PolicyVersion:
+    """Register a policy; the same registration again is the same version, and other weights are another one.
+
+    Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss.
+    """
+    definition = await to_thread.run_sync(_checked, body.definition, body.check, limiter=parts.pings)
+    version, new = await to_thread.run_sync(parts.plane.catalog.add_policy, definition)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
@@ -69,6 +71,12 @@ def list_versions(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor:
     """List the versions of a policy, newest first."""
     slug = plane.catalog.policy(name).definition.slug
     return plane.catalog.policies(slug=slug, limit=limit, cursor=cursor)
+
+
+def _checked(policy: Policy, check: bool) -> Policy:
+    # Its client knows which options and which endpoint the kind needs.
+    with _opened(policy) as client:
+        return client.identified() if check and isinstance(client, Identifying) else policy
 
 
 def _ping(policy: Policy) -> str:

@@ -66,9 +66,15 @@ class ProblemSetSubmission(Value):
 
 
 class PolicySubmission(Value):
-    """A policy to register."""
+    """A policy to register.
+
+    Attributes:
+        definition: Who is asked, and how.
+        check: Whether its endpoint is looked at first, which has to serve it; what it says of the weights is kept.
+    """
 
     definition: Policy
+    check: bool = True
 
 
 class RunSubmission(RunSpec):

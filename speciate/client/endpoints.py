@@ -92,10 +92,10 @@ def problem_set(name: str | UUID) -> Call[ProblemSet]:
     return get(f"/v1/problem-sets/{segment(name, 'problem set')}", ProblemSet)
 
 
-def add_policy(definition: Policy | Mapping[str, Any]) -> Call[PolicyVersion]:
-    """Register a policy; the same registration again is the same version."""
+def add_policy(definition: Policy | Mapping[str, Any], *, check: bool = True) -> Call[PolicyVersion]:
+    """Register a policy that its endpoint serves (unless ``check`` is false); the same again is the same version."""
     values = definition.definition() if isinstance(definition, Policy) else dict(definition)
-    return post("/v1/policies", PolicyVersion, {"definition": values})
+    return post("/v1/policies", PolicyVersion, {"definition": values, "check": check})
 
 
 def policies(slug: str | None = None) -> Call[Page[PolicyVersion]]:

@@ -170,9 +170,14 @@ class ProblemSets(_Group):
 class Policies(_Group):
     """Policies and their versions."""
 
-    def add(self, definition: Policy | Mapping[str, Any]) -> PolicyVersion:
-        """Register a policy; the same registration again is the same version."""
-        return self._transport.send(endpoints.add_policy(definition))
+    def add(self, definition: Policy | Mapping[str, Any], *, check: bool = True) -> PolicyVersion:
+        """Register a policy; the same registration again is the same version, and other weights are another one.
+
+        Args:
+            definition: Who is asked, and how.
+            check: Whether its endpoint is looked at first: what it serves, and from which weights.
+        """
+        return self._transport.send(endpoints.add_policy(definition, check=check))
 
     def get(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, ``slug`` (the newest) or ``slug@version``."""

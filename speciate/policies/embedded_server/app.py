@@ -34,6 +34,7 @@ from speciate.policies.embedded_server.wire import (
     SamplingRequest,
     refusal,
 )
+from speciate.policies.manifest import weights_digest
 
 _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.BAD_REQUEST,
@@ -46,11 +47,12 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is served."""
+    """A model that is served; ``digest`` is the SHA-256 of its weights."""
 
     engine: Engine
     text: Text
     counters: Counters
+    digest: str
 
 
 def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastAPI:
@@ -88,7 +90,8 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
 
 def _load(folder: Path) -> Served:
     engine = Engine.load(folder)
-    return Served(engine, Text(folder, engine.checkpoint.config.vocab_size), Counters())
+    text = Text(folder, engine.checkpoint.config.vocab_size)
+    return Served(engine, text, Counters(), weights_digest(folder))
 
 
 class Routes:
@@ -120,7 +123,7 @@ class Routes:
                 "created": self._started,
                 "owned_by": "speciate",
                 "max_model_len": each.engine.checkpoint.config.max_position_embeddings,
-                "metadata": {"method": each.engine.checkpoint.method},
+                "metadata": {"method": each.engine.checkpoint.method, "checkpoint_digest": each.digest},
             }
             for name, each in self._served.items()
         ]
