@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Annotated
 
 from anyio import to_thread
@@ -19,7 +20,7 @@ from speciate.domain.values import SLUG
 from speciate.outward.network import Network
 from speciate.outward.transport import check_url
 from speciate.policies import Surroundings, build_client
-from speciate.ports.policy import PolicyClient
+from speciate.ports.policy import Identifying, PolicyClient
 from speciate.ports.records import Page, PolicyVersion
 from speciate.storage.plane import Plane
 
@@ -39,10 +40,14 @@ def list_policies(
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
 async def add_policy(body: PolicySubmission, parts: PartsDep, plane: PlaneDep, response: Response) -> PolicyVersion:
-    """Register a policy; the same registration again is the same version. Nothing is asked yet."""
+    """Register a policy; the same registration again is the same version, and other weights are another one.
+
+    Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss.
+    """
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
     await to_thread.run_sync(_check_address, body.definition, parts.settings.network, limiter=parts.pings)
-    version, new = await to_thread.run_sync(_add, body, parts, plane)
+    policy = await to_thread.run_sync(_checked, body, parts, limiter=parts.pings)
+    version, new = await to_thread.run_sync(_add, body, policy, plane)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
@@ -81,13 +86,19 @@ def _check_address(policy: Policy, network: Network) -> None:
         raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
 
 
-def _add(body: PolicySubmission, parts: Parts, plane: Plane) -> tuple[PolicyVersion, bool]:
-    policy = body.definition
-    if body.api_key is not None:
-        policy = policy.model_copy(update={"api_key_id": plane.policy_keys.new_id()})
-    # Its client knows which options and which endpoint the kind needs.
-    with _opened(policy, _surroundings(parts)):
-        version, new = plane.catalog.add_policy(policy)
+def _checked(body: PolicySubmission, parts: Parts) -> Policy:
+    """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
+    policy, surroundings = body.definition, _surroundings(parts)
+    if (given := body.api_key) is not None:
+        policy = policy.model_copy(update={"api_key_id": parts.plane.policy_keys.new_id()})
+        # Not stored yet: only what is registered has a key.
+        surroundings = replace(surroundings, key_of=lambda _: given.get_secret_value())
+    with _opened(policy, surroundings) as client:
+        return client.identified() if body.check and isinstance(client, Identifying) else policy
+
+
+def _add(body: PolicySubmission, policy: Policy, plane: Plane) -> tuple[PolicyVersion, bool]:
+    version, new = plane.catalog.add_policy(policy)
     if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
         # Cut off before this, the version has no key: sending the same again stores it.
         plane.policy_keys.store(kept, body.api_key.get_secret_value())

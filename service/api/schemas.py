@@ -80,13 +80,15 @@ class PolicySubmission(Value):
     """A policy to register.
 
     Attributes:
-        definition: The policy.
+        definition: Who is asked, and how.
         api_key: Key of its endpoint. It is kept sealed and never shown again; another one for the same definition
             takes its place, also for runs under way.
+        check: Whether its endpoint is looked at first, which has to serve it; what it says of the weights is kept.
     """
 
     definition: Policy
     api_key: ApiKey | None = Field(default=None, json_schema_extra={"writeOnly": True})
+    check: bool = True
 
     @model_validator(mode="after")
     def _key_has_a_use(self) -> Self:

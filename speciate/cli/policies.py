@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.secrets import read_secret
 from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.policy import DigestFrom, Policy
 
 app = noun("Policies: who is asked for candidates, and how.")
+
+_KNOWN_FROM: Final = {
+    DigestFrom.ENDPOINT: "as the endpoint says",
+    DigestFrom.FILES: "read from its files",
+    DigestFrom.DECLARED: "as you say; not checked",
+}
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
 
@@ -24,6 +32,8 @@ Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version 
         "speciate policies add program-mutator --kind program_mutator",
         "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
         "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
+        "speciate policies add my-lora --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --base qwen"
+        " --adapter /adapters/my-lora",
         "speciate policies add --bundled",
         "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
         " --api-key-file key.txt",
@@ -47,6 +57,16 @@ def add(
             metavar="FILE", help="File with the endpoint's key, kept sealed by the service; - asks, or reads a pipe."
         ),
     ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|NAME",
+            help="LoRA adapter: a name that is served, or its folder on the server's machine to have it loaded.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model at that endpoint that the adapter belongs to.")
+    ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(help="Environment variable POLICY_KEY… of the workers that holds the key; never the key itself."),
@@ -69,10 +89,22 @@ def add(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the client; repeatable.")
     ] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Do not look whether its endpoint serves it, and from which weights.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register a policy. The same registration again is the same version; a changed one is the next version."""
+    """Register a policy that its endpoint serves. The same registration again is the same version.
+
+    A changed one is the next version, and so are other weights, as far as the endpoint lets them be known.
+    """
     start = _of_checkpoint(slug, kind, checkpoint, base_url)
+    options = key_values(option, "--option")
+    if adapter is not None:
+        start |= _of_adapter(slug, adapter, checkpoint_digest)
+    if base is not None:
+        options["base_model"] = base
+    options = start.pop("options", {}) | options
     definition: dict[str, Any] = {
         "slug": slug,
         "kind": kind,
@@ -89,7 +121,7 @@ def add(
         "prompt_tokens": prompt_tokens,
         "timeout_s": timeout_s,
         "sampling": key_values(sampling, "--sampling") or None,
-        "options": key_values(option, "--option") or None,
+        "options": options or None,
     }
     given = {name: value for name, value in definition.items() if value is not None}
     definitions = [start | given] if slug else []
@@ -104,11 +136,36 @@ def add(
     api_key = None if api_key_file is None else read_secret(api_key_file, "Key of the endpoint")
     with client(ctx) as service:
         for wanted in definitions:
-            version = service.policies.add(wanted, api_key=api_key)
+            version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
             if as_json:
                 output.json_line(version)
             else:
-                output.say(f"{version.definition.slug}@{version.version}  {version.definition.kind}")
+                told = f"{version.definition.slug}@{version.version}  {version.definition.kind}"
+                output.say(told + _weights(version.definition))
+
+
+def _weights(policy: Policy) -> str:
+    """Say which weights were found to be served, and how that is known; nothing where nobody was asked."""
+    if policy.served is None or policy.served.digest_from is None:
+        return ""
+    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from]})"
+
+
+def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
+    """Return what a name or folder of an adapter says of its policy."""
+    from speciate.policies.adapters import adapter_name
+    from speciate.policies.manifest import weights_digest
+
+    if slug is None:
+        return {}
+    if "/" not in adapter and not Path(adapter).is_dir():
+        return {"model": adapter}
+    # The path is the server's; where it is one of this machine, too, the weights are known.
+    path = Path(adapter).absolute() if Path(adapter).is_dir() else Path(adapter)
+    with suppress(NotFoundError):
+        digest = digest or weights_digest(path)
+    found = {} if digest is None else {"checkpoint_digest": digest}
+    return {"model": adapter_name(slug, digest), "options": {"adapter_path": str(path)}, **found}
 
 
 def _of_checkpoint(slug: str | None, kind: str | None, checkpoint: Path | None, base_url: str | None) -> dict[str, Any]:
@@ -165,7 +222,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
 def ping(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Ask a policy for one answer, to see that it can be asked."""
+    """Look at a policy's endpoint as before a run: health, model or adapter, and the weights that are served."""
     with client(ctx) as service:
         answer = service.policies.ping(name)
     if as_json:

@@ -188,14 +188,17 @@ class ProblemSets(_Group):
 class Policies(_Group):
     """Policies and their versions."""
 
-    async def add(self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None) -> PolicyVersion:
-        """Register a policy; the same registration again is the same version.
+    async def add(
+        self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None, check: bool = True
+    ) -> PolicyVersion:
+        """Register a policy; the same registration again is the same version, and other weights are another one.
 
         Args:
-            definition: The policy.
+            definition: Who is asked, and how.
             api_key: Key of its endpoint: kept sealed, never returned; another one takes the place of the first.
+            check: Whether its endpoint is looked at first: what it serves, and from which weights.
         """
-        return await self._transport.send(endpoints.add_policy(definition, api_key))
+        return await self._transport.send(endpoints.add_policy(definition, api_key, check=check))
 
     async def get(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, ``slug`` (the newest) or ``slug@version``."""

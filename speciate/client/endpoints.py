@@ -92,11 +92,13 @@ def problem_set(name: str | UUID) -> Call[ProblemSet]:
     return get(f"/v1/problem-sets/{segment(name, 'problem set')}", ProblemSet)
 
 
-def add_policy(definition: Policy | Mapping[str, Any], api_key: str | None) -> Call[PolicyVersion]:
-    """Register a policy; the same registration again is the same version."""
+def add_policy(
+    definition: Policy | Mapping[str, Any], api_key: str | None = None, *, check: bool = True
+) -> Call[PolicyVersion]:
+    """Register a policy that its endpoint serves (unless ``check`` is false); the same again is the same version."""
     values = definition.definition() if isinstance(definition, Policy) else dict(definition)
     key = {} if api_key is None else {"api_key": api_key}
-    return post("/v1/policies", PolicyVersion, {"definition": values, **key})
+    return post("/v1/policies", PolicyVersion, {"definition": values, "check": check, **key})
 
 
 def policies(slug: str | None = None) -> Call[Page[PolicyVersion]]:

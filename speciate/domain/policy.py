@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_without_defaults
 
-_CAME_LATER: Final = ("prompt_tokens", "training", "api_key_id")
+_CAME_LATER: Final = ("prompt_tokens", "training", "api_key_id", "served")
 _EDITORS: Final = frozenset({"program_mutator"})
 """Kinds that read programs and no prompt."""
 
@@ -76,6 +76,33 @@ class Training(Value):
     reward: tuple[Finite, ...] = Field(default=(), max_length=1000)
 
 
+class DigestFrom(StrEnum):
+    """How the digest of served weights is known."""
+
+    ENDPOINT = "endpoint"
+    """The endpoint states it."""
+    FILES = "files"
+    """The files that the endpoint names were read."""
+    DECLARED = "declared"
+    """Whoever registered the policy says so; nobody has checked it."""
+
+
+class Served(Value):
+    """What an endpoint said of a policy when it was registered; another answer later on is another policy.
+
+    Attributes:
+        root: Folder or repository that the weights come from, as the endpoint calls it.
+        base_root: The same for the base model of an adapter.
+        base_digest: SHA-256 of that base model's weights where it can be known.
+        digest_from: How ``checkpoint_digest`` is known; None where it is not.
+    """
+
+    root: str | None = Field(default=None, max_length=4000)
+    base_root: str | None = Field(default=None, max_length=4000)
+    base_digest: str | None = Field(default=None, max_length=200)
+    digest_from: DigestFrom | None = None
+
+
 class Policy(Value):
     """A policy as it was registered; storage adds id and version.
 
@@ -90,6 +117,7 @@ class Policy(Value):
         training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
         checkpoint_digest: SHA-256 of the served weights where known.
         training: Which training it is a checkpoint of, where known.
+        served: What its endpoint said of it at registration; None where it was not asked.
         prompt_format: Whether it is asked by chat or by completion.
         codec: A task's own language in which a tiny model is asked, a key of ``speciate.prompts.codecs.CODECS``; None
             means English.
@@ -112,6 +140,7 @@ class Policy(Value):
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     training: Training | None = None
+    served: Served | None = None
     prompt_format: PromptFormat = PromptFormat.CHAT
     codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE

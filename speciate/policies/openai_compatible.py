@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, Final, Self
 
 import httpx
@@ -13,22 +15,26 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, Served
 from speciate.domain.values import Value
 from speciate.outward.network import ForbiddenAddressError
 from speciate.outward.transport import GuardedTransport
+from speciate.policies.endpoint_check import EndpointCheck
+from speciate.policies.guides import Guide, check_guide, constraint_of
+from speciate.policies.identity import Identity, UnfitError
 from speciate.policies.openai_wire import (
     Ceilings,
     GarbageError,
     OtherWeightsError,
     ceilings_of,
     error_message,
-    model_names,
     path_of,
     payload_of,
     read_answer,
+    reported_tokens,
 )
 from speciate.policies.own_options import own_options
+from speciate.policies.queueing import Gate
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
 from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
@@ -37,6 +43,9 @@ from speciate.settings import secret_of
 
 _MAX_MESSAGE: Final = 300
 _ERROR_BODY_BYTES: Final = 64 << 10
+_LOOK_S: Final = 10.0
+"""Seconds that an answer about the endpoint itself may take."""
+_LOOK_AGAIN_S: Final = 30.0
 
 
 class OpenAICompatibleOptions(Value):
@@ -49,7 +58,14 @@ class OpenAICompatibleOptions(Value):
         concurrency: Requests of one call that run side by side.
         chat_overhead_tokens: What the chat template may add to a prompt; only the ceiling of a request counts it.
         max_response_bytes: Longest response that is read.
-        extra_body: Further fields of every request, such as vLLM's ``top_k`` or ``structured_outputs``.
+        extra_body: Further fields of every request, such as vLLM's ``top_k``.
+        check: Whether the list of models is read before a run; some gateways have none.
+        base_model: For an adapter, the model that it belongs to and that must be served.
+        adapter_path: Where the server finds the adapter ``model``, so that it is loaded when it is not there; None for
+            one that the server was started with.
+        guide: What the model may write: ``diff`` for SEARCH/REPLACE blocks, or a regex or grammar.
+        max_waiting: Most sequences that may wait at the endpoint when more are sent, where its metrics say how many do.
+        longest_queue_s: Longest wait for that.
     """
 
     max_retries: int = Field(default=4, ge=0, le=20)
@@ -59,14 +75,28 @@ class OpenAICompatibleOptions(Value):
     chat_overhead_tokens: int = Field(default=512, ge=0, le=100_000)
     max_response_bytes: int = Field(default=64 << 20, ge=1 << 10, le=1 << 30)
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    check: bool = True
+    base_model: str | None = Field(default=None, min_length=1, max_length=500)
+    adapter_path: str | None = Field(default=None, min_length=1, max_length=4000)
+    guide: Guide | None = None
+    max_waiting: int = Field(default=256, ge=1, le=1_000_000)
+    longest_queue_s: float = Field(default=600.0, gt=0, le=86_400)
 
 
 class _PassingError(Exception):
-    """An attempt failed in a way that may pass; ``asked_s`` is how long the server wants to be left alone."""
+    """An attempt failed in a way that may pass.
 
-    def __init__(self, message: str, asked_s: float | None = None) -> None:
+    Attributes:
+        asked_s: How long the server wants to be left alone.
+        elsewhere: Whether another server may answer the next attempt.
+        tokens: What the failed attempt took, as far as the endpoint said so.
+    """
+
+    def __init__(self, message: str, asked_s: float | None = None, *, elsewhere: bool = False, tokens: int = 0) -> None:
         super().__init__(message)
         self.asked_s = asked_s
+        self.elsewhere = elsewhere
+        self.tokens = tokens
 
 
 class _Call:
@@ -105,6 +135,19 @@ class OpenAICompatible:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
+        check_guide(policy, self._options.guide)
+        self._gate = Gate(self._metrics, self._options.max_waiting, sleep=sleep)
+        self._check = EndpointCheck(
+            policy,
+            adapter_path=self._options.adapter_path,
+            base_model=self._options.base_model,
+            guide=self._options.guide,
+            exchange=partial(self._exchange, timeout_s=_LOOK_S),
+            send=self._send_and_read,
+        )
+        self._pinned = bool(policy.served or policy.checkpoint_digest or self._options.adapter_path)
+        self._looking = threading.Lock()
+        self._due_at = 0.0 if self._pinned else math.inf
 
     def __enter__(self) -> Self:
         return self
@@ -137,28 +180,72 @@ class OpenAICompatible:
             if call.cause is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
         if call.cause is not None:
-            answered = [f.result() for f in futures if not f.cancelled() and f.exception() is None]
-            call.cause.spent_tokens = sum(result.tokens for result in answered)
+            done = [f for f in futures if not f.cancelled()]
+            failures = {error for f in done if isinstance(error := f.exception(), PolicyUnavailableError)}
+            call.cause.spent_tokens = sum(error.spent_tokens for error in failures) + sum(
+                f.result().tokens for f in done if f.exception() is None
+            )
             raise call.cause
         return [future.result() for future in futures]
 
     def ping(self) -> str:
-        """Ask for the list of models.
+        """Look at the endpoint as before a run.
 
         Raises:
-            PolicyUnavailableError: There is no answer, or the model is not in the list.
+            PolicyUnavailableError: There is no answer, the model is not there, or it is not what was registered.
+        """
+        identity = self._looked()
+        if identity is None:
+            return f"{self._place()} is not checked"
+        known = "" if identity.digest is None else f", weights {identity.digest[:12]}"
+        return f"{self._place()} serves {self._model}{known}"
+
+    def identified(self) -> Policy:
+        """Return the policy with the weights that the endpoint serves, so far as they can be known.
+
+        Raises:
+            PolicyUnavailableError: As for ``ping``.
+        """
+        identity = self._looked()
+        if identity is None:
+            return self._policy
+        served = identity.served if identity.served != Served() else None
+        return self._policy.model_copy(update={"checkpoint_digest": identity.digest, "served": served})
+
+    def doubt(self) -> None:
+        """Look at the endpoint again before the next answer, as a run that begins has it done."""
+        self._due_at = 0.0
+
+    def _looked(self) -> Identity | None:
+        if not self._options.check:
+            return None
+        try:
+            return self._look()
+        except _PassingError as error:
+            raise self._unavailable(str(error)) from None
+
+    def _look(self) -> Identity:
+        """Look now.
+
+        Raises:
+            _PassingError: Another attempt may succeed.
+            PolicyUnavailableError: None will.
         """
         try:
-            names = model_names(self._exchange("GET", "models", None))
-        except (_PassingError, GarbageError) as error:
-            raise self._unavailable(str(error)) from None
-        if self._model not in names:
-            shown = printable(", ".join(names[:10])) or "no model"
-            raise self._unavailable(
-                f"it serves {bounded(shown, _MAX_MESSAGE)}, not {self._model!r}",
-                remedy="Correct the policy's model, or serve it under that name.",
-            )
-        return f"{self._place()} serves {self._model}"
+            identity = self._check.look()
+        except GarbageError as error:
+            raise _PassingError(str(error)) from None
+        except UnfitError as error:
+            raise self._unavailable(self._cleaned(str(error), 1000), remedy=error.remedy) from None
+        self._due_at = time.monotonic() + _LOOK_AGAIN_S if self._pinned else math.inf
+        return identity
+
+    def _look_when_due(self) -> None:
+        """Look after a while, and whenever another server may have taken the endpoint's place."""
+        if self._options.check and time.monotonic() >= self._due_at:
+            with self._looking:
+                if time.monotonic() >= self._due_at:
+                    self._look()
 
     def _answer(self, request: SampleRequest, call: _Call) -> SampleResult:
         try:
@@ -170,64 +257,115 @@ class OpenAICompatible:
     def _attempts(self, request: SampleRequest, call: _Call) -> SampleResult:
         rng = np.random.default_rng(request.seed)
         attempts = 1 + self._options.max_retries
-        problem = ""
+        problem, tokens = "", 0
         for attempt in range(attempts):
             if call.cause is not None:
                 raise call.cause
             try:
-                return self._attempt(request)
+                return self._attempt(request, call)
             except _PassingError as error:
                 problem, asked_s = str(error), error.asked_s
+                tokens = max(tokens, error.tokens)
+                if error.elsewhere and self._pinned:
+                    self.doubt()
             if attempt + 1 < attempts:
                 self._sleep(self._backoff.wait_s(attempt, rng, asked_s))
-        raise self._unavailable(f"{problem} (after {attempts} attempts)")
+        failure = self._unavailable(f"{problem} (after {attempts} attempts)")
+        # A request is charged once: for the answer that is used or, where none was, for the dearest that was reported.
+        failure.spent_tokens = tokens
+        raise failure
 
-    def _attempt(self, request: SampleRequest) -> SampleResult:
+    def _attempt(self, request: SampleRequest, call: _Call) -> SampleResult:
+        self._look_when_due()
+        longest_s = self._options.longest_queue_s
+        with self._gate.passage(request.n, give_up=lambda: call.cause is not None, longest_s=longest_s) as passed:
+            if not passed:
+                raise call.cause or self._unavailable(
+                    f"more than {self._options.max_waiting} sequences waited there for {longest_s:g} s",
+                    remedy="Give it more machines, or run less at once; the option max_waiting is the bound.",
+                )
+            return self._asked(request)
+
+    def _asked(self, request: SampleRequest) -> SampleResult:
         started = time.perf_counter()
-        body = self._exchange(
-            "POST", path_of(self._policy), payload_of(self._policy, request, self._options.extra_body)
-        )
+        extra = {**self._options.extra_body, **constraint_of(self._options.guide, request)}
+        body = self._exchange("POST", path_of(self._policy), payload_of(self._policy, request, extra))
+        ceilings = self._ceilings(request)
         try:
-            return read_answer(body, self._policy, request.n, self._ceilings(request), time.perf_counter() - started)
+            return read_answer(body, self._policy, request.n, ceilings, time.perf_counter() - started)
         except GarbageError as error:
-            raise _PassingError(str(error)) from None
+            raise _PassingError(str(error), tokens=reported_tokens(body, ceilings)) from None
         except OtherWeightsError as error:
             raise self._unavailable(
                 str(error), remedy="Serve what was registered, or register what is served as the next version."
             ) from None
 
-    def _exchange(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
+    def _metrics(self) -> str | None:
+        """Return what the endpoint measures of itself, nothing where it does not; None where there is no answer now."""
+        try:
+            status, body = self._send_and_read("GET", "/metrics", None)
+        except (_PassingError, PolicyUnavailableError):
+            return None
+        return body.decode("utf-8", "replace") if status == httpx.codes.OK else ""
+
+    def _exchange(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, *, timeout_s: float | None = None
+    ) -> bytes:
         """Send one request and return the body of its answer.
 
         Raises:
             _PassingError: Another attempt may succeed.
             PolicyUnavailableError: None will.
         """
-        deadline = time.monotonic() + self._policy.timeout_s
+        response, body = self._send(method, path, payload, timeout_s or self._policy.timeout_s)
+        if response.status_code == httpx.codes.OK:
+            return body
+        raise self._refusal(response, body)
+
+    def _send_and_read(self, method: str, path: str, payload: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        """Send one request about the endpoint itself and return status and body, whatever they are."""
+        response, body = self._send(method, path, payload, _LOOK_S)
+        return response.status_code, body
+
+    def _send(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout_s: float
+    ) -> tuple[httpx.Response, bytes]:
+        """Send one request; a path that begins with a slash is one of the server, any other one of the protocol.
+
+        Raises:
+            _PassingError: There is no answer; another attempt may get one.
+            PolicyUnavailableError: None will.
+        """
+        deadline = time.monotonic() + timeout_s
+        url = f"{self._url.removesuffix('/v1')}{path}" if path.startswith("/") else f"{self._url}/{path}"
         headers = self._headers()
         try:
-            with self._client().stream(method, f"{self._url}/{path}", json=payload, headers=headers) as response:
+            with self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response:
                 if response.status_code == httpx.codes.OK:
-                    return self._read(response, deadline, self._options.max_response_bytes)
-                raise self._refusal(response, deadline)
+                    return response, self._read(response, deadline, timeout_s, self._options.max_response_bytes)
+                return response, self._read(response, deadline, timeout_s, _ERROR_BODY_BYTES, cut=True)
         except httpx.TimeoutException:
-            raise _PassingError(f"no answer within {self._policy.timeout_s:g} s") from None
+            raise _PassingError(f"no answer within {timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise _PassingError(f"the connection failed ({type(error).__name__})") from None
+            raise _PassingError(f"the connection failed ({type(error).__name__})", elsewhere=True) from None
         except ForbiddenAddressError as error:
             raise self._unavailable(str(error).rstrip("."), remedy="") from None
         except (httpx.InvalidURL, httpx.DecodingError) as error:
             raise self._unavailable(f"the exchange failed ({type(error).__name__})") from None
 
-    def _refusal(self, response: httpx.Response, deadline: float) -> Exception:
+    def _refusal(self, response: httpx.Response, body: bytes) -> Exception:
         status = response.status_code
-        said = error_message(self._read(response, deadline, _ERROR_BODY_BYTES, cut=True))
-        message = f"it answered {status}: {self._cleaned(said)}"
-        if worth_another_try(status):
-            return _PassingError(message, asked_wait_s(response.headers.get("Retry-After")))
+        message = f"it answered {status}: {self._cleaned(error_message(body))}"
+        gone = status == httpx.codes.NOT_FOUND and self._options.adapter_path is not None
+        if worth_another_try(status) or gone:
+            # A proxy answers 5xx while the server behind it starts anew; an adapter that is gone is loaded again.
+            asked_s = 0.0 if gone else asked_wait_s(response.headers.get("Retry-After"))
+            return _PassingError(message, asked_s, elsewhere=gone or status >= 500)
         return self._unavailable(message, remedy=self._remedy(status))
 
-    def _read(self, response: httpx.Response, deadline: float, limit: int, *, cut: bool = False) -> bytes:
+    def _read(
+        self, response: httpx.Response, deadline: float, timeout_s: float, limit: int, *, cut: bool = False
+    ) -> bytes:
         """Read a body chunk by chunk: an endpoint that drips or never ends must not hold a worker."""
         body = bytearray()
         for chunk in response.iter_bytes():
@@ -237,7 +375,7 @@ class OpenAICompatible:
                     break
                 raise _PassingError(f"the response is longer than {limit} bytes")
             if time.monotonic() > deadline:
-                raise _PassingError(f"no complete answer within {self._policy.timeout_s:g} s")
+                raise _PassingError(f"no complete answer within {timeout_s:g} s")
         return bytes(body[:limit])
 
     def _client(self) -> httpx.Client:
@@ -273,10 +411,10 @@ class OpenAICompatible:
             )
         return key
 
-    def _cleaned(self, text: str) -> str:
+    def _cleaned(self, text: str, most: int = _MAX_MESSAGE) -> str:
         """Return a server's text for an error message: bounded, printable, and without the key if it repeats it."""
         key = self._key()
-        return bounded(printable(text.replace(key, "[key]") if key else text).replace("\n", " ").strip(), _MAX_MESSAGE)
+        return bounded(printable(text.replace(key, "[key]") if key else text).replace("\n", " ").strip(), most)
 
     def _remedy(self, status: int) -> str:
         match status:

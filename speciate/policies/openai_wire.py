@@ -17,6 +17,8 @@ _FINGERPRINT: Final = "system_fingerprint"
 _WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this: some servers keep them in 32 bits."""
+_MOST_NAME: Final = 4000
+_MOST_DIGEST: Final = 200
 
 
 class GarbageError(ValueError):
@@ -40,6 +42,25 @@ class Ceilings:
     prompt: int
     longest: int
     completion: int
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a model list says of one model.
+
+    Attributes:
+        id: The name by which it is asked.
+        root: Folder or repository of its weights.
+        parent: For an adapter, the ``id`` of its base model.
+        max_model_len: Longest sequence in tokens, prompt and answer together; vLLM says it of base models only.
+        digest: SHA-256 of its weights, as our own server says it.
+    """
+
+    id: str
+    root: str | None = None
+    parent: str | None = None
+    max_model_len: int | None = None
+    digest: str | None = None
 
 
 def path_of(policy: Policy) -> str:
@@ -122,7 +143,18 @@ def _check_weights(said: object, registered: str | None) -> None:
         raise OtherWeightsError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
 
 
-def model_names(body: bytes) -> list[str]:
+def reported_tokens(body: bytes, ceilings: Ceilings) -> int:
+    """Return the tokens that a response which is no completion says it took; 0 where it does not say."""
+    try:
+        usage = _object(_json(body), "the response").get("usage")
+    except GarbageError:
+        return 0
+    reported = usage if isinstance(usage, dict) else {}
+    prompt = _possible(reported.get("prompt_tokens"), ceilings.prompt)
+    return (prompt or 0) + (_possible(reported.get("completion_tokens"), ceilings.completion) or 0)
+
+
+def model_cards(body: bytes) -> list[Card]:
     """Return the models that ``GET /models`` lists.
 
     Raises:
@@ -131,7 +163,18 @@ def model_names(body: bytes) -> list[str]:
     listed = _object(_json(body), "the response").get("data")
     if not isinstance(listed, list):
         raise GarbageError("the response lists no models")
-    return [str(item["id"]) for item in listed if isinstance(item, dict) and "id" in item]
+    return [_card(item) for item in listed if isinstance(item, dict) and "id" in item]
+
+
+def _card(item: Mapping[str, Any]) -> Card:
+    length, more = item.get("max_model_len"), item.get("metadata")
+    digest = more.get("checkpoint_digest") if isinstance(more, dict) else None
+    root, parent, digest = (
+        storable(value)[:_MOST_NAME] if isinstance(value, str) and value else None
+        for value in (item.get("root"), item.get("parent"), digest)
+    )
+    longest = length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
+    return Card(str(item["id"]), root, parent, longest, digest and digest[:_MOST_DIGEST])
 
 
 def error_message(body: bytes) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from speciate.domain.candidate import Member
-from speciate.domain.policy import PolicyRole
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Prompt
 
 
@@ -73,4 +73,21 @@ class PolicyClient(Protocol):
         Raises:
             PolicyUnavailableError: It cannot; the message says why and how to mend it.
         """
+        ...
+
+
+@runtime_checkable
+class Identifying(Protocol):
+    """A client that can tell which weights its endpoint serves; other clients need no such thing."""
+
+    def identified(self) -> Policy:
+        """Return the policy with what its endpoint says of it, so far as that can be known.
+
+        Raises:
+            PolicyUnavailableError: It cannot be used, or is not what was registered; the message says why.
+        """
+        ...
+
+    def doubt(self) -> None:
+        """Have the endpoint looked at again before it answers: a run begins."""
         ...

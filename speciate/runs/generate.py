@@ -13,7 +13,7 @@ from speciate.domain.guidance import draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Rollout
 from speciate.domain.values import text_digest
-from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
+from speciate.ports.policy import Identifying, PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
 from speciate.prompts.guidance import advice_text, read_advice
 from speciate.prompts.mutation import build_prompt
@@ -67,7 +67,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         if not affordable:
             return work.end_lane(lease)
         planned = affordable
-    results = _sample(planned, client_for)
+    results = _sample(planned, client_for, begins=lease.ordinal <= context.spec.lanes)
     rollouts, proposals = _read(planned, results, context)
     advice = adviser.read(lease.ordinal, rollouts)
     return work.propose(lease, ProposedBatch(rollouts, proposals, placements, advice))
@@ -149,16 +149,31 @@ def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: 
     return []
 
 
-def _sample(planned: Sequence[_Planned], client_for: ClientFor) -> list[SampleResult]:
-    """Ask every policy once for all of its requests; return the results in the order of the plan."""
+def _sample(planned: Sequence[_Planned], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
+    """Ask every policy once for all of its requests; return the results in the order of the plan.
+
+    Args:
+        planned: What to ask.
+        client_for: Returns the client of a policy.
+        begins: Whether the run begins, so that clients look again at what their endpoints serve.
+
+    Raises:
+        PolicyUnavailableError: A policy did not answer usefully; it knows what all of them took.
+    """
     results: dict[int, SampleResult] = {}
-    for policy in dict.fromkeys(p.policy.digest for p in planned):
-        mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
-        client = client_for(planned[mine[0]].policy)
-        answered = client.sample([planned[i].request for i in mine])
-        for i, result in zip(mine, answered, strict=True):
-            _check(client, planned[i], result)
-            results[i] = result
+    try:
+        for policy in dict.fromkeys(p.policy.digest for p in planned):
+            mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
+            client = client_for(planned[mine[0]].policy)
+            if begins and isinstance(client, Identifying):
+                client.doubt()
+            answered = client.sample([planned[i].request for i in mine])
+            for i, result in zip(mine, answered, strict=True):
+                _check(client, planned[i], result)
+                results[i] = result
+    except PolicyUnavailableError as error:
+        error.spent_tokens += sum(result.tokens for result in results.values())
+        raise
     return [results[i] for i in range(len(planned))]
 
 

@@ -26,7 +26,9 @@ class Endpoint:
     Attributes:
         url: Its base URL.
         key: The only key it accepts; None accepts every request.
-        models: What it lists.
+        models: What it lists: names, or lines of the list.
+        routes: Answers of its own, given the body, by the end of a path.
+        metrics: What ``/metrics`` says; None for no such route. Questions for it are not kept below.
         misbehave: Replies in place of the right ones.
         delay_s: Seconds before it answers.
         drip_s: Seconds between two bytes of an answer; None sends it whole.
@@ -37,7 +39,9 @@ class Endpoint:
 
     url: str = ""
     key: str | None = None
-    models: tuple[str, ...] = ("m",)
+    models: tuple[str | dict[str, Any], ...] = ("m",)
+    routes: dict[str, Callable[[Any], Reply]] = field(default_factory=dict)
+    metrics: str | None = None
     misbehave: Misbehaviour = lambda _: None
     delay_s: float = 0.0
     drip_s: float | None = None
@@ -47,6 +51,11 @@ class Endpoint:
 
     def answer(self, path: str, headers: dict[str, str], body: dict[str, Any] | None) -> Reply:
         """Return the reply to a request."""
+        if (own := next((self.routes[end] for end in self.routes if path.endswith(end)), None)) is not None:
+            return own(body)
+        if path in ("/health", "/metrics"):
+            known = path == "/metrics" and self.metrics is not None
+            return (200, {}, (self.metrics or "").encode()) if known else (404, {}, b"")
         with self.lock:
             number = len(self.headers)
             self.headers.append(headers)
@@ -58,7 +67,8 @@ class Endpoint:
             message = f"Incorrect API key provided: {headers.get('Authorization')}"
             return 401, {}, json.dumps({"error": {"message": message}}).encode()
         if path.endswith("/models"):
-            return 200, {}, json.dumps({"object": "list", "data": [{"id": m} for m in self.models]}).encode()
+            cards = [{"id": m} if isinstance(m, str) else m for m in self.models]
+            return 200, {}, json.dumps({"object": "list", "data": cards}).encode()
         return 200, {}, json.dumps(completion_of(path, body or {})).encode()
 
 

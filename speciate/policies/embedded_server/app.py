@@ -48,12 +48,12 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is served; ``weights`` is their SHA-256, which every answer carries as its fingerprint."""
+    """A model that is served; ``digest`` is the SHA-256 of its weights, which every answer carries as fingerprint."""
 
     engine: Engine
     text: Text
     counters: Counters
-    weights: str
+    digest: str
 
 
 def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastAPI:
@@ -91,7 +91,8 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
 
 def _load(folder: Path) -> Served:
     engine = Engine.load(folder)
-    return Served(engine, Text(folder, engine.checkpoint.config.vocab_size), Counters(), weights_digest(folder))
+    text = Text(folder, engine.checkpoint.config.vocab_size)
+    return Served(engine, text, Counters(), weights_digest(folder))
 
 
 class Routes:
@@ -123,7 +124,7 @@ class Routes:
                 "created": self._started,
                 "owned_by": "speciate",
                 "max_model_len": each.engine.checkpoint.config.max_position_embeddings,
-                "metadata": {"method": each.engine.checkpoint.method},
+                "metadata": {"method": each.engine.checkpoint.method, "checkpoint_digest": each.digest},
             }
             for name, each in self._served.items()
         ]
@@ -150,7 +151,7 @@ class Routes:
         ]
         await self._complete(asked.model, requests, http)
         answer = completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None)
-        return JSONResponse(answer | fingerprint(served.weights))
+        return JSONResponse(answer | fingerprint(served.digest))
 
     async def chat_completions(self, asked: ChatRequest, http: HttpRequest) -> JSONResponse:
         """Continue a conversation."""
@@ -160,7 +161,7 @@ class Routes:
         request = _request(served.text, asked, prompt, asked.longest or max(left, 1), asked.top_logprobs)
         await self._complete(asked.model, [request], http)
         answer = chat_completions(asked.model, served.text, request, logprobs=asked.logprobs)
-        return JSONResponse(answer | fingerprint(served.weights))
+        return JSONResponse(answer | fingerprint(served.digest))
 
     def _find(self, model: str) -> Served:
         if model not in self._served:

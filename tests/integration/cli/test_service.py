@@ -187,7 +187,9 @@ def test_mistakes_are_named(ready: Cli, args: list[str], code: Exit, named: str)
 
 def test_a_policy_that_is_down_pauses_the_run_and_ends_the_watching(ready: Cli) -> None:
     down = ["--kind", "openai_compatible", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"]
-    assert ready("policies", "add", "down", *down).code == Exit.OK
+    refused = ready("policies", "add", "down", *down)
+    assert (refused.code, "127.0.0.1:1" in refused.err) == (Exit.UNREACHABLE, True)
+    assert ready("policies", "add", "down", *down, "--unchecked").code == Exit.OK
     assert ready("policies", "ping", "down").code == Exit.UNREACHABLE
     outcome = ready("run", "sorting-network-8", "-p", "down", "-b", 20, "--watch")
     assert outcome.code == Exit.FAILED

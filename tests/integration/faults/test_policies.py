@@ -22,7 +22,7 @@ def _down(_: int) -> Reply:
 
 
 def _garbage(_: int) -> Reply:
-    return 200, {"Content-Type": "application/json"}, b'{"choices": "none"}'
+    return 200, {"Content-Type": "application/json"}, b'{"choices": "none", "data": [{"id": "m"}]}'
 
 
 @pytest.mark.parametrize(("misbehave", "expected"), [(_down, "503"), (_garbage, "choices")])

@@ -52,7 +52,9 @@ def test_a_ping_asks_the_endpoint(api: Api) -> None:
         answer = api.post("/v1/policies/served:ping")
         assert answer.status_code == 200, answer.text
         assert (answer.json()["policy"], answer.json()["version"]) == ("served", 1)
-        api.post("/v1/policies", {"definition": definition | {"model": "other", "options": options}})
+        other = definition | {"model": "other", "options": options}
+        assert "it serves m" in str(refused(api.post("/v1/policies", {"definition": other}), 503, "policy-unavailable"))
+        api.post("/v1/policies", {"definition": other, "check": False})
         refused(api.post("/v1/policies/served:ping"), 503, "policy-unavailable")
     gone = refused(api.post("/v1/policies/served@1:ping"), 503, "policy-unavailable")
     assert endpoint.url in gone["detail"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from speciate.policies.embedded_server.checkpoint import ModelConfig, expected_shapes
 
@@ -59,3 +59,22 @@ def words(count: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["<eos>"])
     return tokenizer
+
+
+CHAT = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+
+
+def write_bytes(folder: Path, *, length: int = 16384, seed: int = 0) -> Path:
+    """Write a checkpoint that reads any text, one token for each byte, and has a chat template; vLLM serves it, too."""
+    shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
+    write(folder, vocab_size=257, max_position_embeddings=length, seed=seed, **shape)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<eos>": EOS, **{letter: i for i, letter in enumerate(alphabet, start=1)}}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<eos>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>", "chat_template": CHAT}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"clean_up_tokenization_spaces": False}))
+    return folder

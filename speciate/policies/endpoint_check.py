@@ -1,0 +1,127 @@
+"""Looks at an endpoint before it is asked: health, model, adapter, weights, and whether it keeps constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from speciate.domain.policy import Policy, PromptFormat
+from speciate.policies.adapters import Send, load_adapter
+from speciate.policies.guides import MALFORMED, Guide, constraint
+from speciate.policies.identity import Identity, UnfitError, check_length, identify
+from speciate.policies.openai_wire import Card, error_message, model_cards, path_of
+from speciate.prompts.hostile import bounded, printable
+
+_MOST_SHOWN: Final = 300
+
+
+class EndpointCheck:
+    """One look after the other at one endpoint, for one policy.
+
+    Args:
+        policy: As it was registered.
+        adapter_path: Where the server finds the policy's adapter; None for one that must be there already.
+        base_model: The model that must be served for the adapter.
+        guide: Constraint that the server has to keep.
+        exchange: Sends a request and returns the body of its answer; raises where it is refused.
+        send: Sends a request and returns status and body, whatever they are.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        adapter_path: str | None,
+        base_model: str | None,
+        guide: Guide | None,
+        exchange: Callable[[str, str, Mapping[str, Any] | None], bytes],
+        send: Send,
+    ) -> None:
+        self._policy, self._model = policy, policy.model or ""
+        self._adapter_path, self._base_model, self._guide = adapter_path, base_model, guide
+        self._exchange, self._send = exchange, send
+        self._guided = False
+
+    def look(self) -> Identity:
+        """Return what is served under the policy's name; an adapter is loaded where the policy says from where.
+
+        Raises:
+            UnfitError: The policy cannot be used there as it is registered.
+            GarbageError: What it answers is no list of models.
+        """
+        status, _ = self._send("GET", "/health", None)
+        if status >= 500:  # hosted endpoints have no such route
+            raise UnfitError(f"it is not well: GET /health answers {status}", "See the log of the server.")
+        cards = self._cards()
+        card = self._find(cards)
+        if card is None and self._adapter_path is not None:
+            load_adapter(self._model, self._adapter_path, cards, self._send)
+            cards = self._cards()
+            card = self._find(cards)
+        if card is None:
+            raise UnfitError(
+                f"it serves {_names(cards)}, not {self._model!r}",
+                "Correct the policy's model, or serve it under that name.",
+            )
+        self._check_adapter(card, cards)
+        check_length(self._policy, card, cards)
+        identity = identify(self._policy, card, cards)
+        if self._guide is not None and not self._guided:
+            self._check_guide()
+            self._guided = True
+        return identity
+
+    def _cards(self) -> list[Card]:
+        status, body = self._send("GET", "models", None)
+        if status == 200:
+            return model_cards(body)
+        if status in (404, 405):
+            raise UnfitError(
+                f"it lists no models: GET models answers {status}",
+                "Correct base_url (it usually ends in /v1), or set the option check to false for gateways without one.",
+            )
+        return model_cards(self._exchange("GET", "models", None))
+
+    def _find(self, cards: Sequence[Card]) -> Card | None:
+        return next((card for card in cards if card.id == self._model), None)
+
+    def _check_adapter(self, card: Card, cards: Sequence[Card]) -> None:
+        if self._base_model is not None and self._base_model not in (other.id for other in cards):
+            raise UnfitError(
+                f"it serves {_names(cards)}, not the base model {self._base_model!r}",
+                "Correct the policy's base_model, or serve it under that name.",
+            )
+        if self._base_model is not None and card.parent not in (None, self._base_model):
+            raise UnfitError(
+                f"{card.id} is an adapter of {card.parent}, not of {self._base_model}", "Correct the base_model."
+            )
+        if self._adapter_path is not None and card.root not in (None, self._adapter_path):
+            raise UnfitError(
+                f"{card.id} is loaded from {card.root}, not from {self._adapter_path}",
+                "Unload it there, or register the adapter under another model name.",
+            )
+
+    def _check_guide(self) -> None:
+        """Ask for one token under the constraint, and under one that cannot be kept and must be refused."""
+        kept, body = self._send("POST", path_of(self._policy), self._asked(constraint(self._guide)))
+        if kept != 200:
+            said = bounded(printable(error_message(body)), _MOST_SHOWN)
+            raise UnfitError(
+                f"it does not take the policy's guide: it answered {kept}: {said}",
+                "Leave out the option guide, correct it, or serve the model with vLLM.",
+            )
+        if self._send("POST", path_of(self._policy), self._asked(MALFORMED))[0] == 200:
+            raise UnfitError(
+                "it ignores constraints: a malformed one was answered as if it were none",
+                "Leave out the option guide, or serve the model with a vLLM that knows structured_outputs.",
+            )
+
+    def _asked(self, rule: Mapping[str, Any]) -> dict[str, Any]:
+        body = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1, **rule}
+        if self._policy.prompt_format is PromptFormat.CHAT:
+            return {**body, "messages": [{"role": "user", "content": "1"}]}
+        return {**body, "prompt": "1"}
+
+
+def _names(cards: Sequence[Card]) -> str:
+    return bounded(printable(", ".join(card.id for card in cards[:10])), _MOST_SHOWN) or "no model"

@@ -1,0 +1,139 @@
+"""Which weights an endpoint answers with, as far as that can be known, and whether they are the registered ones.
+
+vLLM's model list names a folder or repository (``root``) and, for an adapter, its base (``parent``); our embedded
+server states the SHA-256 of the weights. ``created`` is the time of the question and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.policy import DigestFrom, Policy, Served
+from speciate.policies.manifest import WEIGHTS, weights_digest
+from speciate.policies.openai_wire import Card
+from speciate.settings import is_loopback
+
+_MOST_READ_BYTES: Final = 8 << 30
+_AGAIN: Final = (
+    "Register the policy again: other weights are a new version of it. Or serve the registered ones under that name."
+)
+
+
+class UnfitError(Exception):
+    """The endpoint answers, and the policy cannot be used there as it is registered."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is known of the weights behind a model's name.
+
+    Attributes:
+        digest: SHA-256 of the policy's own weights, an adapter's for an adapter; None where it cannot be known.
+        served: What the endpoint said.
+    """
+
+    digest: str | None
+    served: Served
+
+
+def identify(policy: Policy, card: Card, cards: Sequence[Card]) -> Identity:
+    """Return what can be known of a model that is served.
+
+    Raises:
+        UnfitError: It is not what was registered; the message names what differs.
+    """
+    base = next((other for other in cards if other.id == card.parent), None)
+    digest, source = _digest(policy, card)
+    if digest is not None and policy.checkpoint_digest not in (None, digest):
+        raise UnfitError(
+            f"{card.id} is served with weights {digest} ({_told(card, source)}), and the registration says"
+            f" {policy.checkpoint_digest}",
+            _AGAIN,
+        )
+    served = Served(
+        root=card.root,
+        base_root=None if base is None else base.root,
+        base_digest=None if base is None else _digest(policy, base)[0],
+        digest_from=source,
+    )
+    if policy.served is not None:
+        _compare(card.id, policy.served, served)
+    return Identity(digest or policy.checkpoint_digest, served)
+
+
+def check_length(policy: Policy, card: Card, cards: Sequence[Card]) -> None:
+    """Check that an answer fits beside a prompt.
+
+    Raises:
+        UnfitError: The model reads fewer tokens than the longest answer has.
+    """
+    lengths = [other.max_model_len for other in (card, *cards) if other.id in (card.id, card.parent)]
+    longest = next((length for length in lengths if length is not None), None)
+    if longest is not None and policy.sampling.max_tokens >= longest:
+        raise UnfitError(
+            f"{card.id} reads {longest} tokens, prompt and answer together, and max_tokens is"
+            f" {policy.sampling.max_tokens}",
+            "Lower sampling's max_tokens, or serve it with a larger --max-model-len.",
+        )
+
+
+def _compare(name: str, before: Served, now: Served) -> None:
+    for what in ("root", "base_root", "base_digest"):
+        was, found = getattr(before, what), getattr(now, what)
+        # What was known and no longer is may be the same as before: a server behind another address, for one.
+        if was is not None and found is not None and was != found:
+            words = what.replace("base_", "base model's ").replace("root", "source")
+            raise UnfitError(f"the {words} of {name} was {was} at registration and is {found} now", _AGAIN)
+
+
+def _digest(policy: Policy, card: Card) -> tuple[str | None, DigestFrom | None]:
+    if card.digest is not None:
+        return card.digest, DigestFrom.ENDPOINT
+    # A path means the same thing here only if the endpoint runs on this machine.
+    here = is_loopback(httpx.URL(policy.base_url or "").host)
+    found = _of_folder(card.root) if here and card.root is not None else None
+    if found is not None:
+        return found, DigestFrom.FILES
+    declared = policy.checkpoint_digest is not None and card.id == policy.model
+    return None, DigestFrom.DECLARED if declared else None
+
+
+def _told(card: Card, source: DigestFrom | None) -> str:
+    return f"read from {card.root}" if source is DigestFrom.FILES else "it says"
+
+
+def _of_folder(root: str) -> str | None:
+    """Return the digest of the weights in a folder, if there are any that can be read."""
+    folder = Path(root)
+    if not folder.is_absolute():
+        return None
+    for name in WEIGHTS:
+        try:
+            state = (folder / name).stat()
+        except (OSError, ValueError):
+            continue
+        if state.st_size > _MOST_READ_BYTES or not os.access(folder / name, os.R_OK):
+            return None
+        return _cached_digest(folder, state.st_ino, state.st_size, state.st_mtime_ns)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _cached_digest(folder: Path, *_: int) -> str | None:
+    """Return the digest of a folder's weights, read again only when the file is another one."""
+    try:
+        return weights_digest(folder)
+    except (OSError, NotFoundError):
+        return None

@@ -1,0 +1,298 @@
+"""What a server of policies owes our client. Inherit ``OpenAIContract``; vLLM and our own server pass the same suite.
+
+Numbers are compared with ``ReferenceModel``, which computes them from the checkpoint that is served.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import httpx
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from speciate.domain.run import RunSpec, RunState
+from speciate.policies.openai_wire import model_cards
+from speciate.policies.queueing import waiting_sequences
+from speciate.testing.fault_proxy import Fault, fault_proxy
+from speciate.testing.reference_model import ReferenceModel
+from speciate.testing.served_run import served_policy, served_run
+
+TOLERANCE: Final = 1e-4
+"""Largest difference of a log-probability."""
+
+_METRIC: Final = re.compile(r"^(?:vllm:|speciate_serve_)")
+_PROMPTS: Final = ("S00 .01 G02 .12 E22 <b9> <one>", "S60 .50 .40 G41 .31 .21 E20 <b12> <one>")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A checkpoint that is served.
+
+    Attributes:
+        url: Base URL.
+        name: The model's.
+        folder: What is served under it.
+    """
+
+    url: str
+    name: str
+    folder: Path
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's own."""
+        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    @cached_property
+    def reference(self) -> ReferenceModel:
+        """What the checkpoint computes."""
+        return ReferenceModel(self.folder)
+
+    def post(self, route: str, body: dict[str, Any]) -> httpx.Response:
+        """Ask."""
+        return httpx.post(f"{self.url}/{route}", json={"model": self.name, **body}, timeout=120, trust_env=False)
+
+    def get(self, path: str) -> httpx.Response:
+        """Read a route of the server itself."""
+        return httpx.get(self.url.removesuffix("/v1") + path, timeout=30, trust_env=False)
+
+    def complete(self, prompt: str = _PROMPTS[0], **changes: Any) -> dict[str, Any]:
+        """Return the answer to a completion request."""
+        asked = {"prompt": prompt, "max_tokens": 12, "seed": 5, "temperature": 1.0, "logprobs": 0}
+        return self._good(self.post("completions", asked | changes))
+
+    def chat(self, content: str, **changes: Any) -> dict[str, Any]:
+        """Return the answer to a chat request of one message."""
+        asked = {"messages": [{"role": "user", "content": content}], "max_tokens": 12, "seed": 5, "temperature": 1.0}
+        return self._good(self.post("chat/completions", asked | changes))
+
+    def ids(self, text: str) -> list[int]:
+        """Return the tokens of a prompt."""
+        return list(self.tokenizer.encode(text).ids)
+
+    def drawn(self, choice: dict[str, Any]) -> list[int]:
+        """Return the tokens of a completion, as its log-probabilities name them."""
+        ids = [self.tokenizer.token_to_id(token) for token in choice["logprobs"]["tokens"]]
+        assert None not in ids
+        return [token for token in ids if token is not None]
+
+    def _good(self, answer: httpx.Response) -> dict[str, Any]:
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+
+class OpenAIContract(ABC):
+    """The suite. ``plain`` has the tokens of mazes and no chat template, ``chatty`` has one token for each byte."""
+
+    fault_timeout_s: ClassVar[float] = 1.5
+    """Seconds after which an answer that does not arrive is asked for again."""
+
+    @abstractmethod
+    @pytest.fixture
+    def plain(self) -> ServedModel:
+        """A bundled checkpoint of the task ``maze``."""
+
+    @abstractmethod
+    @pytest.fixture
+    def chatty(self) -> ServedModel:
+        """A checkpoint with a chat template."""
+
+    def test_models_are_listed(self, plain: ServedModel) -> None:
+        """By name, with their length, and with what tells their weights."""
+        cards = {card.id: card for card in model_cards(plain.get("/v1/models").content)}
+        assert cards[plain.name].max_model_len == 256
+        assert cards[plain.name].digest or cards[plain.name].root == str(plain.folder)
+
+    def test_health_and_metrics(self, plain: ServedModel) -> None:
+        """Health says yes, and the counters grow by what was asked."""
+        assert plain.get("/health").status_code == 200
+
+        def tokens() -> dict[str, float]:
+            text = plain.get("/metrics").text
+            assert waiting_sequences(text) == 0
+            lines = [line.partition("{") for line in text.splitlines() if f'model_name="{plain.name}"' in line]
+            return {_METRIC.sub("", head): float(rest.rpartition(" ")[2]) for head, _, rest in lines}
+
+        before = tokens()
+        usage = plain.complete(n=3)["usage"]
+        grown = {name: value - before[name] for name, value in tokens().items() if name.endswith("tokens_total")}
+        assert grown["generation_tokens_total"] == usage["completion_tokens"]
+        assert grown["prompt_tokens_total"] in (usage["prompt_tokens"], 3 * usage["prompt_tokens"])
+
+    def test_n_choices_with_exact_usage(self, plain: ServedModel) -> None:
+        """Every choice has its index, and usage counts the prompt once and every drawn token, the end among them."""
+        body = plain.complete(n=8)
+        assert sorted(choice["index"] for choice in body["choices"]) == list(range(8))
+        drawn = [plain.drawn(choice) for choice in body["choices"]]
+        read = len(plain.ids(_PROMPTS[0]))
+        total = sum(map(len, drawn))
+        usage = {key: body["usage"][key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
+        assert usage == {"prompt_tokens": read, "completion_tokens": total, "total_tokens": read + total}
+        for choice, tokens in zip(body["choices"], drawn, strict=True):
+            ended = plain.tokenizer.id_to_token(tokens[-1]) == "<eos>"
+            assert choice["finish_reason"] == ("stop" if ended else "length")
+            assert len(tokens) == 12 or ended
+            assert choice["text"].split() == plain.tokenizer.decode(tokens).split()
+
+    def test_a_seed_decides(self, plain: ServedModel) -> None:
+        """The same seed gives the same texts, others give others, and none gives something new every time."""
+        texts = [[c["text"] for c in plain.complete(n=6, seed=seed)["choices"]] for seed in (1, 1, 2)]
+        assert texts[0] == texts[1] != texts[2]
+        assert len({plain.complete(seed=None, temperature=2.0)["choices"][0]["text"] for _ in range(4)}) > 1
+
+    @pytest.mark.parametrize("prompt", _PROMPTS)
+    def test_temperature_zero_takes_the_likeliest(self, plain: ServedModel, prompt: str) -> None:
+        """Token by token what the checkpoint computes, whatever the seed."""
+        (choice,) = plain.complete(prompt, temperature=0)["choices"]
+        tokens = plain.drawn(choice)
+        read = tuple(plain.ids(prompt))
+        for place, token in enumerate(tokens):
+            assert token == int(plain.reference.next_logprobs((*read, *tokens[:place])).argmax())
+        assert plain.complete(prompt, temperature=0, seed=9)["choices"][0]["text"] == choice["text"]
+
+    @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7}, {"top_p": 0.9}])
+    def test_logprobs_are_the_checkpoints(self, plain: ServedModel, sampling: dict[str, float]) -> None:
+        """Those of the model itself, before temperature and top-p."""
+        for prompt in _PROMPTS:
+            for choice in plain.complete(prompt, n=4, **sampling)["choices"]:
+                expected = plain.reference.logprobs(plain.ids(prompt), plain.drawn(choice))
+                assert np.allclose(choice["logprobs"]["token_logprobs"], expected, atol=TOLERANCE, rtol=0)
+
+    def test_top_logprobs_name_the_likeliest(self, plain: ServedModel) -> None:
+        """At every place the likeliest tokens, with their values."""
+        (choice,) = plain.complete(logprobs=3)["choices"]
+        read, tokens = tuple(plain.ids(_PROMPTS[0])), plain.drawn(choice)
+        for place, tops in enumerate(choice["logprobs"]["top_logprobs"]):
+            row = plain.reference.next_logprobs((*read, *tokens[:place]))
+            for token in np.argsort(-row)[:3]:
+                assert abs(tops[plain.tokenizer.id_to_token(int(token))] - row[token]) <= TOLERANCE
+
+    def test_top_p_leaves_the_tail_out(self, plain: ServedModel) -> None:
+        """Every drawn token is of the smallest set that has the mass."""
+        for choice in plain.complete(n=8, top_p=0.6, temperature=2.0)["choices"]:
+            read, tokens = tuple(plain.ids(_PROMPTS[0])), plain.drawn(choice)
+            for place, token in enumerate(tokens):
+                mass = np.exp(plain.reference.next_logprobs((*read, *tokens[:place])) / 2.0)
+                mass /= mass.sum()
+                assert mass[mass > mass[token] + 1e-6].sum() < 0.6 + 1e-4
+        greedy = plain.complete(temperature=0)["choices"][0]["text"]
+        assert plain.complete(top_p=1e-6)["choices"][0]["text"] == greedy
+
+    def test_a_stop_string_ends_the_text_before_it(self, plain: ServedModel) -> None:
+        """It is no part of the text, and the finish reason is ``stop``."""
+        (whole,) = plain.complete(temperature=0)["choices"]
+        word = whole["text"].split()[3]
+        (choice,) = plain.complete(temperature=0, stop=["never", word])["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert choice["text"].rstrip() == whole["text"][: whole["text"].index(word)].rstrip()
+
+    def test_max_tokens_cuts(self, plain: ServedModel) -> None:
+        """Not one token more, and the finish reason is ``length``."""
+        body = plain.complete(temperature=0, max_tokens=3)
+        assert body["usage"]["completion_tokens"] == 3
+        assert body["choices"][0]["finish_reason"] == "length"
+
+    @pytest.mark.parametrize("prompts", [list(_PROMPTS), [[66, 165, 3], [67, 166, 3]]])
+    def test_several_prompts_are_answered_in_order(self, plain: ServedModel, prompts: list[Any]) -> None:
+        """As texts and as tokens; each as if it were alone."""
+        both = plain.post("completions", {"prompt": prompts, "max_tokens": 6, "temperature": 0}).json()["choices"]
+        alone = [plain.complete(prompt, max_tokens=6, temperature=0)["choices"][0]["text"] for prompt in prompts]
+        assert [choice["text"] for choice in sorted(both, key=lambda choice: choice["index"])] == alone
+
+    def test_neighbours_do_not_matter(self, plain: ServedModel) -> None:
+        """Sixteen requests at once are answered as each of them alone."""
+
+        def ask(seed: int) -> list[str]:
+            return [choice["text"] for choice in plain.complete(_PROMPTS[seed % 2], n=2, seed=seed)["choices"]]
+
+        alone = [ask(seed) for seed in range(16)]
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(ask, range(16))) == alone
+
+    def test_chat_is_the_completion_of_the_filled_in_template(self, chatty: ServedModel) -> None:
+        """With usage and log-probabilities."""
+        body = chatty.chat("Improve x → y.", temperature=0, logprobs=True, n=1)
+        (choice,) = body["choices"]
+        filled = "[user] Improve x → y.\n[assistant] "
+        completed = chatty.complete(filled, temperature=0, seed=1)
+        assert choice["message"]["role"] == "assistant"
+        assert choice["message"]["content"] == completed["choices"][0]["text"]
+        assert body["usage"]["prompt_tokens"] == len(filled.encode()) == completed["usage"]["prompt_tokens"]
+        assert body["usage"]["completion_tokens"] == completed["usage"]["completion_tokens"]
+        found = [place["logprob"] for place in choice["logprobs"]["content"]]
+        assert np.allclose(found, completed["choices"][0]["logprobs"]["token_logprobs"], atol=TOLERANCE, rtol=0)
+        several, again = (chatty.chat("x", n=3, temperature=1.5, seed=2)["choices"] for _ in range(2))
+        assert [choice["message"] for choice in several] == [choice["message"] for choice in again]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"prompt": " ".join([".01"] * 300)},
+            {"max_tokens": 300},
+            {"max_tokens": 0},
+            {"n": 0},
+            {"n": "x"},
+            {"temperature": -1},
+            {"top_p": 0},
+            {"top_p": 1.5},
+            {"logprobs": 50},
+            {"stop": ""},
+            {"prompt": ""},
+            {"prompt": [99999]},
+            {"structured_outputs": {"regex": "("}},
+        ],
+    )
+    def test_what_cannot_be_done_is_refused(self, plain: ServedModel, changes: dict[str, Any]) -> None:
+        """With 400 and a message, and the server goes on."""
+        asked = {"prompt": _PROMPTS[0], "max_tokens": 4, **changes}
+        refused = plain.post("completions", asked)
+        assert refused.status_code == 400, refused.text
+        error = refused.json()["error"]
+        assert error["message"]
+        assert error["code"] == 400
+
+    def test_unknown_models_routes_and_broken_bodies(self, plain: ServedModel) -> None:
+        """404 names the model, a missing chat template says so, and no JSON is 400."""
+        unknown = plain.post("completions", {"model": "nope", "prompt": "x"})
+        assert unknown.status_code == 404
+        assert "nope" in unknown.json()["error"]["message"]
+        chat = plain.post("chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        assert chat.status_code == 400
+        assert "chat template" in chat.json()["error"]["message"]
+        assert plain.get("/v1/nothing").status_code == 404
+        headers = {"Content-Type": "application/json"}
+        broken = httpx.post(f"{plain.url}/completions", content=b"{", headers=headers, trust_env=False)
+        assert broken.status_code == 400
+        assert plain.complete(max_tokens=1)
+
+    @pytest.mark.parametrize("budget", [{"evaluations": 9}, {"evaluations": 100, "tokens": 6000}])
+    def test_answers_that_get_lost_are_never_charged(self, chatty: ServedModel, budget: dict[str, int]) -> None:
+        """A run whose every second request goes wrong is, event by event, the run in which none does."""
+        spec = RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, "seed": 3})
+        faults = [Fault.CUT, Fault.ERROR, Fault.GARBLED, Fault.DROPPED, Fault.BUSY, Fault.SWALLOWED]
+        with fault_proxy(chatty.url) as proxy:
+            policy = served_policy(proxy.url, chatty.name, timeout_s=self.fault_timeout_s)
+            smooth = served_run(policy, spec)
+            asked, computed = proxy.asked, sum(proxy.computed)
+            proxy.asked, proxy.computed = 0, []
+            proxy.faults = lambda number: faults[number // 2 % len(faults)] if number % 2 == 0 else None
+            rough = served_run(policy, spec)
+        assert rough == smooth
+        assert smooth.progress.state is RunState.COMPLETED
+        # Without faults everything that was computed is charged; with them more is computed, and the same is charged.
+        assert smooth.progress.tokens == smooth.booked_tokens == computed
+        assert sum(proxy.computed) > computed
+        assert proxy.asked > 1.5 * asked
+        assert smooth.progress.reserved_tokens == smooth.progress.reserved_evaluations == 0
+        spent = {"evaluations": smooth.progress.evaluations, "tokens": smooth.progress.tokens}
+        assert all(spent[key] <= most for key, most in budget.items())
+        assert "tokens" in budget or spent["evaluations"] == budget["evaluations"]

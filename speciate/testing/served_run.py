@@ -1,0 +1,87 @@
+"""A small run in this process whose policy is asked over HTTP."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from speciate.domain.event import Event, EventKind
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.policy import PolicyClient
+from speciate.ports.work import RunContext
+from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.progress import Progress
+from speciate.runs.workbench import Workbench
+from speciate.storage.memory import MemoryWorkStore
+from speciate.testing.runs import ToyEvaluator, toy_problem
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        progress: Its counters.
+        events: What happened, in order.
+    """
+
+    progress: Progress
+    events: tuple[Event, ...]
+
+    @property
+    def booked_tokens(self) -> int:
+        """Tokens of all batches."""
+        booked = (event.data["tokens"] for event in self.events if event.kind is EventKind.BATCH_PROPOSED)
+        return sum(tokens for tokens in booked if isinstance(tokens, int))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._ticks = count(1)
+
+    def now(self) -> float:
+        return 1e9 + next(self._ticks) / 1000
+
+
+def served_run(
+    policy: Policy,
+    spec: RunSpec,
+    problem: Problem | None = None,
+    *,
+    client: PolicyClient | None = None,
+    evaluator: EvaluatorClient | None = None,
+) -> Outcome:
+    """Run until nothing is left to do, one unit of work after the other; equal answers give equal events.
+
+    Args:
+        policy: Who is asked.
+        spec: The run.
+        problem: The toy problem if nothing else is said.
+        client: Asks the policy in place of its own client.
+        evaluator: Scores in place of the toy problem's.
+    """
+    run_id, policy_id = UUID(int=1), UUID(int=2)
+    context = RunContext(run_id, problem or toy_problem(), policy, policy_id, spec)
+    store, signals = MemoryWorkStore(_Clock()), LocalSignals()
+    store.add(context)
+    signals.committed(store.start(run_id))
+    with OpenAICompatible(policy) as own:
+        asked = client or own
+        drive(Workbench(store, signals, evaluator or ToyEvaluator(), lambda _: asked, lambda _: nullcontext()), signals)
+    return Outcome(store.runs[run_id].progress, tuple(store.events(run_id)))
+
+
+def served_policy(url: str, model: str, **changes: Any) -> Policy:
+    """Return a policy that is asked by completion, without long waits."""
+    options = {"backoff_s": 0.01, "max_retries": 8, **changes.pop("options", {})}
+    given = {"prompt_format": "completion", "prompt_tokens": 2000, "sampling": {"max_tokens": 24}, **changes}
+    return Policy.model_validate(
+        {"slug": "served", "kind": "openai_compatible", "base_url": url, "model": model, "options": options, **given}
+    )

@@ -1,0 +1,125 @@
+"""Under load: the queue stays short, and prompts of one run share what the server has read already."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from speciate.domain.candidate import Evaluation
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Prompt
+from speciate.domain.run import RunSpec
+from speciate.policies import build_client
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.policies.queueing import waiting_sequences
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.problems.loader import bundled, load_problem
+from speciate.testing.openai_contract import ServedModel
+from speciate.testing.served_run import served_policy, served_run
+
+BOUND = 16
+
+
+@contextmanager
+def _watching(served: ServedModel) -> Iterator[list[int]]:
+    """Read the length of the queue twenty times a second."""
+    seen: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            seen.append(waiting_sequences(served.get("/metrics").text) or 0)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def _longest_queue(plain: ServedModel, bound: int) -> tuple[int, float]:
+    options = {"concurrency": 64, "max_waiting": bound}
+    policy = served_policy(plain.url, plain.name, sampling={"max_tokens": 100}, options=options, timeout_s=300)
+    requests = [
+        SampleRequest(Prompt("", "S00 .01 G02 .12 E22 <b9> <one>"), PolicyRole.PROPOSE, 8, seed) for seed in range(96)
+    ]
+    began = time.monotonic()
+    with _watching(plain) as seen, OpenAICompatible(policy) as client:
+        results = client.sample(requests)
+    assert all(len(result.completions) == 8 for result in results)
+    return max(seen), time.monotonic() - began
+
+
+def test_the_queue_stays_within_the_bound(plain: ServedModel) -> None:
+    unbounded, free_s = _longest_queue(plain, 1_000_000)
+    bounded, bound_s = _longest_queue(plain, BOUND)
+    print(f"longest queue {unbounded} in {free_s:.1f} s; with the bound {BOUND}: {bounded} in {bound_s:.1f} s")  # noqa: T201
+    assert unbounded > 5 * BOUND
+    assert bounded <= 2 * BOUND  # what was sent before the first reading and what arrived between two
+
+
+def _counted(served: ServedModel, name: str) -> float:
+    found = re.findall(rf"^vllm:{name}_total\{{[^}}]*\}} (\S+)$", served.get("/metrics").text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+class _Hashed:
+    """Scores whatever it is shown, by its text."""
+
+    tier = "none"
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        size = len(problem.objectives)
+        return [Evaluation(rewards=tuple(b / 256 for b in sha256(p.encode()).digest()[:size])) for p in programs]
+
+
+class _Both:
+    """Has a program mutator write the children, and the served model read the very prompts."""
+
+    def __init__(self, served: OpenAICompatible) -> None:
+        self._served = served
+        self._mutator = build_client(Policy(slug="mutator", kind="program_mutator"))
+        self.asked = 0
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        return self._mutator.token_ceiling(request)
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        self.asked += len(requests)
+        self._served.sample(requests)
+        return self._mutator.sample(requests)
+
+    def ping(self) -> str:
+        return self._served.ping()
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_prompts_of_a_run_share_their_beginning(chatty: ServedModel, samples: int) -> None:
+    policy = served_policy(
+        chatty.url, chatty.name, prompt_tokens=12_000, prompt_format="chat", timeout_s=300, sampling={"max_tokens": 4}
+    )
+    budget, batch = {"evaluations": 1 + 64 * samples}, 4 * samples
+    spec = RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": batch, "samples_per_prompt": samples})
+    before = {name: _counted(chatty, name) for name in ("prefix_cache_queries", "prefix_cache_hits")}
+    with OpenAICompatible(policy) as client:
+        both = _Both(client)
+        outcome = served_run(
+            policy, spec, load_problem(bundled()["sorting-network-8"]), client=both, evaluator=_Hashed()
+        )
+    grown = {name: _counted(chatty, name) - value for name, value in before.items()}
+    rate = grown["prefix_cache_hits"] / grown["prefix_cache_queries"]
+    mean = grown["prefix_cache_queries"] / both.asked / samples
+    print(f"{both.asked} requests of {mean:.0f} tokens, n = {samples}: {rate:.0%} of them were in the cache")  # noqa: T201
+    assert outcome.progress.evaluated > 50
+    assert both.asked >= 50
+    assert rate > 0.4
