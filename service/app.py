@@ -12,6 +12,7 @@ from uuid import UUID
 
 from anyio import to_thread
 from fastapi import Depends, FastAPI
+from pydantic import SecretStr
 
 from service import errors, openapi
 from service.api import OPEN, ROUTERS
@@ -76,8 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
-    token = effective.token
-    app.add_middleware(Access, token=None if token is None else token.get_secret_value())
+    app.add_middleware(Access, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
     app.state.leaving = threading.Event()
@@ -85,6 +85,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Observed, meter=meter)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
+
+
+def _text(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

@@ -47,7 +47,7 @@ class Principal:
     def require_all_projects(self) -> None:
         """Refuse what only the operator does; raises ``ForbiddenError``."""
         if not self.all_projects:
-            raise ForbiddenError("only the operator's token makes projects and sets quotas.")
+            raise ForbiddenError("this is for the operator's token alone: it concerns all projects.")
 
 
 def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:

@@ -87,6 +87,7 @@ class Settings(BaseSettings):
         url: Where clients find the API; by default host and port above.
         policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
         token: The operator's bearer token; without one the API listens on loopback only, and is open there.
+        metrics_token: What reads ``/metrics`` and nothing else, for Prometheus; the operator's token reads it, too.
         project: The project that clients work in, where a token does not say.
         rate_limit: Requests a second that are answered to one token; 0 is any number.
         rate_burst: Requests of one token that may come at once.
@@ -124,6 +125,7 @@ class Settings(BaseSettings):
     url: str | None = None
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
     token: SecretStr | None = None
+    metrics_token: SecretStr | None = None
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
     secret_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()

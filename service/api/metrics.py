@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.dependencies import PartsDep
+from service.principal import NeedsOperator
 
 router = APIRouter(tags=["health"])
 
@@ -17,7 +18,8 @@ router = APIRouter(tags=["health"])
 _scrapes: Final = CapacityLimiter(1)
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+# They name the policies of all projects.
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[NeedsOperator])
 async def metrics(parts: PartsDep) -> Response:
     """Read the metrics in Prometheus' text format; ``docs/observability.md`` says which are shared by all replicas."""
     text = await to_thread.run_sync(parts.meter.text, limiter=_scrapes)

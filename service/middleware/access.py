@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Final, cast
@@ -26,12 +26,15 @@ from service.errors import answer
 from service.permits import SAFE_METHODS
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
+from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
-from speciate.loopback import bearer_token, from_own_page, stranger
+from speciate.loopback import bearer_token, from_own_page, same_token, stranger
 from speciate.storage.audit import AuditEntry
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """What a load balancer may ask without a token."""
+
+METRICS_PATH: Final = "/metrics"
 
 _DOORS: Final = ("/login", "/theme", "/static/")
 """What is needed to log in; forms among them are refused by their routes where they come from elsewhere."""
@@ -48,11 +51,13 @@ class Access:
     Args:
         app: What comes after.
         token: The operator's token; None means open on loopback.
+        metrics_token: What reads the metrics, and nothing else.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, metrics_token: str | None = None) -> None:
         self._app = app
         self._token = token
+        self._metrics_token = metrics_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -83,6 +88,8 @@ class Access:
     ) -> tuple[Principal, Callable[[], object] | None]:
         """Return who asks, and what tells later whether they still may."""
         open_here = self._token is None
+        if self._metrics_token and scope["path"] == METRICS_PATH and same_token(asked.token or "", self._metrics_token):
+            return replace(local(), who="metrics", scope=AccessScope.READ), None
         if asked.token is not None and not (open_here and not asked.token.startswith(TOKEN_PREFIX)):
             keeper = _parts(scope).doorkeeper
             return await to_thread.run_sync(keeper.admit, asked), partial(keeper.bearer, asked)

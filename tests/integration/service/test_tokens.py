@@ -37,6 +37,17 @@ def make(api: Api, scope: str = "read", *, project: str = "default", **more: Any
     return made
 
 
+def test_metrics_are_the_operator_s_and_prometheus_has_a_token_for_nothing_else(
+    settings: Settings, serve: Callable[..., Api]
+) -> None:
+    secrets = {"token": SecretStr("0perat0r"), "metrics_token": SecretStr("m3ter"), "rate_limit": 0.0}
+    api = serve(settings.model_copy(update=secrets))
+    assert "speciate_up" in api.get("/metrics", headers=OPERATOR).text
+    assert "speciate_up" in api.get("/metrics", headers=bearer("m3ter")).text
+    assert api.get("/metrics", headers=bearer(make(api, "admin")["token"])).status_code == 403
+    assert api.get("/metrics").status_code == api.get("/v1/runs", headers=bearer("m3ter")).status_code == 401
+
+
 def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, plane: Plane) -> None:
     made = make(lab)
     assert made["token"].startswith("spc_")
