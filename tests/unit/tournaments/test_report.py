@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension
-from speciate.tournaments.comparing import decided_after
+from speciate.tournaments.comparing import decided_after, evidence, pair_up
 from speciate.tournaments.html import _curves, page
 from speciate.tournaments.report import Amendment, Verdict
 from speciate.tournaments.results import MISSING, PENDING
@@ -185,6 +185,11 @@ def test_comparisons_share_alpha() -> None:
     two, five = (course_of(60, 8, n, stopping="e_process") for n in (2, 5))
     thresholds = [report_of(c, results_of(c)).standings.comparisons[0].e_threshold for c in (two, five)]
     assert thresholds == [20.0, 80.0]
+    for course, stops_at in ((two, 40.0), (five, 160.0)):
+        results = results_of(course)
+        found = evidence(course, results, pair_up(course, results, *course.declared.comparisons[0]))
+        assert found is not None
+        assert found.threshold == stops_at
 
 
 def test_log_ert_compares_costs_where_everything_is_solved() -> None:
