@@ -62,6 +62,19 @@ def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> Non
     assert (comparison.verdict, comparison.p_value, comparison.ties) == (Verdict.NOT_ENOUGH_EVIDENCE, 1.0, 12)
 
 
+def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_one_column() -> None:
+    course = course_of(4, 1, 2)
+    results = results_of(course)
+    results.reached[:] = [False, True]
+    report = report_of(course, results)
+    (comparison,) = report.standings.comparisons
+    assert (comparison.verdict, comparison.p_value, comparison.wins) == (Verdict.NOT_ENOUGH_EVIDENCE, 0.125, 4)
+    assert comparison.note.endswith("; with 4 problems no p is below 0.125")
+    standings = next(section for section in sections(report) if section.key == "standings")
+    assert standings.columns[4:6] == (">pass@1", ">best@1")
+    assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
+
+
 def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() -> None:
     course = course_of(12, 4, 2)
     report = report_of(course, results_of(course, shift=4.0))
