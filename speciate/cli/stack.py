@@ -28,7 +28,7 @@ from speciate.outward.network import LOOPBACK
 from speciate.ports.work import Queue
 from speciate.settings import Settings, check_exposure, is_loopback
 
-READY_LIMIT_S: Final = 60.0
+READY_LIMIT_S: Final = 180.0
 PREDECESSOR_LIMIT_S: Final = 15.0
 _KEYLESS: Final = frozenset({"evaluate", "policies"})
 """Processes that open no sealed secret, and so cannot lose the key to one."""

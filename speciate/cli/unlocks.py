@@ -70,8 +70,9 @@ def unlocks_command(
             output.json_line(record)
         return None
     rows = [
-        (f"{u.problem}@{u.problem_version}", _target(u), _asked(u), _changed(u), u.strategy, u.seed,
-         output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}", f"{u.run_id}/{u.number}")
+        (f"{u.problem}@{u.problem_version}", _marked(u.target, forgeable=u.forgeable), _asked(u), _changed(u),
+         u.strategy, u.seed, output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}",
+         f"{u.run_id}/{u.number}")
         for u in shown
     ]  # fmt: skip
     numbers = (">seed", ">evaluations", ">tokens", ">seconds")
@@ -89,8 +90,8 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
     for target in found.targets:
         if not target.unlock and not every_target:
             continue
-        mark = " (forgeable)" if found.forgeable else ""
-        output.say(f"{found.problem}@{found.version}, {target.target}{mark}", style="bold")
+        marked = _marked(target.target, forgeable=found.forgeable)
+        output.say(f"{found.problem}@{found.version}, {marked}", style="bold")
         if target.first is not None:
             with_whom = f" with {_changed(target.first)}" if _changed(target.first) else ""
             by = f"{_asked(target.first)}{with_whom}, {target.first.strategy}"
@@ -118,8 +119,8 @@ def _show_records(service: Client, problem: str, limit: int, *, as_json: bool) -
             output.json_line(record)
         return
     rows = [
-        (r.objective, f"{r.value:.6g}", r.policy or "seed program", r.strategy, r.seed, output.number(r.evaluations),
-         output.moment(r.at), f"{r.run_id}/{r.number}")
+        (_marked(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
+         r.strategy, r.seed, output.number(r.evaluations), output.moment(r.at), f"{r.run_id}/{r.number}")
         for r in found
     ]  # fmt: skip
     columns = ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "when", "candidate")
@@ -151,8 +152,8 @@ def _refuse(option: str, message: str) -> InvalidInputError:
     return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
 
 
-def _target(record: UnlockRecord) -> str:
-    return f"{record.target} (forgeable)" if record.forgeable else record.target
+def _marked(name: str, *, forgeable: bool) -> str:
+    return f"{name} (forgeable)" if forgeable else name
 
 
 def _asked(record: UnlockRecord) -> str:

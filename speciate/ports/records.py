@@ -391,11 +391,13 @@ class ObjectiveRecord(Record):
 
     Attributes:
         value: In the author's units.
+        forgeable: Whether the candidate shared a process with what scored it.
         evaluations: Evaluations that its run had spent.
     """
 
     objective: str
     value: float
+    forgeable: bool = False
     run_id: UUID
     number: int
     candidate_id: UUID

@@ -84,9 +84,9 @@ class ProblemRecords(UnlockRecords):
                 sign = "" if objective.direction is Direction.MAXIMIZE else "-"
                 query = sa.text(_RECORDS.format(sign=sign, within=_within(problem.definition)))
                 binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS, **_limits(problem.definition)}
+                told = {"objective": objective.name, "forgeable": problem.definition.forgeable}
                 found += [
-                    ObjectiveRecord.model_validate({"objective": objective.name, **row._asdict()})
-                    for row in connection.execute(query, binds)
+                    ObjectiveRecord.model_validate(told | row._asdict()) for row in connection.execute(query, binds)
                 ]
         return tuple(found)
 

@@ -200,5 +200,9 @@ def _verdict(
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values hold no level"
     how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(course.declared.comparisons)}"
     if adjusted > alpha:
-        return Verdict.NOT_ENOUGH_EVIDENCE, how
+        # Every sign pattern has its mirror image: two of 2^n are always as extreme.
+        n, least = len(paired.used), 2.0 ** (1 - len(paired.used))
+        return Verdict.NOT_ENOUGH_EVIDENCE, how + (
+            f"; with {n} problems no p is below {least:g}" if least > alpha else ""
+        )
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how

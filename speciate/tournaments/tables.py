@@ -95,20 +95,21 @@ def _entrant(entrant: Entrant, baseline: str) -> str:
 
 def _standings(report: Report) -> Section:
     k = report.design.k
+    passing = f"pass@1 and pass@{k}: chance that one run, or one of {k}," if k > 1 else "pass@1: chance that one run"
     note = (
-        f"A sample is a run. pass@1 and pass@{k}: chance that one run, or one of {k}, reaches the target; best@{k}:"
-        f" expected best score of {k} runs; ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
+        f"A sample is a run. {passing} reaches the target; best@{k}: expected best score of {k} run{'s' * (k > 1)};"
+        " ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
         f" brackets are 95 % percentile bootstrap intervals over problems{_withheld(report)}. Tested are differences,"
         " in the next table."
     )
-    rows = tuple(_standing(standing) for standing in report.standings.standings)
+    rows = tuple(_standing(standing, several=k > 1) for standing in report.standings.standings)
     columns = (
         "entrant",
         ">runs",
         ">missing",
         ">unlocked",
         ">pass@1",
-        f">pass@{k}",
+        *([f">pass@{k}"] if k > 1 else []),
         f">best@{k}",
         ">ERT",
         ">ERT tokens",
@@ -116,10 +117,10 @@ def _standings(report: Report) -> Section:
     return Section("standings", "Standings", note, columns, rows)
 
 
-def _standing(s: Standing) -> tuple[str, ...]:
+def _standing(s: Standing, *, several: bool) -> tuple[str, ...]:
     return (
         s.entrant, f"{s.ended:,}", f"{s.missing:,}", f"{s.unlocked} of {s.pass_1.problems}", estimate(s.pass_1),
-        estimate(s.pass_k), estimate(s.best_k), estimate(s.ert), estimate(s.ert_tokens),
+        *([estimate(s.pass_k)] if several else []), estimate(s.best_k), estimate(s.ert), estimate(s.ert_tokens),
     )  # fmt: skip
 
 

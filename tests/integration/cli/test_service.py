@@ -151,6 +151,7 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
     assert "needs quick >= 2" in shown
     (unlock,) = [json.loads(line) for line in ready("unlocks", "--run", run.id, "--json").out.splitlines()]
     assert (unlock["target"], unlock["forgeable"], unlock["state"]) == ("easy", True, "confirmed")
+    assert "quick (forgeable)" in ready("unlocks", "--problem", "staged-and-forgeable", "--records").out
 
 
 def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:

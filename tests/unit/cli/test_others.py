@@ -109,6 +109,21 @@ def test_unlocks(cli: Cli, service: StandIn) -> None:
     assert "unlocks_only" not in service.requests[1].query
 
 
+def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: StandIn) -> None:
+    record = {
+        "objective": "radius", "value": 2.5, "forgeable": True, "run_id": str(RUN), "number": 9,
+        "candidate_id": str(UUID(int=9)), "policy": "m@3", "strategy": "best_of_n", "seed": 5, "evaluations": 40,
+        "at": AT.isoformat(),
+    }  # fmt: skip
+    service.on("GET", "/v1/problems/packing/records", page(record))
+    assert cli("unlocks", "--problem", "packing", "--records").lines[1].split()[:4] == [
+        "radius",
+        "(forgeable)",
+        "2.5",
+        "m@3",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension
-from speciate.tournaments.comparing import decided_after
+from speciate.tournaments.comparing import decided_after, evidence, pair_up
 from speciate.tournaments.html import _curves, page
 from speciate.tournaments.report import Amendment, Verdict
 from speciate.tournaments.results import MISSING, PENDING
@@ -60,6 +60,19 @@ def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> Non
     results.evaluations[..., 1] = results.evaluations[..., 0]
     (comparison,) = report_of(course, results).standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.ties) == (Verdict.NOT_ENOUGH_EVIDENCE, 1.0, 12)
+
+
+def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_one_column() -> None:
+    course = course_of(4, 1, 2)
+    results = results_of(course)
+    results.reached[:] = [False, True]
+    report = report_of(course, results)
+    (comparison,) = report.standings.comparisons
+    assert (comparison.verdict, comparison.p_value, comparison.wins) == (Verdict.NOT_ENOUGH_EVIDENCE, 0.125, 4)
+    assert comparison.note.endswith("; with 4 problems no p is below 0.125")
+    standings = next(section for section in sections(report) if section.key == "standings")
+    assert standings.columns[4:6] == (">pass@1", ">best@1")
+    assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
 
 
 def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() -> None:
@@ -185,6 +198,11 @@ def test_comparisons_share_alpha() -> None:
     two, five = (course_of(60, 8, n, stopping="e_process") for n in (2, 5))
     thresholds = [report_of(c, results_of(c)).standings.comparisons[0].e_threshold for c in (two, five)]
     assert thresholds == [20.0, 80.0]
+    for course, stops_at in ((two, 40.0), (five, 160.0)):
+        results = results_of(course)
+        found = evidence(course, results, pair_up(course, results, *course.declared.comparisons[0]))
+        assert found is not None
+        assert found.threshold == stops_at
 
 
 def test_log_ert_compares_costs_where_everything_is_solved() -> None:

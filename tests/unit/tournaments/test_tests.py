@@ -49,6 +49,11 @@ def test_sign_flip_draws_from_its_rng_alone() -> None:
     assert sign_flip(differences, rng()) == sign_flip(differences, rng())
 
 
+def test_a_p_value_of_drawn_patterns_counts_the_one_that_was_seen() -> None:
+    # Chance to draw one as extreme: 9 in half a million.
+    assert sign_flip(np.ones(20), np.random.default_rng(0), draws=9).p_value == 0.1
+
+
 def test_sign_flip_needs_draws_and_finite_differences() -> None:
     with pytest.raises(InvalidInputError, match="draws is 0"):
         sign_flip([0.1], rng(), draws=0)
