@@ -23,6 +23,7 @@ from service.doorkeeper import Doorkeeper
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
+from service.middleware.stream_limit import StreamLimit
 from service.owners import Owners
 from service.permits import permit
 from service.shutdown import on_stop_signal
@@ -66,6 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
+    app.add_middleware(StreamLimit)
     token = effective.token
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
     app.add_middleware(ErrorPages)
