@@ -29,6 +29,7 @@ from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
 from service.middleware.leaving import Leaving
 from service.middleware.observed import Observed
+from service.middleware.stream_limit import StreamLimit
 from service.owners import Owners
 from service.permits import permit
 from service.shutdown import on_stop_signal
@@ -77,6 +78,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
+    app.add_middleware(StreamLimit)
     app.add_middleware(Access, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)

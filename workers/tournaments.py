@@ -19,6 +19,9 @@ from speciate.tournaments.comparing import decided_after
 IN_FLIGHT: Final = 32
 """Runs of a tournament that are under way at once. Each has one lane, so this is also its units of work."""
 
+WAITS: Final = "waits for runs of the project to end: its quota lets no more be under way"
+"""Reason of what goes on and may start nothing."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,8 +55,12 @@ class Tender:
             # What is still under way is not needed: the next pass cancels it.
             store.complete(tournament_id, f"every comparison was decided after {decided} problems")
             return
-        started = _top_up(plane, record, _room(plane, IN_FLIGHT - len(under_way)))
-        if under_way and not started and all(_stands_still(record, run) for run in under_way):
+        wanted = IN_FLIGHT - len(under_way)
+        room = _room(plane, wanted)
+        started = _top_up(plane, record, room)
+        waits = room < wanted and bool(store.next(tournament_id, 1))
+        store.wait(tournament_id, WAITS if waits else None)
+        if under_way and not (started or waits) and all(_stands_still(record, run) for run in under_way):
             reason = f"{len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
             store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}")
             return

@@ -18,7 +18,7 @@ from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.declared import declare, lock, project_of, set_state
+from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -195,6 +195,12 @@ class Campaigns:
         with self._engine.begin() as connection:
             if lock(connection, campaigns, campaign_id, noun="campaign").state == CampaignState.RUNNING.value:
                 set_state(connection, campaigns, campaign_id, CampaignState.COMPLETED, reason)
+
+    @patient
+    def wait(self, campaign_id: UUID, reason: str | None) -> None:
+        """Say why it starts nothing just now though it goes on; None takes that back."""
+        with self._engine.begin() as connection:
+            set_waiting(connection, campaigns, campaign_id, reason)
 
     @patient
     def tended(self) -> tuple[UUID, ...]:

@@ -49,6 +49,7 @@ PAGES = {
     "campaigns": "/campaigns",
     "campaign": "/campaigns/{campaign}",
     "workers": "/workers",
+    "access": "/access",
 }
 SERIOUS = {"serious", "critical"}
 

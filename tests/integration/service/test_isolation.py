@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from speciate.domain.access import Scope
 from speciate.domain.campaign import Campaign
 from speciate.domain.tournament import Tournament
+from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.campaigns import pin as pin_campaign
 from speciate.runs.steer import start_run
@@ -83,7 +84,7 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
         if context.path is not None and method != "HEAD"
     }
     # Reads first: what is asked after is written down, with the ids that were asked for.
-    return sorted(found)
+    return sorted(found, key=lambda route: (route[0] != "GET", route))
 
 
 def work(plane: Plane) -> None:
@@ -148,6 +149,7 @@ def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
     bound = plane.within(home.id)
     problem, policy, run_id = fill_project(bound)
     play(plane)
+    hook = bound.webhooks.add(Webhook(url=f"https://8.8.8.8/{MARK}"))
     owner = plane.access.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
     tokens = {s: plane.access.create(away.id, s.value, s, created_by="test").token for s in Scope}
     with plane.engine.connect() as connection:
@@ -164,6 +166,7 @@ def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
             "rollout_id": [str(bound.queries.rollouts(run_id).items[0].id)],
             "number": ["1"],
             "token_id": [str(owner.id)],
+            "webhook_id": [str(hook.id)],
             "text": ["program"],
             "figure": ["standings"],
             "verb": ["pause"],
@@ -177,7 +180,15 @@ def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
         "/access": {"name": [f"{MARK}-project"]},
         "/runs": {"name": ["population"]},
     }
-    secrets = {MARK, str(home.id), str(owner.id), str(problem), *(each for found in ids.values() for each in found)}
+    secrets = {
+        MARK,
+        str(home.id),
+        str(hook.id),
+        hook.secret,
+        str(owner.id),
+        str(problem),
+        *(each for found in ids.values() for each in found),
+    }
     api = serve(settings.model_copy(update={"token": SecretStr(OPERATOR), "rate_limit": 0.0}))
     return World(api, fills, secrets, tokens, owner.token, run_id, problem, policy, plane)
 
@@ -295,7 +306,7 @@ def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(worl
             for name in (*names["problem"], f"set:{MARK}-set")
         ],
         # These name nothing.
-        **{path: [] for path in ("/v1/problems", "/v1/policies", "/v1/tokens", "/v1/projects")},
+        **{path: [] for path in ("/v1/problems", "/v1/policies", "/v1/tokens", "/v1/projects", "/v1/webhooks")},
     }
     posted = {path for method, path in routes(world.api.app) if method == "POST" and path.startswith("/v1")}
     assert {path for path in posted if "{" not in path} == set(bodies), "say what the body of a new route may name"
@@ -360,7 +371,9 @@ def test_each_route_asks_for_its_scope(world: World) -> None:
             for scope, token in world.tokens.items()
             if ask(world, method, target, token, json={}).status_code == 403
         }
-        admins = path.startswith(("/v1/tokens", "/v1/audit")) or (method == "POST" and path.startswith("/access"))
+        admins = path.startswith(("/v1/tokens", "/v1/audit", "/v1/webhooks")) or (
+            method == "POST" and path.startswith("/access")
+        )
         if path in OPEN or (path in PERSONAL and path not in OPERATORS):
             expected = set()
         elif method == "POST" and path in OPERATORS:

@@ -10,6 +10,7 @@ from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
 from workers.campaigns import CampaignTender
+from workers.tournaments import WAITS, Tender
 
 __all__ = ["fair"]
 pytestmark = pytest.mark.servers
@@ -78,16 +79,16 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
     limit(fair, concurrent_runs=1)
     declare(fair)
     most = 0
-    from workers.tournaments import Tender
-
-    tender = Tender()
+    tender, told = Tender(), set()
     for _ in range(60):
         tender.run(fair.plane)
+        told.add(fair.api.get("/v1/tournaments/first").json()["reason"])
         most = max(most, used(fair)["concurrent_runs"])
         fair.work(2)
         if not fair.plane.tournaments.tended():
             break
     assert most == 1
+    assert told == {WAITS, None}
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
 
 
