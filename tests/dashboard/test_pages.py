@@ -20,7 +20,6 @@ PAGES = {
     "activity": "/",
     "runs": "/runs",
     "run-done": "/runs/{done}",
-    "run-axes": "/runs/{done}?x=cost&y=bandwidth",
     "run-running": "/runs/{running}",
     "run-single": "/runs/{single}",
     "run-cases": "/runs/{cases}",
