@@ -118,6 +118,11 @@ def hover(*lines: str) -> str:
     return "<br>".join(lines) + "<extra></extra>"
 
 
+def hatched(shape: str, size: int) -> dict[str, Any]:
+    """Return lines over a bar's own colour; without ``overlay`` they would be all that there is of it."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "--surface", "fgopacity": 0.8, "size": size}
+
+
 def escaped(text: str) -> str:
     """Return a text in which Plotly finds no markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -114,6 +114,11 @@ TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _E
 """Files of the template, by name; in ``problem.toml`` the word SLUG stands where the name of the problem goes."""
 
 
+def example() -> dict[str, str]:
+    """Return the files of the template as a problem with a name of its own."""
+    return {name: text.replace(_SLUG, _slug_line(Path("spread-points"))) for name, text in TEMPLATE.items()}
+
+
 def write_template(directory: Path) -> list[Path]:
     """Write the template into a directory, which is made if need be, and return the files.
 

@@ -85,7 +85,7 @@ def doomed() -> Problem:
     return Problem(
         slug="doomed",
         title=HOSTILE,
-        description=HOSTILE * 3,
+        description=HOSTILE * 3 + "w" * 10_000,
         source=HOSTILE,
         kind=ProblemKind.EVALUATOR,
         objectives=(Objective(name="x", description=HOSTILE), Objective(name="y")),
@@ -124,6 +124,8 @@ class Landscape:
         numbers = [min(max(float(n), -50.0), 50.0) for n in _NUMBER.findall(program)][:6] + [0.0] * 6
         a, b, c = numbers[:3]
         note = {"stderr": f"{HOSTILE}\nread {len(numbers) - 6} numbers\n"}
+        if problem.slug == "doomed":
+            note["stderr"] += "w" * 10_000
         if problem.slug == "doomed":
             return self._failed(FailureKind.INVALID_OUTPUT, "not_finite", f"reward 'x' is NaN {HOSTILE}", note)
         if len(program) % 11 == 0:

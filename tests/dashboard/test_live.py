@@ -255,6 +255,11 @@ def test_a_problem_is_submitted_and_its_flaws_have_lines(visitor: Visitor, exhib
 def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibition) -> None:
     page = visitor.page
     visitor.go("/tournaments/new")
+    page.locator("[name=slug]").fill("No Slug")
+    page.locator("[name=problems]").fill("variant-0")
+    page.get_by_role("button", name="Declare the tournament").click()
+    expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
+    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
     page.locator("[name=slug]").fill("from-a-page")
     page.locator("[name=problems]").fill("variant-0\nvariant-1")
     for row, name in enumerate(("left", "right")):

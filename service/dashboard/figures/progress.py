@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hover, thinned
+from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hatched, hover, thinned
 from service.dashboard.figures.population import FEW, Population
 from speciate.domain.objective import Direction, Role
 from speciate.domain.reward import FloatArray
@@ -134,7 +134,7 @@ def throughput(of: Population) -> Chart:
                     "name": name,
                     "x": times,
                     "y": values / width * 60.0,
-                    "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "--surface", "size": 5}},
+                    "marker": {"color": colour, "pattern": hatched(pattern, 5)},
                     "hovertemplate": hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} a minute"),
                 }
             )

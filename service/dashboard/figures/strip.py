@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.dashboard.charts import Chart, Table, axis, hover
+from service.dashboard.charts import Chart, Table, axis, hatched, hover
 from service.dashboard.figures.population import Population
 from service.dashboard.figures.progress import solved_of
 
@@ -53,7 +53,7 @@ def strip(of: Population) -> Chart:
                         "marker": {
                             "color": colour,
                             "opacity": 1.0 if kind != "nobody" else 0.25,
-                            "pattern": {"shape": pattern, "fgcolor": "--surface", "size": 4},
+                            "pattern": hatched(pattern, 4),
                         },
                     }
                 )

@@ -35,7 +35,7 @@ def standing_chart(standings: Sequence[Standing]) -> Chart:
         "showlegend": len(data) > 1,
     }
     note = "Points with intervals over problems. Whether they overlap decides nothing: the comparison of pairs does."
-    return Chart("standings", "Standings", note, data, layout, Table(columns, rows), height=_height(len(shown)))
+    return Chart("standings", "Who stands where", note, data, layout, Table(columns, rows), height=_height(len(shown)))
 
 
 def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:

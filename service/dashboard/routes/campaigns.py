@@ -17,6 +17,7 @@ from service.dashboard.pages import address, fragment, page
 from speciate.domain.campaign import MOST_SLICES, CampaignState
 from speciate.domain.errors import NotFoundError
 from speciate.ports.records import CampaignRecord, SliceRecord
+from speciate.runs.lanes import WAITING
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")
 
@@ -101,6 +102,7 @@ def _shown(deck: Deck, record: CampaignRecord) -> dict[str, object]:
     return {
         "c": record,
         "problems": problems[:_PROBLEMS],
+        "waiting": WAITING,
         "targets": sum(len(problem.reached) for problem in record.problems),
         "decisions": deck.plane.campaigns.decisions(record.id, limit=_DECISIONS).items,
     }

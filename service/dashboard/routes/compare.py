@@ -12,7 +12,7 @@ from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.figures.comparison import best_of_runs
 from service.dashboard.pages import address, page
 from service.dashboard.routes.run import RunView
-from service.dashboard.words import short
+from service.dashboard.words import number, short
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 
@@ -80,13 +80,20 @@ def _chart(views: list[RunView], shared: list[Objective], by: str) -> Chart:
     return best_of_runs(named, objective)
 
 
+def _told(value: object) -> str:
+    """Return a setting in words; what is not set is left out."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(item)}" for name, item in value.items() if item is not None) or "none"
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
 def _differing(views: list[RunView]) -> list[tuple[str, list[str]]]:
     """Return the settings in which the runs are not alike."""
     facts = [
         {
             "problem": f"{v.run.problem}@{v.run.problem_version}",
             "policy": f"{v.run.policy}@{v.run.policy_version}",
-            **{name: str(value) for name, value in v.run.spec.model_dump(mode="json").items()},
+            **{name: _told(value) for name, value in v.run.spec.model_dump(mode="json").items()},
         }
         for v in views
     ]

@@ -95,7 +95,7 @@ def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal 
     defaults = RunSpec.model_fields
     counts = [
         Field(
-            name, name.replace("_", " "), "integer", given.get(name, str(defaults[name].default or "")), _NOTES[name], 0
+            name, name.replace("_", " "), "integer", given.get(name, _as_text(defaults[name].default)), _NOTES[name], 0
         )
         for name in _COUNTS
     ]
@@ -148,6 +148,6 @@ def _like(deck: Deck, run: str) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return "on" if value else ""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

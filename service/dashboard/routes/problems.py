@@ -20,6 +20,7 @@ from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.ports.records import MatrixCell, ProblemVersion
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
+from speciate.problems.template import example
 
 router = APIRouter(include_in_schema=False, prefix="/problems")
 
@@ -39,9 +40,10 @@ def list_problems(request: Request, deck: DeckDep, cursor: _Text = "") -> Respon
 
 
 @router.get("/new")
-def show_form(request: Request) -> Response:
-    """Show the form for a problem."""
-    return _form(request, {}, {}, None)
+def show_form(request: Request, filled: Annotated[str, Query(alias="example", max_length=10)] = "") -> Response:
+    """Show the form for a problem, with a small one that works where that is asked for."""
+    files = example() if filled else {}
+    return _form(request, {"toml": files.pop(FILE_NAME, "")}, files, None)
 
 
 @router.post("")

@@ -37,7 +37,7 @@ async def known_run(run_id: str) -> UUID:
 
 RunDep = Annotated[UUID, Depends(known_run)]
 Axis = Annotated[str, Query(max_length=80)]
-_MAY_BE_MISSING: Final = {"cells", "tradeoffs", "tokens", "failures"}
+_MAPS: Final = frozenset({"cells", "tradeoffs"})
 
 
 @dataclass
@@ -111,8 +111,15 @@ class RunView:
     def charts(self) -> list[Chart]:
         """The charts that there is something to say with; nothing is made before the page's first part is sent."""
         charts = (make() for make in self.makers.values())
+        return [chart for chart in charts if not chart.empty or chart.name not in self._missing]
+
+    @property
+    def _missing(self) -> frozenset[str]:
+        """What a run may lack for good: at its end all of that, before it what its first candidates did not bring."""
+        if self.run.state.ended:
+            return _MAPS | {"tokens", "failures"}
         # Features are the strategy's business: a run without such cells has no map of them.
-        return [chart for chart in charts if not (chart.empty and chart.name in _MAY_BE_MISSING)]
+        return _MAPS if self.run.evaluated else frozenset()
 
     @property
     def best(self) -> Table | None:

@@ -22,6 +22,10 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
   themed();
 
+  // On a telephone the navigation is longer than the screen.
+  const here = one(".side [aria-current]");
+  if (here && innerWidth < 960) here.closest(".side").scrollLeft = here.offsetLeft - innerWidth / 3;
+
   // Choosing is sending.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
   for (const select of all("select[data-resend]")) {
@@ -45,7 +49,10 @@
     if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v)]));
     return value;
   };
-  const axis = (given, grid, line) => ({ gridcolor: grid, linecolor: line, zerolinecolor: line, automargin: true, ticks: "", ...given });
+  const axis = (given, grid, line, narrow) => ({
+    gridcolor: grid, linecolor: line, zerolinecolor: line, automargin: true, ticks: "", ...given,
+    ...(narrow && given.title ? { title: { ...given.title, font: { size: 10 } } } : {}),
+  });
   function layoutOf(spec, plot) {
     const grid = token("--line"), line = token("--strong-line");
     const layout = {
@@ -55,7 +62,7 @@
       hoverlabel: { bgcolor: token("--ink"), bordercolor: token("--ink"), font: { color: token("--paper"), family: token("--sans") } },
       xaxis: {}, yaxis: {}, uirevision: plot.dataset.figure, ...coloured(spec.layout),
     };
-    for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name], grid, line);
+    for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name], grid, line, plot.clientWidth < 420);
     return layout;
   }
   async function draw(plot) {
