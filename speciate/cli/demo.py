@@ -97,6 +97,7 @@ def demo_command(
         from speciate.cli import head_to_head
         from speciate.cli.stack import Stack
         from speciate.client import Client
+        from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
 
         settings = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
@@ -105,7 +106,8 @@ def demo_command(
                 begin(stack, out)
                 out.print(f"Watch it in a browser too: {stack.settings.base_url}/", soft_wrap=True)
                 token = stack.settings.token
-                with Client(stack.settings.base_url, token.get_secret_value() if token else None) as client:
+                secret = token.get_secret_value() if token else None
+                with Client(stack.settings.base_url, secret, project=DEFAULT_PROJECT) as client:
                     shown = _start_runs(client, seed, scale)
                     _follow(shown, out)
                     completed = _report(shown, out)
