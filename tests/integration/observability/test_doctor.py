@@ -30,9 +30,8 @@ def test_what_is_well_and_what_is_not_is_said_with_a_remedy(
     url = deployment.stack.settings.base_url
     found = _doctor(capfd, url, code=Exit.OK)
     assert {each["status"] for each in found.values()} == {"good"}, found
-    assert {"api", "postgresql", "redis", "clock", "tiers", "work", "reconciler", "runs", "policy mutator"} <= set(
-        found
-    )
+    assert {"api", "postgresql", "redis", "clock", "tiers", "work", "reconciler", "runs"} <= set(found)
+    assert found["policy mutator"]["detail"] == "answers"
     assert {f"queue {queue}" for queue in ("generate", "evaluate", "retry", "control")} <= set(found)
     assert found["tiers"]["detail"].startswith("evaluate@")
     assert not {"data", "sandbox", "kernel"} & set(found)
