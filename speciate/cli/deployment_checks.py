@@ -38,12 +38,21 @@ def deployment(url: str | None) -> Iterator[Finding]:
             if server in ready:
                 yield Finding(server, Status.GOOD, f"the service's {server} answers ({ready[server]})")
         yield from _clock(http)
-        workers = client.workers()
-        yield from _workers(workers)
-        yield from _tiers(workers)
-        yield from _work(http)
-        for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
-            yield _policy(client, slug)
+        try:
+            yield from _inside(client, http)
+        except SpeciateError as error:
+            remedy = error.remedy or ""
+            yield Finding("access", Status.BAD, str(error).removesuffix(remedy).strip(), remedy)
+
+
+def _inside(client: Client, http: httpx.Client) -> Iterator[Finding]:
+    """Look at what only those may ask who have a token."""
+    workers = client.workers()
+    yield from _workers(workers)
+    yield from _tiers(workers)
+    yield from _work(http)
+    for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
+        yield _policy(client, slug)
 
 
 def _api(url: str, version: str) -> Finding:

@@ -36,13 +36,17 @@ def test_what_is_well_and_what_is_not_is_said_with_a_remedy(
     assert found["tiers"]["detail"].startswith("evaluate@")
     assert not {"data", "sandbox", "kernel"} & set(found)
 
-    monkeypatch.setattr(deployment_checks, "__version__", "9.9")
-    monkeypatch.setattr(deployment_checks, "MOST_SKEW_S", -1.0)
-    found = _doctor(capfd, url, code=Exit.OK)
+    with monkeypatch.context() as other:
+        other.setattr(deployment_checks, "__version__", "9.9")
+        other.setattr(deployment_checks, "MOST_SKEW_S", -1.0)
+        found = _doctor(capfd, url, code=Exit.OK)
     assert found["api"]["status"] == found["clock"]["status"] == found["versions"]["status"] == "warning"
     assert __version__ in found["api"]["detail"]
     assert all(found[name]["remedy"] for name in ("api", "clock", "versions"))
 
     monkeypatch.setenv("SPECIATE_TOKEN", "another")
     refused = _doctor(capfd, url, code=Exit.FAILED)
-    assert refused["api"]["status"] == "bad"
+    assert (refused["api"]["status"], refused["access"]["status"]) == ("good", "bad")
+
+    found = _doctor(capfd, "http://127.0.0.1:1", code=Exit.FAILED)
+    assert found["api"]["status"] == "bad"
