@@ -25,15 +25,15 @@ from speciate.testing.runs import toy_policy, toy_problem
 
 RUNS: Final = 10_000
 _FILL: Final = (
-    "INSERT INTO runs (id, problem_id, policy_id, strategy, spec) SELECT gen_random_uuid(), :problem, :policy, 'x', '{}'"
-    " FROM generate_series(1, :runs)",
-    "INSERT INTO run_progress (run_id, state, running_since, evaluations, evaluated, tokens, failures) SELECT id,"
-    " CASE WHEN row_number() OVER () <= 100 THEN 'running' ELSE 'completed' END, now(), 1000, 900, 50000,"
-    """ '{"timeout": 50, "crashed": 30, "rejected": 20}' FROM runs""",
-    "INSERT INTO work (id, run_id, kind, state, lane, ordinal, payload) SELECT gen_random_uuid(), run_id, 'evaluate',"
-    " 'ready', 0, n, '{}' FROM run_progress, generate_series(1, 8) n WHERE state = 'running'",
-    "INSERT INTO claims (run_id, target, number, state, unlock, evaluations, tokens, seconds) SELECT id, 't', 1,"
-    " 'confirmed', true, 1, 1, 1 FROM runs",
+    """INSERT INTO runs (id, problem_id, policy_id, strategy, spec)
+    SELECT gen_random_uuid(), :problem, :policy, 'x', '{}' FROM generate_series(1, :runs)""",
+    """INSERT INTO run_progress (run_id, state, running_since, evaluations, evaluated, tokens, failures)
+    SELECT id, CASE WHEN row_number() OVER () <= 100 THEN 'running' ELSE 'completed' END, now(), 1000, 900, 50000,
+    '{"timeout": 50, "crashed": 30, "rejected": 20}' FROM runs""",
+    """INSERT INTO work (id, run_id, kind, state, lane, ordinal, payload) SELECT gen_random_uuid(), run_id, 'evaluate',
+    'ready', 0, n, '{}' FROM run_progress, generate_series(1, 8) n WHERE state = 'running'""",
+    """INSERT INTO claims (run_id, target, number, state, unlock, evaluations, tokens, seconds)
+    SELECT id, 't', 1, 'confirmed', true, 1, 1, 1 FROM runs""",
     "ANALYZE",
 )
 
