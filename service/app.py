@@ -10,19 +10,24 @@ from typing import Final
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from service import errors, openapi
-from service.api import ROUTERS
+from service.api import OPEN, ROUTERS
 from service.dashboard.deck import Deck
 from service.dashboard.error_pages import ErrorPages
+from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
 from service.dependencies import Parts
+from service.doorkeeper import Doorkeeper
 from service.metrics import Installation, Meter
 from service.middleware.access import Access
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
 from service.middleware.observed import Observed
+from service.middleware.stream_limit import StreamLimit
+from service.owners import Owners
+from service.permits import permit
 from service.shutdown import on_stop_signal
 from service.sse import EventHub
 from service.wakeups import listen, report
@@ -62,11 +67,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
     )
-    for router in (*ROUTERS, *PAGES):
+    for router in (*OPEN, *OPEN_PAGES):
         app.include_router(router)
+    for router in (*ROUTERS, *PAGES):
+        app.include_router(router, dependencies=[Depends(permit)])
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
+    app.add_middleware(StreamLimit)
     token = effective.token
     app.add_middleware(Access, token=None if token is None else token.get_secret_value())
     app.add_middleware(ErrorPages)
@@ -81,7 +89,8 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         plane = open_plane(settings)
         hub = EventHub(plane)
-        app.state.parts = Parts(settings, plane, hub, meter)
+        doorkeeper = Doorkeeper.of(settings, plane)
+        app.state.parts = Parts(settings, plane, hub, meter, doorkeeper, Owners(plane.engine))
         app.state.deck = deck = Deck.over(plane)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
@@ -111,6 +120,7 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
             meter.forget(installation)
+            doorkeeper.close()
             plane.close()
 
     return lifespan

@@ -8,7 +8,10 @@ from typing import Annotated, cast
 from anyio import CapacityLimiter
 from fastapi import Depends, Query, Request
 
+from service.doorkeeper import Doorkeeper
 from service.metrics import Meter
+from service.owners import Owners
+from service.principal import PrincipalDep
 from service.sse import EventHub
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
@@ -23,9 +26,11 @@ class Parts:
 
     Attributes:
         settings: The effective settings.
-        plane: The stores.
+        plane: The stores, of all projects: routes get theirs by ``PlaneDep``.
         hub: The open streams of events.
         meter: What this process counts.
+        doorkeeper: Knows who asks.
+        owners: Knows whose ids are.
         pings: Threads in which policies are asked: a slow endpoint must not hold those that answer requests.
     """
 
@@ -33,6 +38,8 @@ class Parts:
     plane: Plane
     hub: EventHub
     meter: Meter
+    doorkeeper: Doorkeeper
+    owners: Owners
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 
@@ -41,8 +48,8 @@ async def _parts(request: Request) -> Parts:
     return cast("Parts", request.app.state.parts)
 
 
-async def _plane(parts: Annotated[Parts, Depends(_parts)]) -> Plane:
-    return parts.plane
+async def _plane(parts: Annotated[Parts, Depends(_parts)], principal: PrincipalDep) -> Plane:
+    return parts.plane.within(principal.project_id)
 
 
 PartsDep = Annotated[Parts, Depends(_parts)]

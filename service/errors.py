@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,10 +26,13 @@ STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotFoundError: HTTPStatus.NOT_FOUND,
     errors.PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.QuotaExceededError: HTTPStatus.FORBIDDEN,
     errors.ConflictError: HTTPStatus.CONFLICT,
     errors.ReplayError: HTTPStatus.CONFLICT,
     errors.TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.NotAllowedError: HTTPStatus.UNAUTHORIZED,
+    errors.ForbiddenError: HTTPStatus.FORBIDDEN,
+    errors.TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
     errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.SpeciateError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -59,7 +63,10 @@ def answer(error: SpeciateError) -> JSONResponse:
     status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("%s: %s", type(error).__name__, error)
-    return problem(status, error.slug, error.title, str(error), flaws=_flaws(error), headers=_HEADERS.get(status))
+    headers = _HEADERS.get(status)
+    if isinstance(error, errors.TooManyRequestsError):
+        headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
+    return problem(status, error.slug, error.title, str(error), flaws=_flaws(error), headers=headers)
 
 
 def _flaws(error: SpeciateError) -> tuple[Flaw, ...]:

@@ -6,16 +6,21 @@ import os
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
-from speciate.domain.values import WEB_ADDRESS
+from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.domain.wording import wording
+from speciate.outward.network import Network
+from speciate.outward.secret_keys import split_keys
+
+if TYPE_CHECKING:
+    from speciate.outward.sealing import Sealer
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 FILE_SUFFIX: Final = "_FILE"
@@ -49,6 +54,19 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _entries(value: object) -> object:
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
+def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
+    return Network.of(entries).allowed
+
+
+def _secret_keys(value: SecretStr) -> SecretStr:
+    split_keys(value.get_secret_value())
+    return value
+
+
 def default_data_dir() -> Path:
     """Return ``$XDG_DATA_HOME/speciate``, by default ``~/.local/share/speciate``."""
     base = os.environ.get("XDG_DATA_HOME")
@@ -66,7 +84,15 @@ class Settings(BaseSettings):
         port: Port that the API listens on.
         url: Where clients find the API; by default host and port above.
         policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
-        token: Bearer token that the API demands; without one it listens on loopback only.
+        token: The operator's bearer token; without one the API listens on loopback only, and is open there.
+        project: The project that clients work in, where a token does not say.
+        rate_limit: Requests a second that are answered to one token; 0 is any number.
+        rate_burst: Requests of one token that may come at once.
+        secret_key: Seals what has to be read again, such as keys of policies; of several, separated by commas, the
+            first one seals and all of them open.
+        secret_key_file: A file that holds it instead.
+        allowed_networks: Addresses beside public ones that policies and webhooks may have: networks, addresses, host
+            names, and the words ``loopback`` and ``private``.
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
         evaluate_slots: Evaluations that run at once; 0 means one per core.
         generate_slots: Policy requests that wait at once.
@@ -92,6 +118,12 @@ class Settings(BaseSettings):
     url: str | None = None
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
     token: SecretStr | None = None
+    secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
+    secret_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
+    allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()
+    project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
+    rate_limit: float = Field(default=50.0, ge=0, le=10**6)
+    rate_burst: int = Field(default=200, ge=1, le=10**6)
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)
@@ -121,6 +153,34 @@ class Settings(BaseSettings):
         return self.evaluate_slots or len(os.sched_getaffinity(0))
 
     @property
+    def network(self) -> Network:
+        """What policies and webhooks may ask."""
+        return Network(self.allowed_networks)
+
+    @property
+    def sealer(self) -> Sealer:
+        """What seals secrets.
+
+        Raises:
+            ConfigurationError: The file of the secret key cannot be used.
+        """
+        # Imported here: most commands seal nothing, and it takes as long to load as they do.
+        from speciate.outward.sealing import Sealer
+
+        if self.secret_key is not None:
+            return Sealer(split_keys(self.secret_key.get_secret_value()))
+        if self.secret_key_file is None:
+            return Sealer()
+        try:
+            return Sealer(split_keys(self.secret_key_file.read_text()))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError(
+                f"SPECIATE_SECRET_KEY_FILE names {self.secret_key_file}, which cannot be used: {reason}.",
+                remedy="Put one random text into it (`openssl rand -hex 32`).",
+            ) from None
+
+    @property
     def base_url(self) -> str:
         """Where clients find the API."""
         return (self.url or f"http://{self.host}:{self.port}").rstrip("/")
@@ -133,7 +193,10 @@ class _NamedFiles(PydanticBaseSettingsSource):
         return in_file(f"SPECIATE_{field_name.upper()}"), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in self.settings_cls.model_fields}
+        fields = self.settings_cls.model_fields
+        # The secret key's file is a setting of its own: an embedded service names the one that it has made.
+        names = [name for name in fields if f"{name}_file" not in fields]
+        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in names}
         return {name: text for name, text in found.items() if text is not None}
 
 

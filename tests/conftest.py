@@ -82,7 +82,13 @@ def redis_url(servers: Endpoints) -> str:
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
     """Settings that lead to this test's servers."""
-    return Settings(database_url=SecretStr(database_url), redis_url=SecretStr(redis_url), data_dir=tmp_path)
+    return Settings(
+        database_url=SecretStr(database_url),
+        redis_url=SecretStr(redis_url),
+        data_dir=tmp_path,
+        secret_key=SecretStr("a secret key of tests that is long enough"),
+        allowed_networks=("loopback",),
+    )
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from workers.composition import counters, evaluator, plane, settings
 from workers.control import start_reconciler
 from workers.presence import Presence, describe
 from workers.tasks import register
+from workers.webhooks import Courier
 
 if (_redis_url := settings().redis_url) is None:
     raise ConfigurationError("workers need SPECIATE_REDIS_URL.", remedy="`speciate up` sets it for its own workers.")
@@ -59,3 +60,5 @@ def _ready(sender: Any, **_: object) -> None:
     signals.worker_shutting_down.connect(lambda **_: presence.stop(), weak=False)
     if Queue.CONTROL.value in queues:
         start_reconciler()
+        courier = Courier(plane(), settings().network, settings().base_url)
+        courier.start()

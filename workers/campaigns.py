@@ -32,7 +32,7 @@ class CampaignTender:
         self._settled = {known: slices for known, slices in self._settled.items() if known in tended}
         for campaign_id in tended:
             try:
-                self._tend(plane, campaign_id)
+                self._tend(plane.within(plane.campaigns.project_of(campaign_id), own=False), campaign_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
@@ -78,10 +78,12 @@ def _hand_out(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> None
     """Do what an open slice still asks for: start the run, raise its grant, or note that it is spent."""
     run = record.problems[stored.slice.problem]
     ended = run.state is not None and run.state.ended
-    going = record.state is CampaignState.RUNNING
+    # What the project's quota does not let in now, a later pass hands out.
+    going = record.state is CampaignState.RUNNING and plane.runs.room() != 0
     if going and (run.run_id is None or run.state is RunState.CREATED):
-        run_id = run.run_id or _create(plane, record, stored)
-        with suppress(ConflictError):  # somebody began or cancelled it meanwhile: the next pass sees which
+        # Somebody began or cancelled it meanwhile, or took the last room: the next pass sees which.
+        with suppress(ConflictError):
+            run_id = run.run_id or _create(plane, record, stored)
             plane.signals.committed(plane.runs.start(run_id))
     elif going and run.run_id is not None and run.granted < stored.upto and not ended:
         plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))

@@ -10,7 +10,7 @@ from evaluators.choose import open_broker
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.policies import build_client
+from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
 from speciate.runs.leases import LeaseKeeper
@@ -34,16 +34,19 @@ def plane() -> Plane:
 
 
 class ClientPool:
-    """One client for each policy version, kept for its connections."""
+    """One client for each policy version and key, kept for its connections."""
 
-    def __init__(self) -> None:
-        self._clients: dict[str, PolicyClient] = {}
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._clients: dict[tuple[str, str | None], PolicyClient] = {}
 
     def __call__(self, policy: Policy) -> PolicyClient:
         """Return the client that asks a policy."""
-        if policy.digest not in self._clients:
-            self._clients[policy.digest] = CountedPolicy(policy.slug, build_client(policy), counters())
-        return self._clients[policy.digest]
+        which = (policy.digest, policy.api_key_id)
+        if which not in self._clients:
+            client = build_client(policy, self._surroundings)
+            self._clients[which] = CountedPolicy(policy.slug, client, counters())
+        return self._clients[which]
 
 
 @cache
@@ -77,12 +80,13 @@ class LateEvaluator:
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
+    clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open))
     keeper = LeaseKeeper(work.extend, interval_s=settings().lease_s / 3)
     return Workbench(
         work=work,
         signals=plane().signals,
         evaluator=CountedEvaluator(LateEvaluator(), counters()),
-        client_for=ClientPool(),
+        client_for=clients,
         keep=keeper.keep,
         count=count_unit,
     )

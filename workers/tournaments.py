@@ -6,9 +6,9 @@ import logging
 from typing import Final
 from uuid import UUID
 
-from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
+from speciate.domain.errors import ConflictError, QuotaExceededError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.domain.tournament import StoppingRule, TournamentState
+from speciate.domain.tournament import Planned, StoppingRule, TournamentState
 from speciate.ports.records import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
@@ -32,7 +32,7 @@ class Tender:
         """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
         for tournament_id in plane.tournaments.tended():
             try:
-                self._tend(plane, tournament_id)
+                self._tend(plane.within(plane.tournaments.project_of(tournament_id), own=False), tournament_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
@@ -52,7 +52,7 @@ class Tender:
             # What is still under way is not needed: the next pass cancels it.
             store.complete(tournament_id, f"every comparison was decided after {decided} problems")
             return
-        _top_up(plane, record, IN_FLIGHT - len(under_way))
+        _top_up(plane, record, _room(plane, IN_FLIGHT - len(under_way)))
         store.complete(tournament_id)
 
     def _decided_after(self, plane: Plane, record: TournamentRecord) -> int | None:
@@ -84,19 +84,34 @@ def _steer(plane: Plane, record: TournamentRecord, run: UnderWay) -> None:
         _log.info("%s", error)  # it ended meanwhile
 
 
+def _room(plane: Plane, wanted: int) -> int:
+    """Return how many runs may be started: what the project's quota does not let in now, a later pass starts."""
+    left = plane.runs.room()
+    return wanted if left is None else min(wanted, left)
+
+
 def _top_up(plane: Plane, record: TournamentRecord, room: int) -> None:
-    declared = record.declaration
     for ordinal, planned in plane.tournaments.next(record.id, max(0, room)):
-        entrant = declared.entrant(planned.entrant)
-        run_id, _ = start_run(
-            plane.runs,
-            plane.signals,
-            problem=plane.catalog.problem(planned.problem),
-            policy=plane.catalog.policy(entrant.policy),
-            mutator=None if entrant.mutator is None else plane.catalog.policy(entrant.mutator),
-            spec=declared.spec(entrant, planned.seed),
-            ensembles=ensembles_of(entrant, plane.catalog),
-            # Cut off before the next line, the next pass finds this very run by its key.
-            idempotency_key=f"tournament:{record.id}:{ordinal}",
-        )
+        try:
+            run_id = _start(plane, record, ordinal, planned)
+        except QuotaExceededError as error:
+            _log.info("tournament %s waits: %s", record.slug, error)
+            return  # somebody else took the room meanwhile
         plane.tournaments.attach(record.id, ordinal, run_id)
+
+
+def _start(plane: Plane, record: TournamentRecord, ordinal: int, planned: Planned) -> UUID:
+    declared = record.declaration
+    entrant = declared.entrant(planned.entrant)
+    run_id, _ = start_run(
+        plane.runs,
+        plane.signals,
+        problem=plane.catalog.problem(planned.problem),
+        policy=plane.catalog.policy(entrant.policy),
+        mutator=None if entrant.mutator is None else plane.catalog.policy(entrant.mutator),
+        spec=declared.spec(entrant, planned.seed),
+        ensembles=ensembles_of(entrant, plane.catalog),
+        # Cut off before it is attached, the next pass finds this very run by its key.
+        idempotency_key=f"tournament:{record.id}:{ordinal}",
+    )
+    return run_id

@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from service.api import (
+    audit,
     campaigns,
     candidates,
     events,
@@ -15,18 +16,23 @@ from service.api import (
     policies,
     problem_sets,
     problems,
+    projects,
     rollouts,
     run_records,
     runs,
     steering,
     strategies,
+    tokens,
     tournaments,
     unlocks,
+    webhooks,
     workers,
 )
 
+OPEN: Final[tuple[APIRouter, ...]] = (health.router,)
+"""What anybody may ask."""
+
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    health.router,
     metrics.router,
     problems.router,
     problem_sets.router,
@@ -43,5 +49,9 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     tournaments.router,
     campaigns.router,
     workers.router,
+    tokens.router,
+    projects.router,
+    audit.router,
+    webhooks.router,
 )
 """In the order in which paths are tried."""

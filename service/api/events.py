@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.api.schemas import RunId
-from service.dependencies import Cursor, Limit, PartsDep
+from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.ports.records import EventRecord, Page
@@ -30,6 +30,7 @@ async def list_events(
     request: Request,
     run_id: RunId,
     parts: PartsDep,
+    plane: PlaneDep,
     after: After = 0,
     limit: Limit = 500,
     cursor: Cursor = None,
@@ -45,7 +46,7 @@ async def list_events(
         viewer = await parts.hub.join(run_id, _position(last_event_id, after))
         return EventStreamResponse(parts.hub, viewer)
     start = cursors.decode(cursor, [int])[0] if cursor else after
-    return await to_thread.run_sync(_page, parts.plane, run_id, start, limit)
+    return await to_thread.run_sync(_page, plane, run_id, start, limit)
 
 
 def _page(plane: Plane, run_id: RunId, after: int, limit: int) -> Page[EventRecord]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from sqlalchemy.exc import DBAPIError
 
 from service.api.schemas import HealthAnswer, ReadyAnswer
-from service.dependencies import PlaneDep
+from service.dependencies import PartsDep
 from speciate import __version__
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.storage.database import check_version
@@ -26,14 +26,14 @@ async def healthz() -> HealthAnswer:
 
 
 @router.get("/readyz")
-def readyz(plane: PlaneDep) -> ReadyAnswer:
+def readyz(parts: PartsDep) -> ReadyAnswer:
     """Say that PostgreSQL and Redis answer and the schema is up to date; 503 names what does not."""
     found: dict[str, str] = {}
     missing: list[str] = []
     checks: dict[str, Callable[[Plane], str]] = {"postgresql": _postgresql, "redis": _redis}
     for name, check in checks.items():
         try:
-            found[name] = check(plane)
+            found[name] = check(parts.plane)
         except (UnavailableError, ConfigurationError) as error:
             missing.append(str(error))
     if missing:

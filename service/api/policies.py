@@ -11,13 +11,17 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
-from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
+from service.dependencies import Cursor, Limit, Parts, PartsDep, PlaneDep
 from service.strict_json import StrictRoute
+from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG
-from speciate.policies import build_client
+from speciate.outward.network import Network
+from speciate.outward.transport import check_url
+from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.records import Page, PolicyVersion
+from speciate.storage.plane import Plane
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
 
@@ -34,22 +38,22 @@ def list_policies(
 
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
-def add_policy(body: PolicySubmission, plane: PlaneDep, response: Response) -> PolicyVersion:
+async def add_policy(body: PolicySubmission, parts: PartsDep, plane: PlaneDep, response: Response) -> PolicyVersion:
     """Register a policy; the same registration again is the same version. Nothing is asked yet."""
-    # Its client knows which options and which endpoint the kind needs.
-    with _opened(body.definition):
-        version, new = plane.catalog.add_policy(body.definition)
+    # A slow name server may hold those threads that wait for policies, not those that answer requests.
+    await to_thread.run_sync(_check_address, body.definition, parts.settings.network, limiter=parts.pings)
+    version, new = await to_thread.run_sync(_add, body, parts, plane)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, parts: PartsDep) -> PingAnswer:
+async def ping_policy(name: NameInPath, parts: PartsDep, plane: PlaneDep) -> PingAnswer:
     """Ask a policy for a sign of life; 503 says why it cannot be used."""
-    version = await to_thread.run_sync(parts.plane.catalog.policy, name)
+    version = await to_thread.run_sync(plane.catalog.policy, name)
     begun = time.monotonic()
-    message = await to_thread.run_sync(_ping, version.definition, limiter=parts.pings)
+    message = await to_thread.run_sync(_ping, version.definition, _surroundings(parts), limiter=parts.pings)
     return PingAnswer(
         policy=version.definition.slug,
         version=version.version,
@@ -71,14 +75,37 @@ def list_versions(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor:
     return plane.catalog.policies(slug=slug, limit=limit, cursor=cursor)
 
 
-def _ping(policy: Policy) -> str:
-    with _opened(policy) as client:
+def _check_address(policy: Policy, network: Network) -> None:
+    if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
+        flaw = Flaw(wrong, where="definition.base_url")
+        raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
+
+
+def _add(body: PolicySubmission, parts: Parts, plane: Plane) -> tuple[PolicyVersion, bool]:
+    policy = body.definition
+    if body.api_key is not None:
+        policy = policy.model_copy(update={"api_key_id": plane.policy_keys.new_id()})
+    # Its client knows which options and which endpoint the kind needs.
+    with _opened(policy, _surroundings(parts)):
+        version, new = plane.catalog.add_policy(policy)
+    if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
+        # Cut off before this, the version has no key: sending the same again stores it.
+        plane.policy_keys.store(kept, body.api_key.get_secret_value())
+    return version, new
+
+
+def _surroundings(parts: Parts) -> Surroundings:
+    return Surroundings(parts.settings.network, parts.plane.policy_keys.open)
+
+
+def _ping(policy: Policy, surroundings: Surroundings) -> str:
+    with _opened(policy, surroundings) as client:
         return client.ping()
 
 
 @contextmanager
-def _opened(policy: Policy) -> Iterator[PolicyClient]:
-    client = build_client(policy)
+def _opened(policy: Policy, surroundings: Surroundings) -> Iterator[PolicyClient]:
+    client = build_client(policy, surroundings)
     # Some hold connections, and then close them like a file.
     with client if isinstance(client, AbstractContextManager) else nullcontext():
         yield client

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import Path
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, JsonValue, SecretStr, StringConstraints, model_validator
 
 from speciate.domain.ensemble import Cast
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Slug, Value
+from speciate.policies.surroundings import KEY_VARIABLES, KEYED_KINDS
 from speciate.ports.records import Page, Record, WorkerProcess, WorkRecord
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -33,6 +34,16 @@ NameInPath = Annotated[
 RunId = Annotated[UUID, Path(description="id of the run; 422 when it is no UUID")]
 CandidateId = Annotated[UUID, Path(description="id of the candidate; 422 when it is no UUID")]
 RolloutId = Annotated[UUID, Path(description="id of the rollout; 422 when it is no UUID")]
+
+
+def _sendable(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value().strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("expected printable ASCII characters without blanks, which a header can carry")
+    return SecretStr(text)
+
+
+ApiKey = Annotated[SecretStr, Field(max_length=4096), AfterValidator(_sendable)]
 
 
 class ProblemSubmission(Value):
@@ -66,9 +77,30 @@ class ProblemSetSubmission(Value):
 
 
 class PolicySubmission(Value):
-    """A policy to register."""
+    """A policy to register.
+
+    Attributes:
+        definition: The policy.
+        api_key: Key of its endpoint. It is kept sealed and never shown again; another one for the same definition
+            takes its place, also for runs under way.
+    """
 
     definition: Policy
+    api_key: ApiKey | None = Field(default=None, json_schema_extra={"writeOnly": True})
+
+    @model_validator(mode="after")
+    def _key_has_a_use(self) -> Self:
+        variable = self.definition.api_key_env
+        if self.definition.api_key_id is not None:
+            raise ValueError("definition.api_key_id is set by the service: leave it out, and send the key as 'api_key'")
+        if variable is not None and not variable.startswith(KEY_VARIABLES):
+            raise ValueError(
+                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLES}, so that no policy can name"
+                " another secret of the workers; or hand in the key itself as 'api_key'"
+            )
+        if self.api_key is not None and (variable is not None or self.definition.kind not in KEYED_KINDS):
+            raise ValueError(f"api_key: expected only for {' and '.join(KEYED_KINDS)}, and without api_key_env")
+        return self
 
 
 class RunSubmission(RunSpec):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast
 from uuid import UUID
 
 from fastapi import Depends, Request
+from fastapi.responses import StreamingResponse
 
 from service.dashboard.charts import ChartCache
 from service.dashboard.columns import ColumnCache
 from service.dashboard.figures.population import Population
-from service.dashboard.live import Live
+from service.dashboard.live import Live, Part
+from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.ports.records import TournamentRecord
 from speciate.storage.overview import Overview
@@ -34,6 +36,7 @@ class Deck:
         plane: The stores.
         overview: Questions across runs.
         columns: Candidates as columns.
+        project: The project that is looked at; None before a request says so.
         charts: Figures as they are sent.
         live: Streams of what changes.
     """
@@ -41,6 +44,7 @@ class Deck:
     plane: Plane
     overview: Overview
     columns: ColumnCache
+    project: UUID | None = None
     charts: ChartCache = field(default_factory=ChartCache)
     live: Live = field(default_factory=Live)
 
@@ -72,6 +76,15 @@ class Deck:
                     self._reports.popitem(last=False)
         return held
 
+    def within(self, project: UUID) -> Self:
+        """Return the same deck on one project: nothing of another one is found on it."""
+        plane, overview = self.plane.within(project), replace(self.overview, project=project)
+        return replace(self, plane=plane, overview=overview, project=project)
+
+    def watch(self, key: str, render: Callable[[], Part], *, run_id: UUID | None, seen: str) -> StreamingResponse:
+        """Return the stream of a view of this project; see ``Live.watch``."""
+        return self.live.watch(f"{self.project} {key}", render, run_id=run_id, seen=seen)
+
     @classmethod
     def over(cls, plane: Plane) -> Self:
         """Return a deck over stores."""
@@ -79,8 +92,8 @@ class Deck:
 
 
 # Asynchronous because FastAPI would otherwise hand it to a thread.
-async def _deck(request: Request) -> Deck:
-    return cast("Deck", request.app.state.deck)
+async def _deck(request: Request, principal: PrincipalDep) -> Deck:
+    return cast("Deck", request.app.state.deck).within(principal.project_id)
 
 
 DeckDep = Annotated[Deck, Depends(_deck)]

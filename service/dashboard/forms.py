@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.values import storable
+from speciate.loopback import from_own_page
 
 _MOST_FIELDS: Final = 500
 
@@ -56,17 +57,18 @@ async def read_form(request: Request) -> Form:
 FormDep = Annotated[Form, Depends(read_form)]
 
 
+def own_path(path: str) -> str:
+    """Return a path to go to, where it is one of ours; else the first page. "//host" would lead away."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+
+
 def require_same_origin(request: Request) -> None:
     """Refuse what a page of another site sent; browsers say where a form comes from.
 
     Raises:
         HTTPException: 403.
     """
-    origin = request.headers.get("origin")
-    host = request.headers.get("host")
-    ours = origin in {f"{scheme}://{host}" for scheme in ("http", "https")}
-    site = request.headers.get("sec-fetch-site")
-    if not ours or site not in {None, "same-origin"}:
+    if not from_own_page(request.headers):
         raise HTTPException(
             403, "This form was not sent by a page of this service: open the page and send it from there."
         )

@@ -36,6 +36,7 @@ NAVIGATION: Final = (
     ("/unlocks", "Unlocks", "unlocks"),
     ("/tournaments", "Tournaments", "tournaments"),
     ("/workers", "Workers", "workers"),
+    ("/access", "Access", "access"),
 )
 _PACK_BYTES: Final = 1000
 
@@ -87,7 +88,13 @@ def page(request: Request, template: str, status_code: int = 200, /, **context: 
     """
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    text = fragment(template, theme=theme if theme in THEMES else "", path=request.url.path, here=here, **context)
+    common = {
+        "theme": theme if theme in THEMES else "",
+        "path": request.url.path,
+        "here": here,
+        "me": getattr(request.state, "principal", None),
+    }
+    text = fragment(template, **common, **context)
     return html(request, text, status_code)
 
 

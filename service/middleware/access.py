@@ -1,82 +1,198 @@
-"""Who may enter: whoever has the token; without a token, this machine's own programs and nobody else.
+"""Who may enter: whoever has a token or a session; without an operator's token, this machine's own programs too.
 
-Without a token a web page in a browser on this machine is the remaining danger: it may send requests to loopback under
-a name of its own (DNS rebinding) or blindly from its own origin. Both are refused by what browsers say of themselves.
+What was asked for is written down before its answer goes out, if it was no read or its token was refused.
 """
 
 from __future__ import annotations
 
-import secrets
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
+from urllib.parse import quote
 
+from anyio import to_thread
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.dependencies import Parts
+from service.doorkeeper import Asked, RefusedTokenError, local
 from service.errors import answer
-from service.problem_details import problem
-from speciate.domain.errors import NotAllowedError
-from speciate.settings import is_loopback
+from service.permits import SAFE_METHODS
+from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
+from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
+from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
+from speciate.loopback import bearer_token, from_own_page, stranger
+from speciate.storage.audit import AuditEntry
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS: Final = ("/healthz", "/readyz")
 """What a load balancer may ask without a token."""
 
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_DOORS: Final = ("/login", "/theme", "/static/")
+"""What is needed to log in; forms among them are refused by their routes where they come from elsewhere."""
+
+_LOOK_AGAIN_S: Final = 5.0
+"""How long a stream goes on before its sender's token is looked at again."""
+
+_log = logging.getLogger(__name__)
 
 
 class Access:
-    """Lets a request in or answers 401 or 403.
+    """Lets a request in, or answers 401, 403 or 429.
 
     Args:
         app: What comes after.
-        token: What ``Authorization: Bearer`` has to hold; None means open on loopback.
+        token: The operator's token; None means open on loopback.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or scope["path"].startswith(_DOORS[2]):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        if self._token is not None:
-            refusal = None if self._bears_token(headers) else _unauthorized()
+        asked = _asked(scope, headers)
+        at_door = scope["path"] in _DOORS
+        scope.setdefault("state", {})
+        try:
+            principal, again = await self._admit(scope, headers, asked)
+        except SpeciateError as error:
+            if not at_door:
+                await self._refuse(scope, headers, asked, error)(scope, receive, _audited(scope, asked, send, error))
+                return
+            principal, again = None, None
+        scope["state"]["principal"] = principal
+        scope["state"]["asked"] = asked
+        sending = _audited(scope, asked, send, None)
+        if again is None:
+            await self._app(scope, receive, sending)
         else:
-            reason = _stranger(scope, headers)
-            refusal = None if reason is None else problem(HTTPStatus.FORBIDDEN, "forbidden", "Not allowed", reason)
-        await (self._app if refusal is None else refusal)(scope, receive, send)
+            await _Watched(self._app, again)(scope, receive, sending)
 
-    def _bears_token(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared in constant time, so that the answer's delay says nothing about the token.
-        return scheme.lower() == "bearer" and secrets.compare_digest(given.strip().encode(), self._token or b"")
+    async def _admit(
+        self, scope: Scope, headers: Headers, asked: Asked
+    ) -> tuple[Principal, Callable[[], object] | None]:
+        """Return who asks, and what tells later whether they still may."""
+        open_here = self._token is None
+        if asked.token is not None and not (open_here and not asked.token.startswith(TOKEN_PREFIX)):
+            keeper = _parts(scope).doorkeeper
+            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.bearer, asked)
+        if asked.session is not None and not open_here:
+            if scope["method"] not in SAFE_METHODS and not from_own_page(headers):
+                raise ForbiddenError("the request came with a session, but not from a page of this service.")
+            keeper = _parts(scope).doorkeeper
+            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.bearer, asked)
+        if not open_here:
+            raise NotAllowedError(
+                "this service asks for a token, and the request had none.",
+                remedy="Send it as 'Authorization: Bearer TOKEN'; the CLI and the client read SPECIATE_TOKEN.",
+            )
+        client = scope.get("client")
+        changes = scope["method"] not in SAFE_METHODS
+        reason = stranger(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)
+        if reason is not None:
+            raise ForbiddenError(reason)
+        if (asked.project or asked.chosen or DEFAULT_PROJECT) == DEFAULT_PROJECT:
+            return local(), None
+        return await to_thread.run_sync(_parts(scope).doorkeeper.local, asked), None
+
+    def _refuse(self, scope: Scope, headers: Headers, asked: Asked, error: SpeciateError) -> ASGIApp:
+        # Whoever looks at pages is led to the one where they can log in.
+        unknown = isinstance(error, NotAllowedError) and not isinstance(error, ForbiddenError)
+        wants_page = "text/html" in headers.get("accept", "") and not scope["path"].startswith("/v1/")
+        if unknown and wants_page and asked.token is None and scope["method"] == "GET":
+            query = scope["query_string"].decode("latin-1")
+            here = scope["path"] + (f"?{query}" if query else "")
+            return RedirectResponse(f"/login?next={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
+        return answer(error)
 
 
-def _unauthorized() -> ASGIApp:
-    return answer(
-        NotAllowedError(
-            "this service asks for a token, and the request had none or another one.",
-            remedy="Send it as 'Authorization: Bearer TOKEN'; the CLI and the client read SPECIATE_TOKEN.",
-        )
+def _asked(scope: Scope, headers: Headers) -> Asked:
+    cookies = cookie_parser(headers.get("cookie", ""))
+    client = scope.get("client")
+    return Asked(
+        token=bearer_token(headers),
+        session=cookies.get(SESSION_COOKIE) or None,
+        project=headers.get(PROJECT_HEADER),
+        chosen=cookies.get(PROJECT_COOKIE) or None,
+        address=client[0] if client else "",
     )
 
 
-def _stranger(scope: Scope, headers: Headers) -> str | None:
-    """Return why a request to an open service does not come from a program of this machine, or None."""
-    client = scope.get("client")
-    if client is not None and not is_loopback(client[0]):
-        return "Without a token this service answers its own machine only: set SPECIATE_TOKEN to open it."
-    if not is_loopback(_host_name(headers.get("host", ""))):
-        return "Without a token this service answers under the name localhost only: set SPECIATE_TOKEN to open it."
-    origin = headers.get("origin")
-    own = {f"{scheme}://{headers.get('host')}" for scheme in ("http", "https")}
-    if scope["method"] not in _SAFE_METHODS and origin is not None and origin not in own:
-        return "The request was sent by a page of another origin."
-    return None
+def _parts(scope: Scope) -> Parts:
+    return cast("Parts", scope["app"].state.parts)
 
 
-def _host_name(host: str) -> str:
-    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+def _audited(scope: Scope, asked: Asked, send: Send, refusal: SpeciateError | None) -> Send:
+    """Write an entry before the head of an answer goes out, if the request is one that is written down."""
+    if scope["method"] in SAFE_METHODS and not isinstance(refusal, RefusedTokenError):
+        return send
+
+    async def first_write(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await _write(scope, asked, message)
+        await send(message)
+
+    return first_write
+
+
+async def _write(scope: Scope, asked: Asked, head: Message) -> None:
+    principal: Principal | None = scope["state"].get("principal")
+    route = getattr(scope.get("route"), "path", scope["path"])
+    location = Headers(raw=head["headers"]).get("location")
+    things = [f"{name}={value}" for name, value in scope.get("path_params", {}).items()]
+    entry = AuditEntry(
+        who=principal.who if principal else "nobody",
+        token_id=principal.token_id if principal else None,
+        project_id=principal.project_id if principal else None,
+        action=f"{scope['method']} {route}",
+        object=" ".join([*things, *([f"-> {location}"] if location else [])]),
+        address=asked.address,
+        status=head["status"],
+    )
+    try:
+        await to_thread.run_sync(_parts(scope).plane.audit.write, entry)
+    except (SpeciateError, AttributeError) as error:  # nobody is kept from working by a log; the process's own has it
+        _log.error("the audit log cannot be written: %s: %s", error, entry)
+
+
+class _RevokedError(OSError):
+    """The sender of a stream may no longer read it."""
+
+
+@dataclass
+class _Watched:
+    """Ends an answer that goes on for long when whoever asked is let in no more."""
+
+    app: ASGIApp
+    again: Callable[[], object]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        looked, revoked = time.monotonic(), False
+
+        async def watched(message: Message) -> None:
+            nonlocal looked, revoked
+            if message.get("more_body") and time.monotonic() - looked > _LOOK_AGAIN_S:
+                looked = time.monotonic()
+                try:
+                    await to_thread.run_sync(self.again)
+                except NotAllowedError:
+                    revoked = True
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    raise _RevokedError from None
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception:
+            if not revoked:
+                raise

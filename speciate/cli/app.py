@@ -6,12 +6,26 @@ from typing import Annotated
 
 import typer
 
-from speciate.cli import cache, campaign, candidates, policies, problem_sets, problems, runs, tournament
+from speciate.cli import (
+    cache,
+    campaign,
+    candidates,
+    policies,
+    problem_sets,
+    problems,
+    projects,
+    runs,
+    secrets,
+    tokens,
+    tournament,
+    webhooks,
+)
+from speciate.cli.audit import audit_command
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
 from speciate.cli.run import RUN_EXAMPLES, run_command
 from speciate.cli.serve import SERVE_EXAMPLES, serve_command
-from speciate.cli.session import URL_FLAG, Group, examples
+from speciate.cli.session import PROJECT_FLAG, URL_FLAG, Group, examples
 from speciate.cli.strategies import strategies_command
 from speciate.cli.train import TRAIN_EXAMPLES, train_command
 from speciate.cli.unlocks import UNLOCKS_EXAMPLES, unlocks_command
@@ -53,7 +67,12 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(candidates.app, name="candidates")
 app.add_typer(tournament.app, name="tournament")
 app.add_typer(campaign.app, name="campaign")
+app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(cache.app, name="cache")
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(projects.app, name="projects")
+app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .who"))(audit_command)
 
 
 def _version(wanted: bool) -> None:
@@ -70,9 +89,13 @@ def root(
     url: Annotated[
         str | None, typer.Option("--url", help="Address of the service.", show_default="SPECIATE_URL, or this machine")
     ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="Project to work in.", show_default="SPECIATE_PROJECT, or the token's own"),
+    ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Remember the options that come before the command. A token comes from SPECIATE_TOKEN only, never from here."""
-    ctx.obj = {URL_FLAG: url}
+    ctx.obj = {URL_FLAG: url, PROJECT_FLAG: project}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
+from speciate.embedded.secret_key import with_own_secret_key
 from speciate.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def attached_plane(data_dir: Path | None = None) -> Iterator[Plane]:
 def _attached(settings: Settings) -> Settings:
     if settings.database_url is not None and settings.redis_url is not None:
         return settings
+    settings = with_own_secret_key(settings, make=False)
     try:
         addresses = json.loads((settings.data_dir / _FILE).read_text())
     except FileNotFoundError:

@@ -17,14 +17,14 @@ class Exit(IntEnum):
     USAGE = 2
     """The command line cannot be read."""
     UNREACHABLE = 3
-    """The service, a server or a policy's endpoint does not answer."""
+    """The service, a server or a policy's endpoint does not answer, or was asked too often."""
     INVALID = 4
     """A value or a file is not valid, or too large."""
     NOT_FOUND = 5
     CONFLICT = 6
-    """The present state does not allow it."""
+    """The present state, or the project's quota, does not allow it."""
     NOT_ALLOWED = 7
-    """No token, or a wrong one."""
+    """No token, a wrong one, or one that does not allow this."""
     CONFIGURATION = 8
     """The installation or its settings do not fit together."""
     INTERRUPTED = 130
@@ -38,6 +38,7 @@ _CODES: Final[tuple[tuple[type[errors.SpeciateError], Exit], ...]] = (
     (errors.ConflictError, Exit.CONFLICT),
     (errors.NotAllowedError, Exit.NOT_ALLOWED),
     (errors.UnavailableError, Exit.UNREACHABLE),
+    (errors.TooManyRequestsError, Exit.UNREACHABLE),
     (errors.ConfigurationError, Exit.CONFIGURATION),
 )
 

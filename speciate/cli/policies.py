@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from speciate.cli import output
+from speciate.cli.secrets import read_secret
 from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
 from speciate.domain.errors import InvalidInputError
 
@@ -25,7 +26,7 @@ Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version 
         "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
         "speciate policies add --bundled",
         "speciate policies add hosted --kind openai_compatible --base-url https://llm.example/v1 --model m"
-        " --api-key-env LLM_KEY",
+        " --api-key-file key.txt",
     ),
 )
 def add(
@@ -40,8 +41,15 @@ def add(
     bundled: Annotated[bool, typer.Option("--bundled", help="Register every policy that comes along.")] = False,
     base_url: Annotated[str | None, typer.Option(help="Endpoint that speaks the OpenAI protocol.")] = None,
     model: Annotated[str | None, typer.Option(help="Model or adapter name at that endpoint.")] = None,
+    api_key_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="File with the endpoint's key, kept sealed by the service; - asks, or reads a pipe."
+        ),
+    ] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the key on the workers; never the key itself.")
+        str | None,
+        typer.Option(help="Environment variable POLICY_KEY… of the workers that holds the key; never the key itself."),
     ] = None,
     description: Annotated[str | None, typer.Option(help="One line for people.")] = None,
     training_method: Annotated[str | None, typer.Option(help="How it was trained: vpo, grpo, base, …")] = None,
@@ -89,11 +97,14 @@ def add(
         from speciate.policies.bundled import bundled_policies
 
         definitions += [policy.definition() for policy in bundled_policies()]
+    if api_key_file is not None and len(definitions) != 1:
+        raise InvalidInputError("a key is for one policy.", remedy="Leave out --bundled.")
     if not definitions:
         raise InvalidInputError("there is nothing to register.", remedy="Name a policy, or --bundled.")
+    api_key = None if api_key_file is None else read_secret(api_key_file, "Key of the endpoint")
     with client(ctx) as service:
         for wanted in definitions:
-            version = service.policies.add(wanted)
+            version = service.policies.add(wanted, api_key=api_key)
             if as_json:
                 output.json_line(version)
             else:

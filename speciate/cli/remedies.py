@@ -8,7 +8,7 @@ from typing import Final
 from speciate.domain.errors import NotFoundError
 
 _MISSING: Final = re.compile(
-    r"there is no (problem set|problem|policy|run|candidate|tournament|campaign)\b(?: '([^']*)')?"
+    r"there is no (problem set|problem|policy|run|candidate|tournament|campaign|webhook)\b(?: '([^']*)')?"
 )
 _LISTS: Final = {
     "problem set": "speciate sets list",
@@ -18,6 +18,7 @@ _LISTS: Final = {
     "candidate": "speciate candidates list RUN",
     "tournament": "speciate tournament list",
     "campaign": "speciate campaign list",
+    "webhook": "speciate webhooks list",
 }
 
 

@@ -27,6 +27,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or its
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the `speciate up` that runs.")]
 
 URL_FLAG: Final = "url"
+PROJECT_FLAG: Final = "project"
 
 _BEGINNING: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
 
@@ -60,7 +61,7 @@ def client(ctx: typer.Context) -> Client:
     from speciate.client import Client
 
     flags: dict[str, Any] = ctx.find_root().obj or {}
-    return Client(flags.get(URL_FLAG))
+    return Client(flags.get(URL_FLAG), project=flags.get(PROJECT_FLAG))
 
 
 def as_run_id(text: str) -> UUID:

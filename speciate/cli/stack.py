@@ -19,13 +19,19 @@ import httpx
 from pydantic import SecretStr
 
 from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
+from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
+from speciate.embedded.secret_key import with_own_secret_key
+from speciate.outward import secret_keys
+from speciate.outward.network import LOOPBACK
 from speciate.ports.work import Queue
-from speciate.settings import Settings, check_exposure
+from speciate.settings import Settings, check_exposure, is_loopback
 
 READY_LIMIT_S: Final = 60.0
 PREDECESSOR_LIMIT_S: Final = 15.0
+_KEYLESS: Final = frozenset({"evaluate", "policies"})
+"""Processes that open no sealed secret, and so cannot lose the key to one."""
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
@@ -76,6 +82,7 @@ class Stack:
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
         _prepare(self.settings.data_dir)
+        self.settings = with_own_secret_key(self.settings)
         begun = time.monotonic()
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
@@ -166,6 +173,7 @@ class Stack:
     def _graph(self) -> Iterator[ChildCommand]:
         python, s = sys.executable, self.settings
         api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
+        api += ["--http", "service.http:Bounded"]
         quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
         yield self._command("api", [python, *api, *quiet])
         if s.policy_url is None:
@@ -181,7 +189,11 @@ class Stack:
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         # A warm shutdown of Celery waits for its tasks; leases make that needless when everything is going down.
-        return ChildCommand(name, argv, self._environment(), self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
+        environment = self._environment()
+        if name in _KEYLESS:
+            environment.pop(secret_keys.VARIABLE, None)
+            environment.pop(secret_keys.FILE_VARIABLE, None)
+        return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
@@ -201,9 +213,20 @@ class Stack:
             "SPECIATE_STALL_S": str(s.stall_s),
             "SPECIATE_LOG_FORMAT": s.log_format,
             "SPECIATE_LOG_LEVEL": s.log_level,
+            "SPECIATE_RATE_LIMIT": str(s.rate_limit),
+            "SPECIATE_RATE_BURST": str(s.rate_burst),
         }
         if s.otlp_endpoint is not None:
             ours["SPECIATE_OTLP_ENDPOINT"] = s.otlp_endpoint
+        if s.secret_key is not None:
+            ours[secret_keys.VARIABLE] = s.secret_key.get_secret_value()
+        elif s.secret_key_file is not None:
+            ours[secret_keys.FILE_VARIABLE] = str(s.secret_key_file)
+        # On loopback the service and its users are on one machine, and so are their policies.
+        networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
+        ours["SPECIATE_ALLOWED_NETWORKS"] = ",".join(networks)
+        if s.url is not None:
+            ours["SPECIATE_URL"] = s.url
         if s.token is not None:
             ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
         # Numeric libraries must not start a thread per core in every worker.
@@ -252,7 +275,8 @@ class Stack:
                     )
                 time.sleep(0.02)
         token = self.settings.token
-        with Client(self.settings.base_url, None if token is None else _secret(token)) as service:
+        secret = None if token is None else _secret(token)
+        with Client(self.settings.base_url, secret, project=DEFAULT_PROJECT) as service:
             for policy in bundled_policies():
                 service.policies.add(policy)
 

@@ -18,5 +18,6 @@ from speciate.client.aio import AsyncClient
 from speciate.client.async_run import AsyncRunHandle
 from speciate.client.run import RunHandle
 from speciate.client.sync import Client
+from speciate.client.webhooks import verify_webhook
 
-__all__ = ["AsyncClient", "AsyncRunHandle", "Client", "RunHandle"]
+__all__ = ["AsyncClient", "AsyncRunHandle", "Client", "RunHandle", "verify_webhook"]

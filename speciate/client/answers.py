@@ -24,6 +24,8 @@ _CLASSES: Final[tuple[type[SpeciateError], ...]] = (
     errors.PreconditionFailedError,
     errors.TooLargeError,
     errors.NotAllowedError,
+    errors.ForbiddenError,
+    errors.QuotaExceededError,
     errors.UnavailableError,
     errors.PolicyUnavailableError,
     errors.EvaluatorUnavailableError,
@@ -75,6 +77,8 @@ def refuse_errors(response: httpx.Response) -> None:
     message = str(problem.get("detail") or problem.get("title") or f"status {response.status_code}")
     slug = str(problem.get("type", "")).removeprefix(ERROR_TYPE)
     kind = _BY_SLUG.get(slug) or _BY_STATUS.get(response.status_code) or _by_class(response.status_code)
+    if slug == errors.TooManyRequestsError.slug:
+        raise errors.TooManyRequestsError(message, retry_after_s=_seconds(response.headers.get("Retry-After")))
     if issubclass(kind, InvalidInputError):
         raise InvalidInputError(message, flaws=_flaws(problem.get("errors")))
     raise kind(message)
@@ -115,6 +119,10 @@ def _flaws(entries: object) -> tuple[Flaw, ...]:
         for entry in entries
         if isinstance(entry, dict)
     )
+
+
+def _seconds(value: str | None) -> float:
+    return float(value) if value is not None and value.isdecimal() else 1.0
 
 
 def _number(value: object) -> int | None:

@@ -42,7 +42,7 @@ class Call(Generic[T]):
     path: str
     read: Callable[[Any], T]
     query: Mapping[str, str] = field(default_factory=dict)
-    body: Any = None
+    body: Any = field(default=None, repr=False)  # it may hold a key
     idempotency_key: str | None = None
     timeout_s: float | None = None
 

@@ -30,29 +30,33 @@ class Connection:
     Attributes:
         url: Address of the service, without a slash at the end.
         token: Bearer token, or None.
+        project: The project to work in, or None for the token's own.
     """
 
     url: str
     token: str | None
+    project: str | None = None
 
     @classmethod
-    def to(cls, url: str | None, token: str | None) -> Connection:
+    def to(cls, url: str | None, token: str | None, project: str | None = None) -> Connection:
         """Return the connection that arguments and settings lead to.
 
         Raises:
             ConfigurationError: The address is none, or the token cannot be sent.
         """
-        settings = load_settings(url=url, token=token)
+        settings = load_settings(url=url, token=token, project=project)
         given = settings.token.get_secret_value() if settings.token is not None else None
         if given is not None and not (given.isascii() and given.isprintable() and " " not in given):
             raise ConfigurationError("the token holds characters that no token has.", remedy="Check SPECIATE_TOKEN.")
-        return cls(_checked(settings.base_url), given)
+        return cls(_checked(settings.base_url), given, settings.project)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
         headers = {"User-Agent": f"speciate/{__version__}", "Accept": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
+        if self.project is not None:
+            headers["Speciate-Project"] = self.project
         # No redirections: a token belongs to the address it was given for. No proxy to one's own machine.
         return {
             "base_url": self.url,

@@ -92,10 +92,11 @@ def problem_set(name: str | UUID) -> Call[ProblemSet]:
     return get(f"/v1/problem-sets/{segment(name, 'problem set')}", ProblemSet)
 
 
-def add_policy(definition: Policy | Mapping[str, Any]) -> Call[PolicyVersion]:
+def add_policy(definition: Policy | Mapping[str, Any], api_key: str | None) -> Call[PolicyVersion]:
     """Register a policy; the same registration again is the same version."""
     values = definition.definition() if isinstance(definition, Policy) else dict(definition)
-    return post("/v1/policies", PolicyVersion, {"definition": values})
+    key = {} if api_key is None else {"api_key": api_key}
+    return post("/v1/policies", PolicyVersion, {"definition": values, **key})
 
 
 def policies(slug: str | None = None) -> Call[Page[PolicyVersion]]:

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.client import endpoints
+from speciate.client import access, endpoints
+from speciate.client.access import Projects, Tokens
 from speciate.client.campaigns import Campaigns
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
@@ -17,10 +18,12 @@ from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
 from speciate.client.run import RunHandle
 from speciate.client.tournaments import Tournaments
 from speciate.client.transport import Transport
+from speciate.client.webhooks import Webhooks
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
+from speciate.ports.access import AuditRecord, Identity
 from speciate.ports.records import (
     CandidateDetail,
     CandidateRecord,
@@ -47,19 +50,23 @@ class Client:
         candidates: Candidates by id.
         tournaments: Head-to-head comparisons.
         campaigns: Searches of many problems that share one budget.
+        tokens: Tokens of the project.
+        webhooks: Who is told what happens in it.
+        projects: Projects and their quotas.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+    def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
         """Prepare; nothing is sent yet.
 
         Args:
             url: Address of the service; by default ``SPECIATE_URL`` or this machine.
             token: Bearer token; by default ``SPECIATE_TOKEN``.
+            project: The project to work in, where the token does not say; by default ``SPECIATE_PROJECT``.
 
         Raises:
             ConfigurationError: The address or a setting cannot be used.
         """
-        connection = Connection.to(url, token)
+        connection = Connection.to(url, token, project)
         self.url = connection.url
         self._transport = Transport(connection)
         self.problems = Problems(self._transport)
@@ -69,6 +76,9 @@ class Client:
         self.candidates = Candidates(self._transport)
         self.tournaments = Tournaments(self._transport)
         self.campaigns = Campaigns(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.webhooks = Webhooks(self._transport)
+        self.projects = Projects(self._transport)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +131,14 @@ class Client:
         """Return the worker processes that are there."""
         return self._transport.send(endpoints.workers())
 
+    def whoami(self) -> Identity:
+        """Return whom the service takes this client for."""
+        return self._transport.send(access.whoami())
+
+    def audit(self, *, everything: bool = False) -> Iterator[AuditRecord]:
+        """Yield who asked for what, newest first: in the project, or everywhere."""
+        return self._transport.items(access.audit(everything))
+
     def ready(self) -> dict[str, JsonValue]:
         """Return what the service says of itself and the servers behind it; raises when it cannot work."""
         return self._transport.send(endpoints.ready())
@@ -170,9 +188,14 @@ class ProblemSets(_Group):
 class Policies(_Group):
     """Policies and their versions."""
 
-    def add(self, definition: Policy | Mapping[str, Any]) -> PolicyVersion:
-        """Register a policy; the same registration again is the same version."""
-        return self._transport.send(endpoints.add_policy(definition))
+    def add(self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None) -> PolicyVersion:
+        """Register a policy; the same registration again is the same version.
+
+        Args:
+            definition: The policy.
+            api_key: Key of its endpoint: kept sealed, never returned; another one takes the place of the first.
+        """
+        return self._transport.send(endpoints.add_policy(definition, api_key))
 
     def get(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, ``slug`` (the newest) or ``slug@version``."""

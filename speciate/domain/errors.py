@@ -84,6 +84,13 @@ class PreconditionFailedError(ConflictError):
     title = "The thing has changed since it was read"
 
 
+class QuotaExceededError(ConflictError):
+    """A project has used what it may use; the message says of what, how much, and when that ends."""
+
+    slug = "quota-exceeded"
+    title = "The project's quota is used up"
+
+
 class TooLargeError(SpeciateError):
     """A program, file or body is over its limit."""
 
@@ -96,6 +103,28 @@ class NotAllowedError(SpeciateError):
 
     slug = "unauthorized"
     title = "Not allowed"
+
+
+class ForbiddenError(NotAllowedError):
+    """The caller is known and may not do this."""
+
+    slug = "forbidden"
+    title = "Not allowed"
+
+
+class TooManyRequestsError(SpeciateError):
+    """The caller asks too often.
+
+    Attributes:
+        retry_after_s: Seconds after which the next request is answered.
+    """
+
+    slug = "too-many-requests"
+    title = "Too many requests"
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UnavailableError(SpeciateError):

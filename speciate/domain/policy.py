@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_without_defaults
 
-_CAME_LATER: Final = ("prompt_tokens", "training")
+_CAME_LATER: Final = ("prompt_tokens", "training", "api_key_id")
 _EDITORS: Final = frozenset({"program_mutator"})
 """Kinds that read programs and no prompt."""
 
@@ -86,6 +86,7 @@ class Policy(Value):
         base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
         model: Model or adapter name at that endpoint.
         api_key_env: Name of the environment variable that holds the key on the workers; never the key itself.
+        api_key_id: Id under which the service keeps the key, sealed; the service sets it where a key was handed in.
         training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
         checkpoint_digest: SHA-256 of the served weights where known.
         training: Which training it is a checkpoint of, where known.
@@ -107,6 +108,7 @@ class Policy(Value):
     base_url: str | None = Field(default=None, max_length=2000, pattern=WEB_ADDRESS)
     model: str | None = Field(default=None, max_length=500)
     api_key_env: str | None = Field(default=None, max_length=200, pattern=IDENTIFIER)
+    api_key_id: str | None = Field(default=None, max_length=36, pattern=r"^[0-9a-f-]{36}$")
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     training: Training | None = None
@@ -128,7 +130,9 @@ class Policy(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the registration: two registrations with one digest are the same version."""
-        return digest_without_defaults(self, _CAME_LATER)
+        # That there is a key is part of it, which one is not: keys are exchanged without another version.
+        kept = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
+        return digest_without_defaults(kept, _CAME_LATER)
 
     @property
     def converses(self) -> bool:

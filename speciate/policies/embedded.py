@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.settings import secret_of
 
@@ -23,13 +25,15 @@ TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a var
 class Embedded:
     """A checkpoint of the policy server beside us, by the name that it is served under."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, surroundings: Surroundings = ALONE) -> None:
         if policy.base_url is not None or policy.model is None:
             raise InvalidInputError(
                 f"policy {policy.slug!r} of kind 'embedded' needs a model and no base_url.",
                 remedy="Use kind 'openai_compatible' for an endpoint of your own.",
             )
         self._policy = policy
+        # Its address is a setting of the operator's, so it may be anywhere.
+        self._surroundings = replace(surroundings, network=None)
         # The address is looked up when it is needed; what a request costs at most does not depend on it.
         self._unasked = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
         self._client: OpenAICompatible | None = None
@@ -61,6 +65,8 @@ class Embedded:
                 remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
             )
         if self._client is None:
-            key = TOKEN_VARIABLE if secret_of(TOKEN_VARIABLE) is not None else None
-            self._client = OpenAICompatible(self._policy.model_copy(update={"base_url": address, "api_key_env": key}))
+            where = {"base_url": address}
+            if secret_of(TOKEN_VARIABLE) is not None:
+                where["api_key_env"] = TOKEN_VARIABLE
+            self._client = OpenAICompatible(self._policy.model_copy(update=where), self._surroundings)
         return self._client

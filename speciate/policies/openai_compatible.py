@@ -15,6 +15,8 @@ from pydantic import Field, JsonValue
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.domain.values import Value
+from speciate.outward.network import ForbiddenAddressError
+from speciate.outward.transport import GuardedTransport
 from speciate.policies.openai_wire import (
     Ceilings,
     GarbageError,
@@ -27,6 +29,7 @@ from speciate.policies.openai_wire import (
 )
 from speciate.policies.own_options import own_options
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
+from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.hostile import bounded, printable
 from speciate.settings import secret_of
@@ -75,14 +78,17 @@ class OpenAICompatible:
     """A policy behind an HTTP endpoint. One instance may be used from several threads.
 
     Args:
-        policy: What to ask, and where. The key is read from the environment when it is needed and kept nowhere.
+        policy: What to ask, and where. The key is looked up when it is needed and kept nowhere.
+        surroundings: What may be asked, and who keeps keys.
         sleep: Waits between attempts; a test hands in its own.
 
     Raises:
         InvalidInputError: The policy lacks ``base_url`` or ``model``, or an option does not fit.
     """
 
-    def __init__(self, policy: Policy, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, policy: Policy, surroundings: Surroundings = ALONE, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         if policy.base_url is None or policy.model is None:
             missing = "base_url" if policy.base_url is None else "model"
             raise InvalidInputError(
@@ -90,6 +96,7 @@ class OpenAICompatible:
                 remedy="Give base_url (such as http://127.0.0.1:8000/v1) and model (a name that GET /models lists).",
             )
         self._policy = policy
+        self._surroundings = surroundings
         self._model = policy.model
         self._options = own_options(policy, OpenAICompatibleOptions)
         self._url = policy.base_url.rstrip("/")
@@ -202,6 +209,8 @@ class OpenAICompatible:
             raise _PassingError(f"no answer within {self._policy.timeout_s:g} s") from None
         except httpx.TransportError as error:
             raise _PassingError(f"the connection failed ({type(error).__name__})") from None
+        except ForbiddenAddressError as error:
+            raise self._unavailable(str(error).rstrip("."), remedy="") from None
         except (httpx.InvalidURL, httpx.DecodingError) as error:
             raise self._unavailable(f"the exchange failed ({type(error).__name__})") from None
 
@@ -231,17 +240,25 @@ class OpenAICompatible:
         with self._lock:
             if self._http is None:
                 limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._options.concurrency)
-                self._http = httpx.Client(timeout=self._policy.timeout_s, limits=limits)
+                network = self._surroundings.network
+                guard = None if network is None else GuardedTransport(network, limits=limits)
+                self._http = httpx.Client(timeout=self._policy.timeout_s, limits=limits, transport=guard)
             return self._http
 
     def _headers(self) -> dict[str, str]:
         # Uncompressed, so that the limit on a response's bytes is one on memory, too.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        if self._policy.api_key_env is not None:
-            headers["Authorization"] = f"Bearer {self._key(self._policy.api_key_env)}"
+        if (key := self._key()) is not None:
+            headers["Authorization"] = f"Bearer {key}"
         return headers
 
-    def _key(self, variable: str) -> str:
+    def _key(self) -> str | None:
+        if (kept := self._policy.api_key_id) is not None:
+            if self._surroundings.key_of is None:
+                raise self._unavailable("its key is kept by the service", remedy="It can be asked by its workers only.")
+            return self._surroundings.key_of(kept)
+        if (variable := self._policy.api_key_env) is None:
+            return None
         key = (secret_of(variable) or "").strip()
         if not key or not key.isascii() or not key.isprintable():
             what = "is not set" if not key else "holds characters that a header cannot carry"
@@ -253,13 +270,14 @@ class OpenAICompatible:
 
     def _cleaned(self, text: str) -> str:
         """Return a server's text for an error message: bounded, printable, and without the key if it repeats it."""
-        key = (secret_of(self._policy.api_key_env or "") or "").strip()
+        key = self._key()
         return bounded(printable(text.replace(key, "[key]") if key else text).replace("\n", " ").strip(), _MAX_MESSAGE)
 
     def _remedy(self, status: int) -> str:
         match status:
             case 401 | 403:
-                return f"Check the key in {self._policy.api_key_env or 'api_key_env (the policy names none)'}."
+                where = "Register the policy again with the right api_key"
+                return f"Check the key in {self._policy.api_key_env}." if self._policy.api_key_env else f"{where}."
             case 404:
                 return "Check the policy's base_url (it usually ends in /v1) and model."
             case _ if 300 <= status < 400:
@@ -270,7 +288,7 @@ class OpenAICompatible:
     def _unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         return PolicyUnavailableError(
             f"policy {self._policy.slug!r} at {self._place()}: {message}.",
-            remedy=remedy or "Check that the endpoint runs and is reachable.",
+            remedy="Check that the endpoint runs and is reachable." if remedy is None else remedy or None,
         )
 
     def _place(self) -> str:

@@ -114,6 +114,7 @@ class RunContext:
         spec: Strategy, budget, seed, …
         ensembles: Policies by role where a role has several, ``proposer`` and ``mutator`` being the first ones of
             theirs; empty where there are no others.
+        project_id: The project it belongs to: results are shared within it.
     """
 
     run_id: UUID
@@ -124,6 +125,7 @@ class RunContext:
     mutator: Policy | None = None
     mutator_id: UUID | None = None
     ensembles: Mapping[PolicyRole, tuple[Share, ...]] = field(default_factory=dict)
+    project_id: UUID | None = None
 
     @property
     def reuses(self) -> bool:

@@ -18,9 +18,11 @@ from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.declared import declare, lock, set_state
+from speciate.storage.declared import declare, lock, project_of, set_state
 from speciate.storage.ids import uuid7
-from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
+from speciate.storage.quotas import hold_quota
+from speciate.storage.scoping import named
+from speciate.storage.tables import DEFAULT_PROJECT_ID, campaign_runs, campaign_slices, campaigns
 
 _SELECT = """
 SELECT c.*, n.spent, n.unlocked, (SELECT count(*) FROM campaign_slices s WHERE s.campaign_id = c.id) AS slices
@@ -82,10 +84,12 @@ class Campaigns:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
 
     def create(
         self, declared: Campaign, *, request_digest: str, idempotency_key: str | None = None
@@ -110,11 +114,16 @@ class Campaigns:
                 campaigns,
                 new_id,
                 declared,
+                project=self.project,
                 noun="campaign",
                 request_digest=request_digest,
                 key=key,
-                fill=lambda: _write(connection, rows),
+                fill=lambda: self._fill(connection, declared, rows),
             )
+
+    def _fill(self, connection: sa.Connection, declared: Campaign, rows: Sequence[dict[str, object]]) -> None:
+        hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, declared.evaluations, None)
+        connection.execute(sa.insert(campaign_runs), rows)
 
     @patient
     def get(self, name: str | UUID) -> CampaignRecord:
@@ -123,12 +132,10 @@ class Campaigns:
         Raises:
             NotFoundError: There is none.
         """
-        try:
-            where, value = "c.id = :name", name if isinstance(name, UUID) else UUID(name)
-        except ValueError:
-            where, value = "c.slug = :name", name  # type: ignore[assignment]
         with self._engine.connect() as connection:
-            row = connection.execute(sa.text(f"{_SELECT} WHERE {where}"), {"name": value}).one_or_none()
+            found = sa.select(campaigns.c.id).where(named(campaigns, name, self.project))
+            binds = {"id": connection.execute(found).scalar_one_or_none()}
+            row = connection.execute(sa.text(f"{_SELECT} WHERE c.id = :id"), binds).one_or_none()
             if row is None:
                 raise NotFoundError(f"there is no campaign {str(name)!r}.")
             return _record(row, [_problem(each) for each in connection.execute(_PROBLEMS, {"id": row.id})])
@@ -141,6 +148,7 @@ class Campaigns:
         wanted = {
             "c.state = :state": state.value if state else None,
             "c.id < :after": cursors.decode_id(cursor) if cursor else None,
+            "c.project_id = :project": self.project,
         }
         clauses = [clause for clause, value in wanted.items() if value is not None]
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
@@ -149,6 +157,12 @@ class Campaigns:
         with self._engine.connect() as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
             return cursors.page(rows, limit, lambda row: _record(row, ()), lambda row: [str(row.id)])
+
+    @patient
+    def project_of(self, campaign_id: UUID) -> UUID:
+        """Return the project that it was declared in."""
+        with self._engine.connect() as connection:
+            return project_of(connection, campaigns, campaign_id)
 
     @patient
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
@@ -238,10 +252,6 @@ class Campaigns:
             connection.execute(
                 sa.update(campaign_slices).where(mine & campaign_slices.c.spent.is_(None)).values(values)
             )
-
-
-def _write(connection: sa.Connection, rows: Sequence[dict[str, object]]) -> None:
-    connection.execute(sa.insert(campaign_runs), rows)
 
 
 def _problem(row: sa.Row[Any]) -> CampaignProblem:

@@ -17,7 +17,8 @@ from speciate.ports.records import Page, PolicyVersion, ProblemSet, ProblemSumma
 from speciate.storage import cursors
 from speciate.storage.database import patient
 from speciate.storage.ids import uuid7
-from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
+from speciate.storage.scoping import named
+from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
 
 
 @dataclass
@@ -26,10 +27,12 @@ class Catalog:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
 
     @patient
     def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
@@ -89,11 +92,11 @@ class Catalog:
             NotFoundError: A problem is unknown.
         """
         members = [self.problem(name) for name in names]
-        set_id = uuid7()
+        set_id, project = uuid7(), self.project or DEFAULT_PROJECT_ID
         with self._engine.begin() as connection:
             added = connection.execute(
                 insert(problem_sets)
-                .values(id=set_id, slug=slug, title=title)
+                .values(id=set_id, project_id=project, slug=slug, title=title)
                 .on_conflict_do_nothing()
                 .returning(problem_sets.c.id)
             )
@@ -114,7 +117,8 @@ class Catalog:
             NotFoundError: There is none.
         """
         with self._engine.connect() as connection:
-            row = connection.execute(sa.select(problem_sets).where(_named(problem_sets, name))).one_or_none()
+            query = sa.select(problem_sets).where(named(problem_sets, name, self.project))
+            row = connection.execute(query).one_or_none()
             if row is None:
                 raise NotFoundError(f"there is no problem set {str(name)!r}.")
             return self._with_members(connection, row)
@@ -122,7 +126,7 @@ class Catalog:
     @patient
     def problem_sets(self, *, limit: int = 100, cursor: str | None = None) -> Page[ProblemSet]:
         """Return problem sets, newest first."""
-        query = _newest(problem_sets, limit, cursor)
+        query = _newest(problem_sets, self.project, limit, cursor)
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
             return cursors.page(rows, limit, lambda row: self._with_members(connection, row), lambda row: [str(row.id)])
@@ -140,26 +144,31 @@ class Catalog:
     def _add(
         self, table: sa.Table, slug: str, digest: str, definition: dict[str, Any], extra: dict[str, Any]
     ) -> tuple[sa.Row[Any], bool]:
-        same = sa.select(table).where(table.c.slug == slug, table.c.digest == digest)
+        project = self.project or DEFAULT_PROJECT_ID
+        named_so = (table.c.project_id == project, table.c.slug == slug)
+        same = sa.select(table).where(*named_so, table.c.digest == digest)
         with self._engine.begin() as connection:
             # One writer per name, so that versions count without gaps.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"{table.name}:{slug}"))))
             if (row := connection.execute(same).one_or_none()) is not None:
                 return row, False
             newest = connection.execute(
-                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(table.c.slug == slug)
+                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(*named_so)
             ).scalar_one()
-            values = {"id": uuid7(), "slug": slug, "version": newest + 1, "digest": digest, "definition": definition}
-            return connection.execute(insert(table).values(**values, **extra).returning(table)).one(), True
+            values = {"id": uuid7(), "project_id": project, "slug": slug, "version": newest + 1, "digest": digest}
+            row = connection.execute(
+                insert(table).values(**values, definition=definition, **extra).returning(table)
+            ).one()
+            return row, True
 
     def _find(self, table: sa.Table, name: str | UUID, what: str) -> sa.Row[Any]:
         slug, _, version = str(name).partition("@")
         query = sa.select(table).order_by(table.c.version.desc()).limit(1)
         if version:
             number = int(version) if version.isdecimal() and len(version) < 10 else -1
-            query = query.where(table.c.slug == slug, table.c.version == number)
+            query = query.where(named(table, slug, self.project), table.c.version == number)
         else:
-            query = query.where(_named(table, name))
+            query = query.where(named(table, name, self.project))
         with self._engine.connect() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
@@ -167,23 +176,17 @@ class Catalog:
         return row
 
     def _rows(self, table: sa.Table, slug: str | None, limit: int, cursor: str | None) -> Sequence[sa.Row[Any]]:
-        query = _newest(table, limit, cursor)
+        query = _newest(table, self.project, limit, cursor)
         if slug is not None:
             query = query.where(table.c.slug == slug)
         with self._engine.connect() as connection:
             return connection.execute(query).all()
 
 
-def _newest(table: sa.Table, limit: int, cursor: str | None) -> sa.Select[Any]:
+def _newest(table: sa.Table, project: UUID | None, limit: int, cursor: str | None) -> sa.Select[Any]:
     query = sa.select(table).order_by(table.c.id.desc()).limit(limit + 1)
+    query = query if project is None else query.where(table.c.project_id == project)
     return query if cursor is None else query.where(table.c.id < cursors.decode_id(cursor))
-
-
-def _named(table: sa.Table, name: str | UUID) -> sa.ColumnElement[bool]:
-    try:
-        return table.c.id == (name if isinstance(name, UUID) else UUID(name))
-    except ValueError:
-        return table.c.slug == str(name)
 
 
 def _problem(row: sa.Row[Any]) -> ProblemVersion:

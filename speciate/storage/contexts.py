@@ -14,7 +14,7 @@ from speciate.ports.work import RunContext
 from speciate.storage.ensemble_rows import read_shares
 
 _CONTEXT = sa.text(
-    "SELECT r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
+    "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
     " b.definition AS mutator FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
     " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
 )
@@ -31,6 +31,7 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
         raise NotFoundError(f"there is no run {run_id}.")
     return RunContext(
         run_id=run_id,
+        project_id=row.project_id,
         problem=Problem.model_validate(row.problem),
         proposer=Policy.model_validate(row.proposer),
         proposer_id=row.policy_id,

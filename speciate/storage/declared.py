@@ -12,7 +12,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
-from speciate.storage.idempotency import hold_key
+from speciate.storage.idempotency import hold_key, key_in
+from speciate.storage.scoping import named
+from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 _ENDED = ("completed", "cancelled")
 
@@ -41,6 +43,7 @@ def declare(
     new_id: UUID,
     declared: Declaration,
     *,
+    project: UUID | None,
     noun: str,
     request_digest: str,
     key: str | None,
@@ -53,6 +56,7 @@ def declare(
         table: Where it goes.
         new_id: Its id, the same one when this is repeated after a lost connection.
         declared: The declaration.
+        project: The project it belongs to; None is the default one.
         noun: What it is, in words.
         request_digest: Of the request, for its key.
         key: Idempotency key, if there is one.
@@ -64,12 +68,15 @@ def declare(
     Raises:
         ConflictError: The name is taken by another declaration, or the key was used for another request.
     """
+    home = project or DEFAULT_PROJECT_ID
     if key is not None:
+        key = key_in(home, key)
         held = hold_key(connection, key, request_digest, new_id)
         if held != new_id:
             return held, False
     values = {
         "id": new_id,
+        "project_id": home,
         "slug": declared.slug,
         "digest": declared.digest,
         "declaration": declared.model_dump(mode="json"),
@@ -79,7 +86,7 @@ def declare(
     if connection.execute(statement).one_or_none() is not None:
         fill()
         return new_id, True
-    row = connection.execute(sa.select(table).where(table.c.slug == declared.slug)).one()
+    row = connection.execute(sa.select(table).where(named(table, declared.slug, home))).one()
     if row.digest != declared.digest:
         raise ConflictError(
             f"there is a {noun} {declared.slug!r} already, declared otherwise.",
@@ -90,6 +97,12 @@ def declare(
             sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
         )
     return row.id, row.id == new_id
+
+
+def project_of(connection: sa.Connection, table: sa.Table, declared_id: UUID) -> UUID:
+    """Return the project that something was declared in."""
+    found: UUID = connection.execute(sa.select(table.c.project_id).where(table.c.id == declared_id)).scalar_one()
+    return found
 
 
 def lock(connection: sa.Connection, table: sa.Table, declared_id: UUID, *, noun: str) -> sa.Row[Any]:

@@ -17,6 +17,7 @@ from speciate.storage.advice_rows import retire_advice
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import SAVE, SAVED_DOCUMENTS, LockedProgress
 from speciate.storage.tables import claims
+from speciate.storage.webhook_queue import enqueue_events
 
 _CANCEL = sa.text(
     "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason"
@@ -101,6 +102,7 @@ def write(
         {"seq": progress.events + i, "kind": event.kind.value, "data": dict(event.data)}
         for i, event in enumerate(effects.events, start=1)
     ]
+    enqueue_events(connection, run_id, effects.events)
     refs, works = _work_rows(effects)
     running = progress.state is RunState.RUNNING
     progress.events += len(happened)

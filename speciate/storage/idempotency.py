@@ -8,7 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError
-from speciate.storage.tables import idempotency_keys
+from speciate.storage.tables import DEFAULT_PROJECT_ID, idempotency_keys
+
+
+def key_in(project: UUID, key: str) -> str:
+    """Return a key as it is kept: each project has its own. No key that a client may send holds a blank."""
+    return key if project == DEFAULT_PROJECT_ID else f"{project} {key}"
 
 
 def hold_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
@@ -31,7 +36,8 @@ def hold_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID
     row = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
     if row.request_digest != digest:
         raise ConflictError(
-            f"Idempotency-Key {key!r} was used for another request.", remedy="Use a new key for a new request."
+            f"Idempotency-Key {key.rpartition(' ')[2]!r} was used for another request.",
+            remedy="Use a new key for a new request.",
         )
     held: UUID = row.resource_id
     return held

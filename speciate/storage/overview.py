@@ -16,11 +16,12 @@ from speciate.storage.database import patient
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
 _ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
+_OURS: Final = "(cast(:project AS uuid) IS NULL OR r.project_id = :project)"
 _CELLS: Final = sa.text(
     "SELECT r.problem_id, r.policy_id, count(*) AS runs, count(*) FILTER (WHERE g.state IN ('completed', 'failed',"
     " 'cancelled')) AS ended, count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest FROM runs r"
     " JOIN run_progress g ON g.run_id = r.id LEFT JOIN LATERAL (SELECT min(evaluations) AS evaluations FROM claims"
-    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {_ALONE}"
+    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {_ALONE} AND {_OURS}"
     " AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies)) GROUP BY 1, 2"
 )
 _FIGURES: Final = sa.text(
@@ -43,30 +44,37 @@ class Overview:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees all.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
 
     @patient
     def runs_by_state(self) -> dict[RunState, int]:
         """Return how many runs are in which state."""
-        query = sa.text("SELECT state, count(*) AS n FROM run_progress GROUP BY state")
+        query = sa.text(
+            "SELECT g.state, count(*) AS n FROM runs r JOIN run_progress g ON g.run_id = r.id"
+            f" WHERE {_OURS} GROUP BY g.state"
+        )
         with self._engine.connect() as connection:
-            return {RunState(row.state): row.n for row in connection.execute(query)}
+            rows = connection.execute(query, {"project": self.project})
+            return {RunState(row.state): row.n for row in rows}
 
     @patient
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
         """Return the targets that were confirmed last."""
-        query = sa.text(SELECT_UNLOCKS + " WHERE c.state = :state ORDER BY c.at DESC LIMIT :limit")
+        query = sa.text(SELECT_UNLOCKS + f" WHERE c.state = :state AND {_OURS} ORDER BY c.at DESC LIMIT :limit")
         with self._engine.connect() as connection:
-            rows = connection.execute(query, {"state": ClaimState.CONFIRMED.value, "limit": limit})
+            binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
+            rows = connection.execute(query, binds)
             return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
 
     @patient
     def matrix(self, policies: Sequence[UUID] | None = None) -> tuple[MatrixCell, ...]:
         """Return what was unlocked by problem version and policy version; runs of several policies are nobody's own."""
-        binds = {"policies": None if policies is None else list(policies)}
+        binds = {"policies": None if policies is None else list(policies), "project": self.project}
         with self._engine.connect() as connection:
             return tuple(MatrixCell.model_validate(row._asdict()) for row in connection.execute(_CELLS, binds))
 

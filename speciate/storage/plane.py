@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from uuid import UUID
 
 import redis
 import sqlalchemy as sa
@@ -13,16 +14,21 @@ from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
 from speciate.settings import Settings
+from speciate.storage.access import Access
+from speciate.storage.audit import AuditLog
 from speciate.storage.broker import make_celery, ring
 from speciate.storage.campaigns import Campaigns
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.elites_cache import ElitesCache
+from speciate.storage.policy_keys import PolicyKeys
 from speciate.storage.problem_unlocks import ProblemRecords
+from speciate.storage.projects import Projects
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
 from speciate.storage.signals import RedisSignals
 from speciate.storage.tournament_results import TournamentResults
+from speciate.storage.webhooks import Webhooks
 from speciate.storage.work_store import PostgresWorkStore
 
 
@@ -35,6 +41,7 @@ class Plane:
     celery: Celery
     cache: ElitesCache
     catalog: Catalog
+    policy_keys: PolicyKeys
     runs: PostgresRunStore
     work: PostgresWorkStore
     queries: Queries
@@ -42,6 +49,27 @@ class Plane:
     tournaments: TournamentResults
     campaigns: Campaigns
     signals: RedisSignals
+    access: Access
+    audit: AuditLog
+    projects: Projects
+    webhooks: Webhooks
+
+    def within(self, project: UUID, *, own: bool = True) -> Plane:
+        """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
+
+        Args:
+            project: Its id.
+            own: Whether runs count towards quotas themselves, not what declared them.
+        """
+        return replace(
+            self,
+            catalog=replace(self.catalog, project=project),
+            runs=replace(self.runs, project=project, own=own),
+            unlocks=replace(self.unlocks, project=project),
+            tournaments=replace(self.tournaments, project=project),
+            campaigns=replace(self.campaigns, project=project),
+            webhooks=replace(self.webhooks, project=project),
+        )
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -54,13 +82,14 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
     """Open the stores; connections are made when they are needed.
 
     Raises:
-        ConfigurationError: An address is missing or is none.
+        ConfigurationError: An address is missing or is none, or the file of the secret key cannot be used.
     """
     if settings.database_url is None or settings.redis_url is None:
         raise ConfigurationError(
             "this process needs SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.",
             remedy="`speciate up` starts servers of its own and sets both.",
         )
+    sealer = settings.sealer
     engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size)
     redis_url = settings.redis_url.get_secret_value()
     client = redis.Redis.from_url(
@@ -74,11 +103,16 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
         celery=celery,
         cache=cache,
         catalog=Catalog(engine),
+        policy_keys=PolicyKeys(engine, sealer),
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=Queries(engine),
         unlocks=ProblemRecords(engine),
         tournaments=TournamentResults(engine),
         campaigns=Campaigns(engine),
+        access=Access(engine),
+        audit=AuditLog(engine),
+        projects=Projects(engine),
+        webhooks=Webhooks(engine, sealer),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.candidate import Evaluation
 from speciate.ports.work import Outcome, Reused, RunContext
-from speciate.storage.tables import results
+from speciate.storage.tables import DEFAULT_PROJECT_ID, results
 
 _READ: Final = sa.text(
     "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts FROM results x"
@@ -21,7 +21,7 @@ _READ: Final = sa.text(
 
 def read_results(connection: sa.Connection, context: RunContext, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
     """Return the results that are kept of some programs, by program hash."""
-    keys = {"digest": context.problem.evaluator_digest, "tier": tier, "hashes": list(hashes)}
+    keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
         row.program_hash: Reused(
             f"{row.run_id}/{row.number}",
@@ -35,7 +35,7 @@ def keep_results(connection: sa.Connection, context: RunContext, first: int, out
     """Keep what a batch found out. A failure is not kept, of a later stage neither: it may have been the machine's."""
     rows = [
         {
-            "evaluator_digest": context.problem.evaluator_digest,
+            "evaluator_digest": _evaluator(context),
             "tier": outcome.evaluation.tier,
             "program_hash": outcome.proposal.program_hash,
             "run_id": context.run_id,
@@ -48,6 +48,12 @@ def keep_results(connection: sa.Connection, context: RunContext, first: int, out
         # In one order everywhere, so that two runs that find the same programs cannot wait for each other.
         rows.sort(key=lambda row: str(row["program_hash"]))
         connection.execute(insert(results).values(rows).on_conflict_do_nothing())
+
+
+def _evaluator(context: RunContext) -> str:
+    """Return the evaluator as results are kept under it: whose project it is, but for the one that all runs were in."""
+    project, digest = context.project_id, context.problem.evaluator_digest
+    return digest if project in {None, DEFAULT_PROJECT_ID} else f"{project}/{digest}"
 
 
 def is_kept(outcome: Outcome) -> bool:

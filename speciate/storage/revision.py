@@ -6,7 +6,7 @@ from typing import Final
 
 import psycopg
 
-NEWEST: Final = "0010"
+NEWEST: Final = "0012"
 """Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
 
 

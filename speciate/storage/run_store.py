@@ -31,15 +31,16 @@ from speciate.storage.contexts import load_context
 from speciate.storage.database import patient
 from speciate.storage.effects import write
 from speciate.storage.ensemble_rows import SHARES, insert_shares, members
-from speciate.storage.idempotency import hold_key
+from speciate.storage.idempotency import hold_key, key_in
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
-from speciate.storage.tables import progress, runs
+from speciate.storage.quotas import hold_quota, hold_quota_of, room_of
+from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
 
 _SELECT = f"""
-SELECT r.id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*, {RUNNING_SECONDS} AS seconds_now,
-  p.slug AS problem, p.version AS problem_version, p.definition -> 'objectives' AS objectives,
-  p.definition -> 'targets' AS targets,
+SELECT r.id, r.project_id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
+  {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
+  p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {SHARES} AS shares
 FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
@@ -62,10 +63,14 @@ class PostgresRunStore:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees all, and makes runs in the default one.
+        own: Whether runs count towards the day's quotas: what tournaments and campaigns start is counted with them.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
+    own: bool = True
 
     def create(
         self,
@@ -94,6 +99,7 @@ class PostgresRunStore:
         granted: int | None,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
+        project = self.project or DEFAULT_PROJECT_ID
         with self._engine.begin() as connection:
             if idempotency_key is not None:
                 request: list[object] = [
@@ -104,13 +110,19 @@ class PostgresRunStore:
                     spec.model_dump(mode="json", exclude=None if spec.guidance else {"guidance"}),
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
-                held = hold_key(connection, idempotency_key, digest_of(request), run_id)
+                held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
+            quota = hold_quota(connection, project)
+            quota.require_room(connection)
+            if self.own:
+                quota.require(connection, spec.budget.evaluations, spec.budget.tokens)
             added = connection.execute(
                 insert(runs)
                 .values(
                     id=run_id,
+                    project_id=project,
+                    own=self.own,
                     problem_id=problem.id,
                     policy_id=policy.id,
                     mutator_id=mutator.id if mutator else None,
@@ -170,7 +182,7 @@ class PostgresRunStore:
         """Return a run."""
         with self._engine.connect() as connection:
             row = connection.execute(sa.text(_SELECT + " WHERE r.id = :id"), {"id": run_id}).one_or_none()
-        if row is None:
+        if row is None or self.project not in {None, row.project_id}:
             raise NotFoundError(f"there is no run {run_id}.")
         return _record(row)
 
@@ -190,6 +202,7 @@ class PostgresRunStore:
             "policy_id": (_ASKS, policy_id),
             "state": ("g.state = :state", state.value if state else None),
             "after": ("r.id < :after", cursors.decode_id(cursor) if cursor else None),
+            "project": ("r.project_id = :project", self.project),
         }
         clauses = [clause for clause, value in wanted.values() if value is not None]
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
@@ -204,10 +217,11 @@ class PostgresRunStore:
         """Return leased and waiting work, oldest first."""
         query = sa.text(
             "SELECT id, run_id, kind, state, attempt, lane, extract(epoch FROM lease_until - clock_timestamp()) AS left"
-            " FROM work WHERE state IN ('ready', 'leased') ORDER BY id LIMIT :limit"
+            " FROM work w WHERE state IN ('ready', 'leased') AND (cast(:project AS uuid) IS NULL OR EXISTS (SELECT"
+            " FROM runs r WHERE r.id = w.run_id AND r.project_id = :project)) ORDER BY id LIMIT :limit"
         )
         with self._engine.connect() as connection:
-            rows = connection.execute(query, {"limit": limit}).mappings().all()
+            rows = connection.execute(query, {"limit": limit, "project": self.project}).mappings().all()
         return tuple(
             WorkRecord(
                 work_id=row["id"],
@@ -220,6 +234,12 @@ class PostgresRunStore:
             )
             for row in rows
         )
+
+    @patient
+    def room(self) -> int | None:
+        """Return how many more runs may be under way in the project; None is any number."""
+        with self._engine.begin() as connection:
+            return room_of(connection, self.project or DEFAULT_PROJECT_ID)
 
     @patient
     def unfinished(self) -> tuple[UUID, ...]:
@@ -242,6 +262,8 @@ class PostgresRunStore:
             source = locked.progress.state
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):
                 raise refuse_move(str(run_id), source, goal)
+            if goal is RunState.RUNNING and source is RunState.PAUSED:
+                hold_quota_of(connection, run_id).require_room(connection)
             effects = step(locked.progress, load_context(connection, run_id))
             commit = write(connection, locked, effects)
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+from uuid import UUID
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
@@ -21,32 +24,100 @@ _Floats = pg.ARRAY(pg.DOUBLE_PRECISION)
 _Ints = pg.ARRAY(sa.BigInteger)
 _NOW = sa.text("now()")
 
+DEFAULT_PROJECT_ID: Final = UUID(int=0)
+"""The project of whatever is stored by somebody who knows of no projects."""
+
 
 def _created() -> sa.Column[object]:
     return sa.Column("created_at", _Time, nullable=False, server_default=_NOW)
 
 
+def _project() -> sa.Column[object]:
+    default = sa.text(f"'{DEFAULT_PROJECT_ID}'")
+    return sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, server_default=default)
+
+
+# Whatever belongs together and is seen by the same people. A quota that is NULL is none.
+projects = sa.Table(
+    "projects",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    sa.Column("title", sa.Text, nullable=False, server_default=""),
+    sa.Column("concurrent_runs", sa.BigInteger),
+    sa.Column("evaluations_per_day", sa.BigInteger),
+    sa.Column("tokens_per_day", sa.BigInteger),
+    _created(),
+)
+
+# Of a token only its hash is kept, and its first characters for people.
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, index=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("prefix", sa.Text, nullable=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False, unique=True),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+    _created(),
+    sa.Column("expires_at", _Time),
+    sa.Column("last_used_at", _Time),
+    sa.Column("revoked_at", _Time),
+)
+
+# Who is logged in at the dashboard. A row without a token is the operator's, whose proof binds it to SPECIATE_TOKEN.
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("hash", sa.LargeBinary, primary_key=True),
+    sa.Column("token_id", _Id, sa.ForeignKey("tokens.id")),
+    sa.Column("proof", sa.LargeBinary),
+    _created(),
+    sa.Column("expires_at", _Time, nullable=False),
+)
+
+# What was asked for, by whom, and what came of it. Rows are never changed or deleted: a trigger refuses it.
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("at", _Time, nullable=False, server_default=_NOW),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("token_id", _Id),
+    sa.Column("project_id", _Id),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("object", sa.Text, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Index("ix_audit_project", "project_id", "id"),
+)
+
 problems = sa.Table(
     "problems",
     metadata,
     sa.Column("id", _Id, primary_key=True),
+    _project(),
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("evaluator_digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     _created(),
-    sa.UniqueConstraint("slug", "version"),
-    sa.UniqueConstraint("slug", "digest"),
+    sa.UniqueConstraint("project_id", "slug", "version"),
+    sa.UniqueConstraint("project_id", "slug", "digest"),
 )
 
 problem_sets = sa.Table(
     "problem_sets",
     metadata,
     sa.Column("id", _Id, primary_key=True),
-    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    _project(),
+    sa.Column("slug", sa.Text, nullable=False),
     sa.Column("title", sa.Text, nullable=False),
     _created(),
+    sa.UniqueConstraint("project_id", "slug"),
 )
 
 problem_set_members = sa.Table(
@@ -61,25 +132,39 @@ policies = sa.Table(
     "policies",
     metadata,
     sa.Column("id", _Id, primary_key=True),
+    _project(),
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     _created(),
-    sa.UniqueConstraint("slug", "version"),
-    sa.UniqueConstraint("slug", "digest"),
+    sa.UniqueConstraint("project_id", "slug", "version"),
+    sa.UniqueConstraint("project_id", "slug", "digest"),
+)
+
+# Keys of policies' endpoints, sealed by SPECIATE_SECRET_KEY, under the id that a definition names.
+policy_keys = sa.Table(
+    "policy_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("sealed", sa.Text, nullable=False),
+    _created(),
 )
 
 runs = sa.Table(
     "runs",
     metadata,
     sa.Column("id", _Id, primary_key=True),
+    _project(),
     sa.Column("problem_id", _Id, sa.ForeignKey("problems.id"), nullable=False, index=True),
     sa.Column("policy_id", _Id, sa.ForeignKey("policies.id"), nullable=False, index=True),
     sa.Column("mutator_id", _Id, sa.ForeignKey("policies.id")),
     sa.Column("strategy", sa.Text, nullable=False),
     sa.Column("spec", pg.JSONB, nullable=False),
+    # False where a tournament or campaign started it, which then counts towards quotas in its place.
+    sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
     _created(),
+    sa.Index("ix_runs_project", "project_id", "id"),
 )
 
 # Policies of runs that have several for a role; a run with one for each role has no row here.
@@ -305,6 +390,39 @@ events = sa.Table(
     sa.Column("at", _Time, nullable=False, server_default=_NOW),
 )
 
+# Where events of a project are sent. The secret signs them and is sealed by SPECIATE_SECRET_KEY.
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, index=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("events", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("sealed", sa.Text, nullable=False),
+    _created(),
+)
+
+# One row for each event and webhook, written in the transaction of the event; ``data`` never changes.
+webhook_deliveries = sa.Table(
+    "webhook_deliveries",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("webhook_id", _Id, sa.ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("data", pg.JSONB, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    _created(),
+    sa.Column("due_at", _Time, nullable=False, server_default=_NOW),
+    sa.Column("lease_until", _Time),
+    sa.Column("ended_at", _Time),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", sa.Text),
+    sa.Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
+    sa.Index("ix_webhook_deliveries_due", "webhook_id", "due_at", postgresql_where=sa.text("state = 'pending'")),
+)
+
 # One row: when the reconciler last looked. What is running while nobody looks is not running.
 reconciler = sa.Table(
     "reconciler",
@@ -326,7 +444,8 @@ tournaments = sa.Table(
     "tournaments",
     metadata,
     sa.Column("id", _Id, primary_key=True),
-    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    _project(),
+    sa.Column("slug", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("declaration", pg.JSONB, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
@@ -334,6 +453,7 @@ tournaments = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     _created(),
     sa.Column("finished_at", _Time),
+    sa.UniqueConstraint("project_id", "slug"),
 )
 
 tournament_amendments = sa.Table(
@@ -373,13 +493,15 @@ campaigns = sa.Table(
     "campaigns",
     metadata,
     sa.Column("id", _Id, primary_key=True),
-    sa.Column("slug", sa.Text, nullable=False, unique=True),
+    _project(),
+    sa.Column("slug", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("declaration", pg.JSON, nullable=False),  # as text: the order of an ensemble is kept
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     _created(),
     sa.Column("finished_at", _Time),
+    sa.UniqueConstraint("project_id", "slug"),
 )
 
 # One row for every problem of a campaign, with the run that its first slice started.

@@ -46,11 +46,13 @@ _PROBLEMS = sa.text(
     "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
     " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets FROM problems"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
+    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
 )
 _POLICIES = sa.text(
     "SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,"
     " definition ->> 'training_method' AS training_method, definition -> 'training' AS training FROM policies"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
+    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
 )
 
 
@@ -91,7 +93,7 @@ class TournamentResults(TournamentSummaries):
         return self._made(record, "report", lambda held: self._report(record, held))
 
     def _report(self, record: TournamentRecord, held: _Held) -> Report:
-        facts = self._problems(held.course), self._policies(held.course)
+        facts = self._problems(record.id, held.course), self._policies(record.id, held.course)
         return make_report(held.course, record.amendments, held.results, *facts)
 
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
@@ -148,16 +150,16 @@ class TournamentResults(TournamentSummaries):
         held.seen = record.revision
 
     @patient
-    def _problems(self, course: Course) -> dict[str, ProblemFacts]:
+    def _problems(self, tournament_id: UUID, course: Course) -> dict[str, ProblemFacts]:
         with self._engine.connect() as connection:
-            rows = connection.execute(_PROBLEMS, named(course.problems)).all()
+            rows = connection.execute(_PROBLEMS, {"id": tournament_id, **named(course.problems)}).all()
         return {row.name: _problem_facts(row, course.declared.target) for row in rows}
 
     @patient
-    def _policies(self, course: Course) -> dict[str, PolicyFacts]:
+    def _policies(self, tournament_id: UUID, course: Course) -> dict[str, PolicyFacts]:
         names = [name for entrant in course.declared.entrants for name in entrant.asked]
         with self._engine.connect() as connection:
-            rows = connection.execute(_POLICIES, named(names)).all()
+            rows = connection.execute(_POLICIES, {"id": tournament_id, **named(names)}).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
 
 

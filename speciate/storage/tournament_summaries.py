@@ -44,6 +44,7 @@ _ROLLOUTS = sa.text(
 _SPACES = sa.text(
     "SELECT slug || '@' || version AS name, definition -> 'objectives' AS objectives FROM problems"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
+    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
 )
 # One writer at a time, so that whoever has read up to a revision has missed nothing before it.
 _REVISE = sa.text("UPDATE tournaments SET revision = revision + 1 WHERE id = :id RETURNING revision")
@@ -73,16 +74,18 @@ class TournamentSummaries(Tournaments):
             rows = connection.execute(query, binds).all()
             if not rows:
                 return False
-            kept = _summaries(connection, declared, rows)
+            kept = _summaries(connection, record, rows)
             revision = connection.execute(_REVISE, {"id": record.id}).scalar_one()
             connection.execute(_KEEP, {"id": record.id, "revision": revision, "rows": kept})
         return len(rows) == _AT_ONCE
 
 
-def _summaries(connection: sa.Connection, declared: Tournament, rows: Sequence[sa.Row[Any]]) -> list[dict[str, Any]]:
-    runs = {"runs": [row.run_id for row in rows]}
+def _summaries(
+    connection: sa.Connection, record: TournamentRecord, rows: Sequence[sa.Row[Any]]
+) -> list[dict[str, Any]]:
+    declared, runs = record.declaration, {"runs": [row.run_id for row in rows]}
     candidates, rollouts = (_by_run(connection.execute(query, runs)) for query in (_CANDIDATES, _ROLLOUTS))
-    found = connection.execute(_SPACES, named(row.problem for row in rows))
+    found = connection.execute(_SPACES, {"id": record.id, **named(row.problem for row in rows)})
     spaces = {each.name: RewardSpace(tuple(Objective.model_validate(o) for o in each.objectives)) for each in found}
     kept = []
     for row in rows:

@@ -14,9 +14,11 @@ from speciate.domain.tournament import Extension, Planned, Tournament, Tournamen
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.declared import declare, lock, set_state
+from speciate.storage.declared import declare, lock, project_of, set_state
 from speciate.storage.ids import uuid7
-from speciate.storage.tables import tournament_amendments, tournaments
+from speciate.storage.quotas import hold_quota
+from speciate.storage.scoping import named
+from speciate.storage.tables import DEFAULT_PROJECT_ID, tournament_amendments, tournaments
 
 _SELECT = """
 SELECT t.*, n.planned, n.started, n.ended FROM tournaments t CROSS JOIN LATERAL (
@@ -62,10 +64,12 @@ class Tournaments:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
 
     def create(
         self, declared: Tournament, *, request_digest: str, idempotency_key: str | None = None
@@ -89,13 +93,22 @@ class Tournaments:
                 tournaments,
                 new_id,
                 declared,
+                project=self.project,
                 noun="tournament",
                 request_digest=request_digest,
                 key=key,
-                fill=lambda: _add_plan(
-                    connection, new_id, 0, declared.plan(declared.drawn(declared.problems), declared.seeds)
-                ),
+                fill=lambda: self._fill(connection, new_id, declared),
             )
+
+    def _fill(self, connection: sa.Connection, new_id: UUID, declared: Tournament) -> None:
+        plan = list(declared.plan(declared.drawn(declared.problems), declared.seeds))
+        self._require_quota(connection, declared, len(plan))
+        _add_plan(connection, new_id, 0, plan)
+
+    def _require_quota(self, connection: sa.Connection, declared: Tournament, runs: int) -> None:
+        budget = declared.budget
+        evaluations, tokens = (None if each is None else runs * each for each in (budget.evaluations, budget.tokens))
+        hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, evaluations, tokens)
 
     @patient
     def get(self, name: str | UUID) -> TournamentRecord:
@@ -105,7 +118,13 @@ class Tournaments:
             NotFoundError: There is none.
         """
         with self._engine.connect() as connection:
-            return _find(connection, name)
+            return _find(connection, name, self.project)
+
+    @patient
+    def project_of(self, tournament_id: UUID) -> UUID:
+        """Return the project that it was declared in."""
+        with self._engine.connect() as connection:
+            return project_of(connection, tournaments, tournament_id)
 
     @patient
     def list(
@@ -115,6 +134,7 @@ class Tournaments:
         wanted = {
             "t.state = :state": state.value if state else None,
             "t.id < :after": cursors.decode_id(cursor) if cursor else None,
+            "t.project_id = :project": self.project,
         }
         clauses = [clause for clause, value in wanted.items() if value is not None]
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
@@ -162,13 +182,14 @@ class Tournaments:
         """
         with self._engine.begin() as connection:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
-            record = _find(connection, tournament_id)
+            record = _find(connection, tournament_id, None)
             if row.state == TournamentState.CANCELLED.value or (row.state == "completed" and row.reason):
                 why = "was cancelled" if row.state == "cancelled" else "was decided"
                 raise ConflictError(f"tournament {row.slug!r} {why}.", remedy="Declare another one.")
             before = record.course
             known = {*before.plan()}
             added = [planned for planned in before.extended(extension).plan() if planned not in known]
+            self._require_quota(connection, record.declaration, len(added))
             connection.execute(
                 sa.insert(tournament_amendments).values(
                     tournament_id=tournament_id,
@@ -227,12 +248,10 @@ def _add_plan(connection: sa.Connection, tournament_id: UUID, first: int, plan: 
     connection.execute(_PLAN, binds)
 
 
-def _find(connection: sa.Connection, name: str | UUID) -> TournamentRecord:
-    try:
-        where, value = "t.id = :name", name if isinstance(name, UUID) else UUID(name)
-    except ValueError:
-        where, value = "t.slug = :name", name  # type: ignore[assignment]
-    row = connection.execute(sa.text(f"{_SELECT} WHERE {where}"), {"name": value}).one_or_none()
+def _find(connection: sa.Connection, name: str | UUID, project: UUID | None) -> TournamentRecord:
+    found = sa.select(tournaments.c.id).where(named(tournaments, name, project))
+    binds = {"id": connection.execute(found).scalar_one_or_none()}
+    row = connection.execute(sa.text(f"{_SELECT} WHERE t.id = :id"), binds).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no tournament {str(name)!r}.")
     return _record(connection, row)

@@ -38,10 +38,12 @@ class UnlockRecords:
 
     Attributes:
         patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees all.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
+    project: UUID | None = None
 
     @patient
     def list(
@@ -63,7 +65,13 @@ class UnlockRecords:
         confirmed candidate.
         """
         clauses, binds = [], dict[str, Any](limit=limit + 1)
-        for column, value in (("c.run_id", run_id), ("r.problem_id", problem_id), ("r.policy_id", policy_id)):
+        wanted = (
+            ("c.run_id", run_id),
+            ("r.problem_id", problem_id),
+            ("r.policy_id", policy_id),
+            ("r.project_id", self.project),
+        )
+        for column, value in wanted:
             if value is not None:
                 name = column.partition(".")[2]
                 clauses.append(f"{column} = :{name}")

@@ -14,11 +14,15 @@ WAIT_S: Final = 20.0
 
 
 @contextmanager
-def serve_app(app: Callable[..., Any]) -> Iterator[str]:
-    """Serve an application on a free port of loopback until the block is left; yield its address."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=1
-    )
+def serve_app(app: Callable[..., Any], **options: Any) -> Iterator[str]:
+    """Serve an application on a free port of loopback until the block is left; yield its address.
+
+    Args:
+        app: The application.
+        options: Further ones of uvicorn's.
+    """
+    usual: dict[str, Any] = {"lifespan": "on", "ws": "none", "timeout_graceful_shutdown": 1}
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", **(usual | options))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="http")
     thread.start()

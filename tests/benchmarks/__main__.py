@@ -15,6 +15,7 @@ import psutil
 
 from speciate.settings import Settings
 from tests.benchmarks import (
+    abuse,
     batches,
     campaigns,
     dashboard,
@@ -41,6 +42,7 @@ BENCHMARKS = {
     "campaigns": campaigns.run,
     "power": power.run,
     "dashboard": dashboard.run,
+    "abuse": abuse.run,
 }
 
 

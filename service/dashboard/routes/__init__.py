@@ -8,11 +8,13 @@ from fastapi import APIRouter
 
 from service.dashboard import assets
 from service.dashboard.routes import (
+    access,
     activity,
     candidates,
     compare,
     events,
     lineage,
+    login,
     new_run,
     new_tournament,
     policies,
@@ -26,8 +28,10 @@ from service.dashboard.routes import (
     workers,
 )
 
+OPEN: Final[tuple[APIRouter, ...]] = (assets.router, theme.router, login.router)
+"""What is needed before anybody has logged in; their forms see for themselves where they come from."""
+
 PAGES: Final[tuple[APIRouter, ...]] = (
-    assets.router,
     activity.router,
     runs.router,
     # Before ``run``, which would take "new" for the id of one.
@@ -44,6 +48,6 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     new_tournament.router,
     tournaments.router,
     workers.router,
-    theme.router,
+    access.router,
 )
 """In the order in which paths are tried."""

@@ -28,9 +28,7 @@ def show_activity(request: Request, deck: DeckDep) -> Response:
 @router.get("/live/activity")
 async def watch_activity(deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send what goes on whenever it changes."""
-    return deck.live.watch(
-        "activity", lambda: Part(fragment("activity_live.html", **_found(deck))), run_id=None, seen=seen
-    )
+    return deck.watch("activity", lambda: Part(fragment("activity_live.html", **_found(deck))), run_id=None, seen=seen)
 
 
 def _found(deck: Deck) -> dict[str, Any]:

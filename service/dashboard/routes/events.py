@@ -38,7 +38,7 @@ async def watch_events(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_
         text = fragment("events_live.html", **_found(deck, run, run.last_event + 1))
         return Part(text, str(run.revision), final=run.state.ended)
 
-    return deck.live.watch(f"events {run_id}", render, run_id=run_id, seen=seen)
+    return deck.watch(f"events {run_id}", render, run_id=run_id, seen=seen)
 
 
 def _found(deck: Deck, run: RunRecord, end: int) -> dict[str, Any]:

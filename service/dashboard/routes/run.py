@@ -144,7 +144,7 @@ def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: A
 @router.get("/{run_id}/live")
 async def watch_run(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send what changes on a run's page after every commit, until the run has ended."""
-    return deck.live.watch(
+    return deck.watch(
         f"run {run_id}", lambda: RunView(deck, deck.plane.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
 

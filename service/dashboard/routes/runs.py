@@ -40,7 +40,7 @@ async def watch_runs(
     deck: DeckDep, state: str = _Text, problem: str = _Text, policy: str = _Text, seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
     """Send the newest runs whenever one of them changes."""
-    return deck.live.watch(
+    return deck.watch(
         f"runs {state} {problem} {policy}",
         lambda: Part(fragment("runs_live.html", **_found(deck, state, problem, policy, ""))),
         run_id=None,

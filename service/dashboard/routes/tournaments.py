@@ -68,7 +68,7 @@ async def watch_tournament(name: str, deck: DeckDep, seen: str = Query("", max_l
         final = record.state in {TournamentState.COMPLETED, TournamentState.CANCELLED}
         return Part(fragment("tournament_live.html", t=record), str(record.ended), final=final)
 
-    return deck.live.watch(f"tournament {name}", render, run_id=None, seen=seen)
+    return deck.watch(f"tournament {name}", render, run_id=None, seen=seen)
 
 
 @router.get("/{name}/pair")

@@ -26,9 +26,7 @@ def show_workers(request: Request, deck: DeckDep) -> Response:
 @router.get("/live/workers")
 async def watch_workers(deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send the same whenever it changes."""
-    return deck.live.watch(
-        "workers", lambda: Part(fragment("workers_live.html", **_found(deck))), run_id=None, seen=seen
-    )
+    return deck.watch("workers", lambda: Part(fragment("workers_live.html", **_found(deck))), run_id=None, seen=seen)
 
 
 def _found(deck: Deck) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Without a token programs of this machine may, under a loopback name and not from
 
 from __future__ import annotations
 
-import secrets
 from http import HTTPStatus
 from typing import Final
 
@@ -13,8 +12,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from speciate.loopback import bearer_token, same_token, stranger
 from speciate.policies.embedded_server.wire import refusal
-from speciate.settings import is_loopback
 
 MAX_BODY_BYTES: Final = 8 << 20
 
@@ -29,7 +28,7 @@ class Access:
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -39,29 +38,14 @@ class Access:
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["path"] == "/health":
             return None
+        client = scope.get("client")
         if self._token is not None:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            # Compared in constant time, so that the answer's delay says nothing about the token.
-            if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), self._token):
+            if not same_token(bearer_token(headers), self._token):
                 message = "this server asks for a token: send it as 'Authorization: Bearer TOKEN'."
                 return refusal(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
-        elif (reason := _stranger(scope, headers)) is not None:
+        elif (reason := stranger(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)) is not None:
             return refusal(HTTPStatus.FORBIDDEN, reason)
         return _too_large(scope, headers)
-
-
-def _stranger(scope: Scope, headers: Headers) -> str | None:
-    """Return why a request does not come from a program of this machine, or None."""
-    client, host = scope.get("client"), headers.get("host", "")
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    if client is not None and not is_loopback(client[0]):
-        return "Without a token this server answers its own machine only: set SPECIATE_SERVE_TOKEN to open it."
-    if not is_loopback(name):
-        return "Without a token this server answers under the name localhost only: set SPECIATE_SERVE_TOKEN to open it."
-    origin = headers.get("origin")
-    if origin is not None and origin not in {f"http://{host}", f"https://{host}"}:
-        return "The request was sent by a page of another origin."
-    return None
 
 
 def _too_large(scope: Scope, headers: Headers) -> Response | None:

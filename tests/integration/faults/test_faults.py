@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -10,13 +11,18 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+import sqlalchemy as sa
 
 from speciate.client import Client
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
+from speciate.domain.webhook import Webhook
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LEASE_S, Service
+from tests.unit.outward.test_delivery import Receiver, receiver
+
+__all__ = ["receiver"]
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
@@ -190,3 +196,32 @@ def test_pause_resume_and_cancel_in_flight(service: Service) -> None:
     later = service.plane.runs.get(run_id)
     assert (later.state.value, later.spent.evaluations) == ("cancelled", cancelled.spent.evaluations)
     assert later.spent.reserved_evaluations == 0
+
+
+def test_webhooks_are_told_though_their_sender_is_killed(service: Service, receiver: Receiver) -> None:
+    """A receiver that hangs delays no run; whoever was sending to it when it was killed is followed by another."""
+    webhook = service.plane.webhooks.add(Webhook(url=receiver.url))
+    receiver.drip_s = 0.1
+    run_id = _begin(service, 48)
+    service.wait_for_end(run_id)
+    _wait(lambda: receiver.seen)
+    _kill_control(service)
+    receiver.drip_s = 0.0
+    with service.plane.engine.begin() as connection:  # as if the sender's lease had run out
+        connection.execute(sa.text("UPDATE webhook_deliveries SET lease_until = now() WHERE state = 'pending'"))
+    _wait(lambda: not service.stack.revive() and _states(service, webhook.id) == {"delivered"})
+    told = service.plane.webhooks.deliveries(webhook.id).items
+    assert [d.event.value for d in told].count("run.finished") == 1
+    assert len({json.loads(body)["id"] for _, body in receiver.seen}) == len(told)
+    service.plane.webhooks.remove(webhook.id)
+
+
+def _states(service: Service, webhook_id: UUID) -> set[str]:
+    return {delivery.state.value for delivery in service.plane.webhooks.deliveries(webhook_id).items}
+
+
+def _wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)

@@ -7,6 +7,7 @@ import redis
 import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
+from speciate.domain.webhook import Webhook, WebhookEvent
 from speciate.ports.records import RunRecord
 from speciate.storage import counters
 from speciate.storage.counters import MOST_POLICIES, OTHER, Counters, read_counters
@@ -84,6 +85,7 @@ def test_gauges_are_what_the_tables_say(plane: Plane) -> None:
 
 
 def test_a_run_that_gets_nowhere_is_told_of_once(plane: Plane) -> None:
+    plane.webhooks.add(Webhook(url="http://127.0.0.1:9/hook", events=(WebhookEvent.ALARM,)))
     run = _run(plane)
     assert tell_stalled(plane.engine, stall_s=900) == []
     _age(plane, 1000)
@@ -93,6 +95,8 @@ def test_a_run_that_gets_nowhere_is_told_of_once(plane: Plane) -> None:
     assert event.data["message"] == (
         "nothing was committed for 900 s: 1 units of evaluate work wait, and no worker takes them"
     )
+    (parcel,) = plane.webhooks.claim(8)
+    assert (parcel.event, parcel.data["name"], parcel.data["run_id"]) == ("alarm", "run.stuck", str(run.id))
     # Still stuck, and told already; the seconds that passed are on the run's account.
     _age(plane, 1000)
     assert tell_stalled(plane.engine, stall_s=900) == []

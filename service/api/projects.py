@@ -1,0 +1,67 @@
+"""Projects and their quotas: the operator makes and limits them, their own people see them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from service.api.schemas import NameInPath
+from service.dependencies import Cursor, Limit, PlaneDep
+from service.principal import NeedsAdmin, PrincipalDep
+from service.strict_json import StrictRoute
+from speciate.domain.access import Quota
+from speciate.domain.errors import NotFoundError
+from speciate.domain.values import Slug, Value
+from speciate.ports.access import ProjectRecord, ProjectUsage
+from speciate.ports.records import Page
+
+router = APIRouter(prefix="/v1/projects", tags=["access"], route_class=StrictRoute)
+
+
+class ProjectRequest(Value):
+    """A project to make.
+
+    Attributes:
+        slug: Its name; it can never be used again.
+        title: One line for people.
+        quota: What it may use.
+    """
+
+    slug: Slug
+    title: Annotated[str, Field(max_length=200)] = ""
+    quota: Quota = Quota()
+
+
+@router.get("")
+def list_projects(
+    plane: PlaneDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
+) -> Page[ProjectRecord]:
+    """List the projects that you may choose, the oldest first."""
+    only = None if principal.all_projects else principal.project_id
+    return plane.projects.list(only=only, limit=limit, cursor=cursor)
+
+
+@router.post("", status_code=201, dependencies=[NeedsAdmin])
+def create_project(body: ProjectRequest, plane: PlaneDep, principal: PrincipalDep, response: Response) -> ProjectRecord:
+    """Make a project; only the operator's token does."""
+    principal.require_all_projects()
+    made = plane.projects.create(body.slug, body.title, body.quota)
+    response.headers["Location"] = f"/v1/projects/{made.slug}"
+    return made
+
+
+@router.post("/{name}:quota", dependencies=[NeedsAdmin])
+def set_quota(name: NameInPath, body: Quota, plane: PlaneDep, principal: PrincipalDep) -> ProjectRecord:
+    """Set the limits that are named, null being none; only the operator's token does. What has begun goes on."""
+    principal.require_all_projects()
+    return plane.projects.limit(name, body)
+
+
+@router.get("/{name}")
+def get_project(name: NameInPath, plane: PlaneDep, principal: PrincipalDep) -> ProjectUsage:
+    """Read a project by name, with what counts towards its quotas."""
+    if not principal.all_projects and name != principal.project:
+        raise NotFoundError(f"there is no project {name!r}.")
+    return plane.projects.usage(name)

@@ -1,0 +1,150 @@
+"""Who is let in: whom a request's token or cookie stands for, how often they may ask, and about which project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+from uuid import UUID
+
+from service.principal import Principal, of_bearer
+from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX, Scope
+from speciate.domain.errors import ForbiddenError, NotAllowedError, NotFoundError, TooManyRequestsError
+from speciate.loopback import same_token
+from speciate.settings import Settings
+from speciate.storage.access import OPERATOR, Bearer
+from speciate.storage.plane import Plane
+from speciate.storage.rate_limit import RateLimit
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+
+_REFUSALS_A_SECOND: Final = 0.5
+_REFUSALS_AT_ONCE: Final = 20
+
+
+class RefusedTokenError(NotAllowedError):
+    """A token or session that is unknown, expired or revoked."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request says of its sender.
+
+    Attributes:
+        token: Its bearer token, if it has one.
+        session: The secret of its cookie, if it has one.
+        project: The project that it names.
+        chosen: The project that its cookie names.
+        address: Where it comes from.
+    """
+
+    token: str | None
+    session: str | None
+    project: str | None
+    chosen: str | None
+    address: str
+
+
+@dataclass(frozen=True)
+class Doorkeeper:
+    """Asks PostgreSQL at every request, so that what is revoked is out at once; call it in a thread.
+
+    Attributes:
+        plane: The stores.
+        operator_token: The operator's token; None where the service is open on loopback.
+        requests: How often a token may ask; None is any number. The operator, who sets it, is not counted.
+        refusals: How often an address may send what is refused.
+    """
+
+    plane: Plane
+    operator_token: str | None
+    requests: RateLimit | None
+    refusals: RateLimit
+
+    @classmethod
+    def of(cls, settings: Settings, plane: Plane) -> Self:
+        """Return the one that settings ask for."""
+        url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
+        rate, burst = settings.rate_limit, settings.rate_burst
+        return cls(
+            plane,
+            None if settings.token is None else settings.token.get_secret_value(),
+            RateLimit(url, rate=rate, burst=burst) if rate else None,
+            RateLimit(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
+        )
+
+    def admit(self, asked: Asked) -> Principal:
+        """Return who asks.
+
+        Raises:
+            RefusedTokenError: By a token or session that is none.
+            TooManyRequestsError: They, or those who were refused at their address, ask too often.
+            ForbiddenError: The token belongs to another project than the one that is named.
+            NotFoundError: There is no project of this name.
+        """
+        bearer = self.bearer(asked)
+        if self.requests is not None and bearer.token_id is not None:
+            _require(self.requests.wait_s(f"token:{bearer.token_id}"), "this token asks")
+        project_id, project = self._project(bearer, asked)
+        return of_bearer(bearer, project_id, project, session=asked.token is None)
+
+    def bearer(self, asked: Asked) -> Bearer:
+        """Return whom a request's token or cookie stands for; raises as ``admit`` does."""
+        token = asked.token
+        if token is None:
+            found = self.plane.access.session(asked.session or "", self.operator_token)
+        elif token.startswith(TOKEN_PREFIX):
+            # 256 random bits: nobody guesses them, so that nobody has to wait for those who try from the same address.
+            found = self.plane.access.bearer(token)
+        else:
+            # Whoever chose this one may have chosen badly: it is not even looked at where somebody tried too often.
+            _require(self.refusals.wait_s(f"refused:{asked.address}", count=False), "this address was refused")
+            found = OPERATOR if self.operator_token and same_token(token, self.operator_token) else None
+        if found is None:
+            _require(self.refusals.wait_s(f"refused:{asked.address}"), "this address was refused")
+            raise RefusedTokenError(
+                "the token is unknown, expired or revoked." if token is not None else "the session is over.",
+                remedy="Send another one as 'Authorization: Bearer TOKEN', or log in again.",
+            )
+        return found
+
+    def local(self, asked: Asked) -> Principal:
+        """Return a program of this machine as who asks, where the service is open; raises as ``admit`` does."""
+        project_id, project = self._project(OPERATOR, asked)
+        return local(project_id, project)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for limit in (self.requests, self.refusals):
+            if limit is not None:
+                limit.close()
+
+    def _project(self, bearer: Bearer, asked: Asked) -> tuple[UUID, str]:
+        if bearer.project_id is not None:
+            if asked.project not in {None, bearer.project}:
+                raise ForbiddenError(f"this token belongs to project {bearer.project}, and to no other.")
+            return bearer.project_id, bearer.project
+        if asked.project is not None:
+            return self._find(asked.project)
+        try:
+            return self._find(asked.chosen or DEFAULT_PROJECT)
+        except NotFoundError:  # a cookie from another installation
+            return DEFAULT_PROJECT_ID, DEFAULT_PROJECT
+
+    def _find(self, name: str) -> tuple[UUID, str]:
+        if name == DEFAULT_PROJECT:
+            return DEFAULT_PROJECT_ID, name
+        if "\x00" in name:
+            raise NotFoundError("no project has such a name.")
+        found = self.plane.projects.get(name)
+        return found.id, found.slug
+
+
+def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
+    """Return a program of this machine as who asks."""
+    return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
+
+
+def _require(wait_s: float, who: str) -> None:
+    if wait_s > 0:
+        raise TooManyRequestsError(
+            f"{who} too often: the next one is answered in {wait_s:.1f} s.", retry_after_s=wait_s
+        )

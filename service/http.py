@@ -1,0 +1,92 @@
+"""What uvicorn leaves open: how long the head of a request may take, and how many connections there may be.
+
+``uvicorn --http service.http:Bounded …``. Without it a client that sends a byte a minute holds a connection for as long
+as it likes. Bodies are bounded by ``service.middleware.body_limit``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from http import HTTPStatus
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from service.problem_details import problem
+
+HEAD_S: Final = 10.0
+"""Seconds in which a request line and its headers have to be there, from the connection or their first byte on."""
+
+SPARE_FILES: Final = 200
+"""Open files that connections leave to everything else."""
+
+MOST_CONNECTIONS: Final = 8192
+
+LINGER_S: Final = 1.0
+"""Seconds for which a refused client may still read why."""
+
+
+class Bounded(H11Protocol):
+    """An HTTP/1.1 connection that is closed when a head takes too long, or when there are too many of them."""
+
+    head_s: float = HEAD_S
+    most: int = max(64, min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
+
+    _late: asyncio.TimerHandle | None = None
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request, or refuse the connection."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            detail = f"This process serves {self.most} connections at once: try again, or run another one."
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail)
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; a head that is not complete keeps its time."""
+        if self._refused:
+            return
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._waited()
+        elif self._late is None and not self.transport.is_closing():
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._waited()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, as everything is refused."""
+        self._refuse(HTTPStatus.BAD_REQUEST, "bad-request", f"{msg} A head may have 16 KiB.")
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self.head_s, self._too_late)
+
+    def _waited(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _too_late(self) -> None:
+        self._late = None
+        detail = f"The head of the request was not there within {self.head_s:g} s."
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", detail)
+
+    def _refuse(self, status: HTTPStatus, slug: str, detail: str) -> None:
+        if self._refused or self.transport.is_closing():
+            return
+        answer = problem(status, slug, status.phrase, detail, headers={"Connection": "close"})
+        head = b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode())
+        headers = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+        self._waited()
+        self.transport.write(head + headers + b"\r\n" + bytes(answer.body))
+        # Closed at once, with something still on its way, the connection would be reset and the answer lost.
+        self._refused = True
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)

@@ -1,0 +1,131 @@
+"""``speciate webhooks``: who is told of unlocks, ends of runs and alarms."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.exits import Exit
+from speciate.cli.session import AsJson, Limit, client, examples, noun
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.ports.webhooks import DeliveryRecord
+
+app = noun("Webhooks: who is told of unlocks, ends of runs and alarms.")
+
+Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id, as `speciate webhooks list` shows it.")]
+_EVENTS: Final = ("unlock", "run.finished", "alarm")
+_DELIVERED: Final = "delivered"
+_TEST_S: Final = 20.0
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "speciate webhooks add https://hooks.example/speciate",
+        "speciate webhooks add https://hooks.example/speciate --event unlock --event alarm",
+    ),
+)
+def add(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address that takes events by POST.")],
+    event: Annotated[
+        list[str] | None,
+        typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all of them"),
+    ] = None,
+    description: Annotated[str, typer.Option(help="One line for people.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a webhook. Its secret is printed once, alone on standard output; it signs what is sent."""
+    with client(ctx) as service:
+        made = service.webhooks.add(url, event or _EVENTS, description=description)
+    if as_json:
+        output.json_line(made)
+        return
+    output.say(made.secret)
+    told = f"Webhook {made.id} is told of {', '.join(made.events)}. Its secret cannot be shown again."
+    output.console(stderr=True).print(output.clean(told), soft_wrap=True)
+
+
+@app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))
+def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List the project's webhooks, newest first."""
+    with client(ctx) as service:
+        found = list(islice(service.webhooks.list(), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [(w.id, w.url, ", ".join(w.events), w.description, output.moment(w.created_at)) for w in found]
+    empty = "The project has no webhooks yet: speciate webhooks add --help"
+    output.table(("id", "address", "events", "description", "made"), rows, empty=empty)
+
+
+@app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
+def remove(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
+    """Forget a webhook, and what was still to be sent to it."""
+    with client(ctx) as service:
+        service.webhooks.remove(webhook)
+    if as_json:
+        output.json_line({"removed": webhook})
+    else:
+        output.say(f"Webhook {webhook} is removed.")
+
+
+@app.command("test", epilog=examples("speciate webhooks test 019a…"))
+def send_test(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
+    """Send a test event and say what came of it; exit code 1 when nobody took it."""
+    with client(ctx) as service:
+        sent = _settled(service, service.webhooks.test(webhook))
+    if as_json:
+        output.json_line(sent)
+    elif sent.state == _DELIVERED:
+        output.say(f"It was taken: status {sent.status}.")
+    elif sent.attempts:
+        output.say(f"It was not taken: {output.clean(sent.error or 'no answer yet')}. It is tried again for a day.")
+    else:
+        output.say("It was not sent yet: does a control worker run?")
+    if sent.state != _DELIVERED:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _settled(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
+    """Return a delivery after its first attempt, or as it is after some seconds."""
+    deadline = time.monotonic() + _TEST_S
+    while time.monotonic() < deadline:
+        now = next((d for d in islice(service.webhooks.deliveries(sent.webhook_id), 100) if d.id == sent.id), sent)
+        if now.state == _DELIVERED or now.error is not None:
+            return now
+        time.sleep(0.2)
+    return sent
+
+
+@app.command(
+    "deliveries",
+    epilog=examples("speciate webhooks deliveries 019a…", "speciate webhooks deliveries 019a… --state failed"),
+)
+def deliveries(
+    ctx: typer.Context,
+    webhook: Id,
+    state: Annotated[str | None, typer.Option(help="Only those: pending, delivered or failed.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List what was and is to be sent, newest first."""
+    with client(ctx) as service:
+        found = list(islice(service.webhooks.deliveries(webhook, state=state), limit))
+    if as_json:
+        for record in found:
+            output.json_line(record)
+        return
+    rows = [
+        (d.event, d.state.value, d.attempts, d.status, d.error, output.moment(d.created_at), output.moment(d.due_at))
+        for d in found
+    ]
+    columns = ("event", "state", "attempts", "status", "latest error", "happened", "due")
+    output.table(columns, rows, empty="Nothing was to be sent yet.")

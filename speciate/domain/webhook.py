@@ -1,0 +1,79 @@
+"""Webhooks: who is told what happened, and how long it is tried."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from speciate.domain.values import UNSTORABLE, WEB_ADDRESS, Value
+
+FIRST_WAIT_S: Final = 5.0
+LONGEST_WAIT_S: Final = 2 * 3600.0
+TRIED_FOR_S: Final = 24 * 3600.0
+"""Seconds after which a delivery that nobody took is given up."""
+
+
+class WebhookEvent(StrEnum):
+    """What webhooks are told."""
+
+    UNLOCK = "unlock"
+    """A candidate that meets a problem's unlock target was confirmed."""
+    RUN_FINISHED = "run.finished"
+    """A run was completed, failed or was cancelled."""
+    ALARM = "alarm"
+    """Something needs a look: a run whose candidates mostly fail, or an alarm of the operator's."""
+    TEST = "test"
+    """Somebody asked for it."""
+
+
+class DeliveryState(StrEnum):
+    """What became of a delivery."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """It was given up."""
+
+
+SUBSCRIBABLE: Final = (WebhookEvent.UNLOCK, WebhookEvent.RUN_FINISHED, WebhookEvent.ALARM)
+
+
+class Webhook(Value):
+    """Where events of a project are sent.
+
+    Attributes:
+        url: Address that takes them by POST.
+        events: Which ones.
+        description: One line for people.
+    """
+
+    url: str = Field(max_length=2000, pattern=WEB_ADDRESS)
+    events: Annotated[tuple[WebhookEvent, ...], Field(min_length=1, max_length=8)] = SUBSCRIBABLE
+    description: str = Field(default="", max_length=200)
+
+    @field_validator("events")
+    @classmethod
+    def _subscribable(cls, events: tuple[WebhookEvent, ...]) -> tuple[WebhookEvent, ...]:
+        if WebhookEvent.TEST in events:
+            raise ValueError("'test' is sent on request only: expected unlock, run.finished, alarm")
+        return tuple(dict.fromkeys(events))
+
+    @field_validator("url", "description")
+    @classmethod
+    def _storable(cls, text: str) -> str:
+        if UNSTORABLE.search(text):
+            raise ValueError("holds characters that cannot be stored")
+        return text
+
+
+def wait_s(attempts: int, draw: float) -> float:
+    """Return the seconds until the next attempt.
+
+    Args:
+        attempts: Attempts that failed.
+        draw: A number drawn from [0, 1): receivers that come back are not asked by everybody at once.
+    """
+    ceiling = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempts - 1, 20))
+    return ceiling * (0.5 + 0.5 * draw)

@@ -1,0 +1,156 @@
+"""Which addresses policies and webhooks may have: public ones, and what the operator allows.
+
+A name or number that a user hands in is looked at as the address it leads to, whatever its spelling: decimal, octal,
+IPv6 with an IPv4 inside. What the service may reach and its users may not is what matters here (SSRF): cloud metadata,
+databases and consoles beside the service, the machine itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Self
+
+from speciate.domain.errors import InvalidInputError
+
+VARIABLE: Final = "SPECIATE_ALLOWED_NETWORKS"
+LOOPBACK: Final = "loopback"
+PRIVATE: Final = "private"
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Range = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve = Callable[[str, int], list[str]]
+"""Returns the addresses of a host, in the order in which they should be tried; raises ``OSError``."""
+
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    LOOPBACK: ("127.0.0.0/8", "::1/128"),
+    PRIVATE: ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+}
+_HOST: Final = re.compile(r"^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$")
+_NUMBERS: Final = re.compile(r"^[0-9.]+$")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class ForbiddenAddressError(InvalidInputError):
+    """An address is neither public nor allowed."""
+
+    slug = "forbidden-address"
+    title = "The address may not be asked"
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host. Raises ``OSError``, such as ``socket.gaierror``."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise socket.gaierror(socket.EAI_NONAME, "the name is none") from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@dataclass(frozen=True)
+class Network:
+    """What may be asked.
+
+    Attributes:
+        allowed: Networks (``10.0.0.0/8``), addresses, host names, and the words ``loopback`` and ``private``. A host
+            name allows what it leads to, link-local addresses aside: those have to be named as a network.
+    """
+
+    allowed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[str]) -> Self:
+        """Return the network for a list of entries.
+
+        Raises:
+            ValueError: One cannot be read; the message names it.
+        """
+        network = cls(tuple(entry.strip().lower().rstrip(".") for entry in entries if entry.strip()))
+        for entry in network.allowed:
+            if entry not in _WORDS and _range_of(entry) is None and (not _HOST.match(entry) or _NUMBERS.match(entry)):
+                raise ValueError(
+                    f"{entry!r} is neither a network such as 10.0.0.0/8, an address, a host name, nor {LOOPBACK!r} or"
+                    f" {PRIVATE!r}"
+                )
+        return network
+
+    @cached_property
+    def _ranges(self) -> tuple[Range, ...]:
+        entries = [part for entry in self.allowed for part in _WORDS.get(entry, (entry,))]
+        return tuple(found for entry in entries if (found := _range_of(entry)) is not None)
+
+    def addresses(self, host: str, port: int, resolve: Resolve = resolve) -> list[str]:
+        """Return those addresses of a host that may be asked, at least one.
+
+        Raises:
+            ForbiddenAddressError: There is none; the message says how it would be allowed.
+            OSError: The host has no address.
+        """
+        name = host.strip("[]").lower().rstrip(".")
+        refused = ""
+        usable: list[str] = []
+        for text in resolve(name, port):
+            reason = self._reason(ipaddress.ip_address(text), name)
+            refused = refused or reason or ""
+            if reason is None:
+                usable.append(text)
+        if not usable:
+            raise ForbiddenAddressError(
+                f"{host!r} leads to {refused or 'no'} address, which neither policies nor webhooks may have.",
+                remedy=f"Whoever runs the service can allow it: add it, or its network, to {VARIABLE}.",
+            )
+        return usable
+
+    def _reason(self, address: Address, name: str) -> str | None:
+        """Return why an address is refused, or None."""
+        for part in (address, *_inside(address)):
+            if any(part.version == known.version and part in known for known in self._ranges):
+                continue
+            kind = _kind(part)
+            if kind is not None and (name not in self.allowed or kind == _LINK_LOCAL):
+                return kind
+        return None
+
+
+_LINK_LOCAL: Final = "a link-local"
+
+
+def _kind(address: Address) -> str | None:
+    """Return what kind of address it is that nobody may ask unless it is allowed, or None for a public one."""
+    if address.is_link_local:
+        return _LINK_LOCAL
+    if address.is_loopback:
+        return "a loopback"
+    if address.is_unspecified:
+        return "an unspecified"
+    if address.is_multicast:
+        return "a multicast"
+    site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
+    return None if address.is_global and not site_local else "a private or reserved"
+
+
+def _inside(address: Address) -> Iterable[Address]:
+    """Yield the IPv4 addresses that an IPv6 address leads to."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return
+    # ``::a.b.c.d`` and ``::ffff:0:a.b.c.d`` are obsolete spellings that some translators still follow.
+    if int(address) >> 32 in {0, 0xFFFF0000} and int(address) > 0xFFFF:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    for found in (address.ipv4_mapped, address.sixtofour):
+        if found is not None:
+            yield found
+    if address in _NAT64:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.teredo is not None:
+        yield from address.teredo
+
+
+def _range_of(entry: str) -> Range | None:
+    try:
+        return ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        return None

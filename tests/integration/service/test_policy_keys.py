@@ -1,0 +1,147 @@
+"""Keys of endpoints over HTTP: handed in once, used by whoever asks the policy, shown by nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+from speciate.storage.policy_keys import PolicyKeys
+from speciate.storage.tables import metadata
+from speciate.testing.openai_endpoint import serve as openai_endpoint
+from speciate.testing.runs import ToyEvaluator, toy_problem
+from tests.integration.service.conftest import Api, refused
+from workers.composition import ClientPool, Surroundings
+
+pytestmark = pytest.mark.servers
+
+KEY = "sk-first-0123456789abcdef"
+NEXT = "sk-second-fedcba9876543210"
+
+
+def _definition(url: str, **changes: Any) -> dict[str, Any]:
+    options = {"max_retries": 0}
+    return {"slug": "hosted", "kind": "openai_compatible", "base_url": url, "model": "m", "options": options} | changes
+
+
+def _dump(plane: Plane) -> str:
+    with plane.engine.connect() as connection:
+        return "\n".join(
+            repr(tuple(row)) for table in metadata.sorted_tables for row in connection.execute(sa.select(table))
+        )
+
+
+def test_a_key_is_used_and_shown_nowhere(api: Api, plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    plane.catalog.add_problem(toy_problem())
+    with openai_endpoint() as endpoint:
+        endpoint.key = KEY
+        body = {"definition": _definition(endpoint.url), "api_key": KEY}
+        first = api.post("/v1/policies", body)
+        assert first.status_code == 201, first.text
+        assert api.post("/v1/policies/hosted:ping").status_code == 200
+        run = {"problem": "toy", "policy": "hosted", "budget": {"evaluations": 3}, "lanes": 1, "batch": 2}
+        run_id = api.post("/v1/runs", run).json()["id"]
+        clients = ClientPool(Surroundings(Settings(allowed_networks=("loopback",)).network, plane.policy_keys.open))
+        bench = Workbench(plane.work, plane.signals, ToyEvaluator(), clients, lambda _: nullcontext())
+        while waiting := plane.runs.work_in_flight(limit=1):
+            bench.perform(waiting[0].work_id)
+        for client in clients._clients.values():
+            client.close()  # type: ignore[attr-defined]
+        assert api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"
+        assert {headers["Authorization"] for headers in endpoint.headers} == {f"Bearer {KEY}"}
+
+        endpoint.key = NEXT
+        told = refused(api.post("/v1/policies/hosted:ping"), 503, "policy-unavailable")["detail"]
+        assert "Bearer [key]" in told  # the endpoint repeats what it was sent
+        exchanged = api.post("/v1/policies", {**body, "api_key": NEXT})
+        assert (exchanged.status_code, exchanged.json()) == (200, first.json())
+        assert api.post("/v1/policies/hosted:ping").status_code == 200
+
+    shown = [first.text, told, caplog.text, _dump(plane)]
+    for path in ("/v1/policies", "/v1/policies/hosted", "/policies", "/policies/hosted", "/v1/openapi.json",
+                 f"/v1/runs/{run_id}", f"/v1/runs/{run_id}/export", f"/v1/runs/{run_id}/rollouts", f"/runs/{run_id}",
+                 f"/v1/runs/{run_id}/events"):  # fmt: skip
+        answer = api.get(path)
+        assert answer.status_code == 200, path
+        shown.append(answer.text)
+    assert all(key not in text for text in shown for key in (KEY, NEXT))
+    assert "policy_keys" in str(metadata.tables)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"api_key": ""}, "api_key"),
+    ({"api_key": "two words"}, "without blanks"),
+    ({"api_key": "line\nbreak"}, "without blanks"),
+    ({"api_key": "k" * 5000}, "api_key"),
+    ({"api_key": 7}, "api_key"),
+    ({"api_key": KEY, "definition": {"api_key_env": "POLICY_KEY_X"}}, "without api_key_env"),
+    ({"api_key": KEY, "definition": {"kind": "program_mutator"}}, "openai_compatible"),
+    ({"definition": {"api_key_env": "SPECIATE_DATABASE_URL"}}, "begins with POLICY_KEY"),
+    ({"definition": {"api_key_id": "0" * 36}}, "set by the service"),
+    ({"definition": {"base_url": "http://169.254.169.254/v1"}}, "link-local"),
+    ({"definition": {"base_url": "http://10.0.0.7:8000/v1"}}, "SPECIATE_ALLOWED_NETWORKS"),
+    ({"definition": {"base_url": "http://0xa9fea9fe/v1"}}, "link-local"),
+    ({"definition": {"base_url": "http://me:pw@8.8.8.8/v1"}}, "password"),
+]
+
+
+def test_what_would_give_secrets_away_is_refused(api: Api) -> None:
+    for changes, expected in REFUSED:
+        body = changes | {"definition": _definition("https://8.8.8.8/v1") | changes.get("definition", {})}
+        answer = api.post("/v1/policies", body)
+        assert expected in str(refused(answer, 422, "invalid-input")), changes
+        assert KEY not in answer.text
+    assert api.get("/v1/policies").json()["items"] == []
+
+
+def test_a_missing_or_another_secret_key_is_named(settings: Settings, serve: Callable[..., Api], plane: Plane) -> None:
+    with openai_endpoint() as endpoint:
+        endpoint.key = KEY
+        body = {"definition": _definition(endpoint.url), "api_key": KEY}
+        keyless = serve(settings.model_copy(update={"secret_key": None}))
+        assert "SPECIATE_SECRET_KEY" in refused(keyless.post("/v1/policies", body), 503, "secret-key")["detail"]
+        assert keyless.get("/v1/policies").json()["items"] == []
+        assert serve(settings).post("/v1/policies", body).status_code == 201
+        another = serve(settings.model_copy(update={"secret_key": SecretStr("n" * 32)}))
+        for api in (keyless, another):
+            told = refused(api.post("/v1/policies/hosted:ping"), 503, "secret-key")["detail"]
+            assert "SPECIATE_SECRET_KEY" in told
+        # The new key in front of the old one, everything sealed anew, the old one dropped.
+        old = (settings.secret_key or SecretStr("")).get_secret_value()
+        both = settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")})
+        assert PolicyKeys(plane.engine, both.sealer).renew() == 1
+        assert another.post("/v1/policies/hosted:ping").status_code == 200
+        fresh = open_plane(settings)
+        version = fresh.catalog.policy("hosted").definition
+        with pytest.raises(Exception, match="does not open"):
+            build_client(version, Surroundings(settings.network, fresh.policy_keys.open)).ping()  # type: ignore[attr-defined]
+        fresh.close()
+
+
+def test_an_endpoint_that_is_not_allowed_any_more_is_not_asked(
+    settings: Settings, serve: Callable[..., Api], plane: Plane
+) -> None:
+    with openai_endpoint() as endpoint:
+        api = serve(settings)
+        assert api.post("/v1/policies", {"definition": _definition(endpoint.url)}).status_code == 201
+        strict = serve(settings.model_copy(update={"allowed_networks": ()}))
+        told = refused(strict.post("/v1/policies/hosted:ping"), 503, "policy-unavailable")["detail"]
+        assert "SPECIATE_ALLOWED_NETWORKS" in told
+        assert endpoint.headers == []
+
+
+def test_the_description_marks_the_key_as_write_only(api: Api) -> None:
+    schema = api.get("/v1/openapi.json").json()["components"]["schemas"]["PolicySubmission"]
+    assert schema["properties"]["api_key"]["writeOnly"] is True
+    assert "password" in json.dumps(schema["properties"]["api_key"])

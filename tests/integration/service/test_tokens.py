@@ -1,0 +1,178 @@
+"""Tokens: what they allow, when they end, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+from sqlalchemy.exc import DBAPIError
+
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+from tests.integration.service.conftest import Api, refused, scripted
+
+pytestmark = pytest.mark.servers
+
+OPERATOR = {"Authorization": "Bearer 0perat0r"}
+
+
+@pytest.fixture
+def lab(settings: Settings, serve: Callable[..., Api]) -> Api:
+    return serve(settings.model_copy(update={"token": SecretStr("0perat0r"), "rate_limit": 0.0}))
+
+
+def bearer(token: str, **more: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", **more}
+
+
+def make(api: Api, scope: str = "read", *, project: str = "default", **more: Any) -> dict[str, Any]:
+    headers = {**OPERATOR, "Speciate-Project": project}
+    answer = api.post("/v1/tokens", {"name": scope, "scope": scope, **more}, headers=headers)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, plane: Plane) -> None:
+    made = make(lab)
+    assert made["token"].startswith("spc_")
+    assert len(made["token"]) == 68
+    assert made["token"].startswith(made["prefix"])
+    (listed,) = lab.get("/v1/tokens", headers=OPERATOR).json()["items"]
+    assert listed == {name: value for name, value in made.items() if name != "token"}
+    secret = made["token"].removeprefix("spc_")
+    with plane.engine.connect() as connection:
+        for table in ("tokens", "audit", "sessions"):
+            for row in connection.execute(sa.text(f"SELECT t::text FROM {table} t")).scalars():
+                assert secret[8:] not in row
+    identity = lab.get("/v1/whoami", headers=bearer(made["token"])).json()
+    assert identity == {
+        "who": f"token {made['prefix']} read",
+        "project": "default",
+        "scope": "read",
+        "all_projects": False,
+    }
+
+
+def test_what_is_revoked_or_over_is_refused_at_once_by_every_replica(
+    lab: Api, settings: Settings, serve: Callable[..., Api], plane: Plane
+) -> None:
+    other = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
+    made = make(lab, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    for api in (lab, other):
+        assert api.get("/v1/runs", headers=bearer(made["token"])).status_code == 200
+    revoked = lab.post(f"/v1/tokens/{made['id']}:revoke", headers=OPERATOR).json()
+    assert revoked["revoked_at"] is not None
+    assert revoked["last_used_at"] is not None
+    for api in (other, lab):
+        refused(api.get("/v1/runs", headers=bearer(made["token"])), 401, "unauthorized")
+    short = make(lab, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE tokens SET expires_at = now() WHERE id = :id"), {"id": short["id"]})
+    refused(lab.get("/v1/runs", headers=bearer(short["token"])), 401, "unauthorized")
+    past = {"name": "x", "expires_at": "2020-01-01T00:00:00Z"}
+    refused(lab.post("/v1/tokens", past, headers=OPERATOR), 422, "invalid-input")
+    refused(lab.post("/v1/tokens", {"name": "a\nb"}, headers=OPERATOR), 422, "invalid-input")
+
+
+def test_scopes_include_one_another(lab: Api) -> None:
+    read, submit, admin = (make(lab, scope)["token"] for scope in ("read", "submit", "admin"))
+    body = {"definition": scripted().model_dump(mode="json")}
+    for token, status in ((read, 403), (submit, 201), (admin, 200)):
+        assert lab.post("/v1/policies", body, headers=bearer(token)).status_code == status
+        assert lab.get("/v1/policies", headers=bearer(token)).status_code == 200
+    for token, status in ((read, 403), (submit, 403), (admin, 200)):
+        assert lab.get("/v1/tokens", headers=bearer(token)).status_code == status
+        assert lab.get("/v1/audit", headers=bearer(token)).status_code == status
+    assert "submit" in refused(lab.post("/v1/policies", body, headers=bearer(read)), 403, "forbidden")["detail"]
+    # Whoever administers a project makes tokens for it, and neither projects nor quotas.
+    assert lab.post("/v1/tokens", {"name": "mine"}, headers=bearer(admin)).json()["project"] == "default"
+    refused(lab.post("/v1/projects", {"slug": "mine"}, headers=bearer(admin)), 403, "forbidden")
+    refused(lab.post("/v1/projects/default:quota", {"concurrent_runs": 9}, headers=bearer(admin)), 403, "forbidden")
+    refused(lab.get("/v1/audit?everything=true", headers=bearer(admin)), 403, "forbidden")
+
+
+def test_a_token_stays_in_its_project_and_the_operator_chooses(lab: Api) -> None:
+    assert lab.post("/v1/projects", {"slug": "a", "title": "The a"}, headers=OPERATOR).status_code == 201
+    refused(lab.post("/v1/projects", {"slug": "a"}, headers=OPERATOR), 409, "conflict")
+    token = make(lab, "admin", project="a")["token"]
+    assert lab.get("/v1/whoami", headers=bearer(token)).json()["project"] == "a"
+    refused(lab.get("/v1/runs", headers=bearer(token, **{"Speciate-Project": "default"})), 403, "forbidden")
+    refused(lab.get("/v1/runs", headers={**OPERATOR, "Speciate-Project": "nowhere"}), 404, "not-found")
+    assert [p["slug"] for p in lab.get("/v1/projects", headers=bearer(token)).json()["items"]] == ["a"]
+    refused(lab.get("/v1/projects/default", headers=bearer(token)), 404, "not-found")
+    assert [p["slug"] for p in lab.get("/v1/projects", headers=OPERATOR).json()["items"]] == ["default", "a"]
+
+
+def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
+    assert api.get("/v1/whoami").json() == {
+        "who": "local",
+        "project": "default",
+        "scope": "admin",
+        "all_projects": True,
+    }
+    assert api.post("/v1/projects", {"slug": "a"}).status_code == 201
+    assert api.get("/v1/whoami", headers={"Speciate-Project": "a"}).json()["project"] == "a"
+    made = api.post("/v1/tokens", {"name": "x"}, headers={"Speciate-Project": "a"}).json()
+    assert api.get("/v1/whoami", headers=bearer(made["token"])).json()["project"] == "a"
+    refused(api.get("/v1/whoami", headers=bearer("spc_" + "0" * 64)), 401, "unauthorized")
+    assert api.get("/v1/whoami", headers=bearer("left over in the environment")).json()["who"] == "local"
+
+
+def test_who_asked_for_what_is_written_down_and_stays(lab: Api, plane: Plane) -> None:
+    made = make(lab, "submit")
+    lab.get("/v1/runs", headers=bearer(made["token"]))
+    lab.post("/v1/policies", {"definition": scripted().model_dump(mode="json")}, headers=bearer(made["token"]))
+    lab.post("/v1/runs/019a0000-0000-7000-8000-000000000000:pause", headers=bearer(made["token"]))
+    lab.get("/v1/runs", headers=bearer("spc_" + "0" * 64))
+    lab.get("/v1/runs")
+    entries = lab.get("/v1/audit?everything=true", headers=OPERATOR).json()["items"]
+    found = [(e["who"].split()[0], e["action"], e["status"], e["project"]) for e in reversed(entries)]
+    assert found == [
+        ("operator", "POST /v1/tokens", 201, "default"),
+        ("token", "POST /v1/policies", 201, "default"),
+        ("token", "POST /v1/runs/{run_id}:pause", 404, "default"),
+        ("nobody", "GET /v1/runs", 401, None),
+    ]
+    assert entries[-1]["object"] == f"-> /v1/tokens/{made['id']}"
+    assert entries[1]["object"] == "run_id=019a0000-0000-7000-8000-000000000000"
+    assert {e["address"] for e in entries} == {"127.0.0.1"}
+    page = lab.get("/v1/audit?limit=2", headers=OPERATOR).json()
+    rest = lab.get("/v1/audit", params={"cursor": page["next_cursor"]}, headers=OPERATOR).json()
+    assert [e["id"] for e in [*page["items"], *rest["items"]]] == [e["id"] for e in entries if e["project"]]
+    for change in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
+        with pytest.raises(DBAPIError, match="append-only"), plane.engine.begin() as connection:
+            connection.execute(sa.text(change))
+
+
+def test_a_token_that_asks_too_often_waits_and_whoever_guesses_does_too(
+    settings: Settings, serve: Callable[..., Api]
+) -> None:
+    update = {"token": SecretStr("0perat0r"), "rate_limit": 0.5, "rate_burst": 5}
+    first, second = (serve(settings.model_copy(update=update)) for _ in range(2))
+    one, two = make(first)["token"], make(first)["token"]
+    statuses = [api.get("/v1/strategies", headers=bearer(one)).status_code for api in [first, second] * 4]
+    assert statuses[:5] == [200] * 5
+    assert 429 in statuses
+    answer = first.get("/v1/strategies", headers=bearer(one))
+    refused(answer, 429, "too-many-requests")
+    assert 1 <= int(answer.headers["retry-after"]) <= 2
+    assert second.get("/v1/strategies", headers=bearer(two)).status_code == 200
+    assert {first.get("/v1/strategies", headers=OPERATOR).status_code for _ in range(9)} == {200}
+    guesses = [first.get("/v1/strategies", headers=bearer(f"guess {i}")).status_code for i in range(25)]
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    # From here on not even the right one is looked at, but tokens that nobody can guess are.
+    assert second.get("/v1/strategies", headers=OPERATOR).status_code == 429
+    assert second.get("/v1/strategies", headers=bearer(two)).status_code == 200
+
+
+def test_without_valkey_nobody_waits(settings: Settings, serve: Callable[..., Api]) -> None:
+    update = {"token": SecretStr("0perat0r"), "rate_limit": 0.5, "rate_burst": 1}
+    api = serve(settings.model_copy(update={**update, "redis_url": SecretStr("redis://127.0.0.1:1/0")}))
+    token = make(api)["token"]
+    assert {api.get("/v1/strategies", headers=bearer(token)).status_code for _ in range(5)} == {200}

@@ -1,0 +1,227 @@
+"""Webhooks from the event to a real receiver: told once for each event, however often somebody dies in between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from speciate.client import verify_webhook
+from speciate.domain.errors import NotFoundError
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+from speciate.storage.tables import webhook_deliveries
+from speciate.testing.http_server import wait_for
+from tests.integration.service.conftest import Api, Lab, refused
+from tests.unit.outward.test_delivery import Receiver, receiver
+from workers.webhooks import Courier
+
+pytestmark = pytest.mark.servers
+__all__ = ["receiver"]
+
+
+@pytest.fixture
+def couriers(plane: Plane, settings: Settings) -> Iterator[Callable[[], Courier]]:
+    started: list[Courier] = []
+
+    def start() -> Courier:
+        started.append(Courier(plane, settings.network, "http://speciate.example"))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for courier in started:
+        courier.stop()
+
+
+def _add(api: Api, url: str, **body: Any) -> dict[str, Any]:
+    answer = api.post("/v1/webhooks", {"url": url, **body})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def _deliveries(api: Api, webhook: dict[str, Any], **query: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = api.get(f"/v1/webhooks/{webhook['id']}/deliveries", params=query).json()["items"]
+    return items
+
+
+def _received(receiver: Receiver, event: str) -> list[dict[str, Any]]:
+    return [value for _, body in list(receiver.seen) if (value := json.loads(body))["event"] == event]
+
+
+def test_a_run_is_told_of_once_with_a_signature(
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+) -> None:
+    hook = _add(lab.api, receiver.url, description="ours")
+    only_alarms = _add(lab.api, receiver.url, events=["alarm"])
+    listed = lab.api.get("/v1/webhooks").text
+    assert hook["secret"] not in listed + lab.api.get(f"/v1/webhooks/{hook['id']}").text
+    with plane.engine.connect() as connection:
+        assert hook["secret"] not in repr(connection.execute(sa.text("SELECT * FROM webhooks")).all())
+
+    run_id = lab.start(13)
+    lab.work()
+    cancelled = lab.start(13)
+    lab.api.post(f"/v1/runs/{cancelled}:cancel")
+    # Everything is in the queue before anybody sends: it was written with the effects.
+    queued = _deliveries(lab.api, hook)
+    assert [d["event"] for d in queued] == ["run.finished", "run.finished", "unlock"]
+    assert _deliveries(lab.api, only_alarms) == []
+
+    for _ in range(3):
+        couriers()
+    wait_for(lambda: len(_deliveries(lab.api, hook, state="delivered")) == 3)
+    (unlock,) = _received(receiver, "unlock")
+    first, second = sorted(_received(receiver, "run.finished"), key=lambda value: value["created_at"])
+    assert unlock["data"] | {"tokens": 0} == {
+        "run_id": str(run_id), "problem": "toy@1", "policy": "scripted@1", "strategy": "islands_map_elites",
+        "target": "both",
+        "candidate": unlock["data"]["candidate"], "evaluations": unlock["data"]["evaluations"], "tokens": 0,
+        "unlock": True,
+    }  # fmt: skip
+    assert unlock["links"]["candidate"] == (
+        f"http://speciate.example/runs/{run_id}/candidates/{unlock['data']['candidate']}"
+    )
+    assert (first["data"]["state"], second["data"]["state"]) == ("completed", "cancelled")
+    assert second["data"]["run_id"] == str(cancelled)
+    for headers, body in receiver.seen:
+        assert verify_webhook(hook["secret"], headers["Speciate-Signature"], body)
+        assert headers["Speciate-Delivery"] == json.loads(body)["id"]
+        assert headers["Speciate-Event"] == json.loads(body)["event"]
+    assert {d["id"] for d in queued} == {json.loads(body)["id"] for _, body in receiver.seen}
+    assert len(receiver.seen) == 3
+
+
+def test_a_sender_that_dies_is_followed_by_another(
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+) -> None:
+    hook = _add(lab.api, receiver.url)
+    sent = lab.api.post(f"/v1/webhooks/{hook['id']}:test")
+    assert sent.status_code == 202
+    (parcel,) = plane.webhooks.claim(8)  # and is never heard of again
+    assert plane.webhooks.claim(8) == ()
+    with plane.engine.begin() as connection:
+        connection.execute(sa.update(webhook_deliveries).values(lease_until=sa.func.now()))
+    couriers()
+    wait_for(lambda: _deliveries(lab.api, hook, state="delivered"))
+    (delivery,) = _deliveries(lab.api, hook)
+    assert (delivery["id"], delivery["attempts"]) == (sent.json()["id"], 2)
+    assert [value["id"] for value in _received(receiver, "test")] == [str(parcel.id)]
+    plane.webhooks.postpone(parcel, 500, "too late to say so", 1.0)
+    assert _deliveries(lab.api, hook)[0]["state"] == "delivered"
+
+
+def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+) -> None:
+    hook = _add(lab.api, receiver.url)
+    receiver.status, receiver.said = 500, b"\x1b[31mno\x00" + b"x" * 5000
+    lab.api.post(f"/v1/webhooks/{hook['id']}:test")
+    couriers()
+    wait_for(lambda: _deliveries(lab.api, hook)[0]["error"])
+    (delivery,) = _deliveries(lab.api, hook)
+    assert (delivery["state"], delivery["status"], delivery["attempts"]) == ("pending", 500, 1)
+    assert delivery["due_at"] > delivery["created_at"]
+    assert len(delivery["error"]) < 1100
+    assert "\x1b" not in delivery["error"]
+    with plane.engine.begin() as connection:
+        day = sa.text("UPDATE webhook_deliveries SET created_at = created_at - interval '1 day', due_at = now()")
+        connection.execute(day)
+    wait_for(lambda: _deliveries(lab.api, hook, state="failed"))
+    (delivery,) = _deliveries(lab.api, hook)
+    assert (delivery["attempts"], delivery["ended_at"] is not None) == (2, True)
+    assert plane.webhooks.claim(8) == ()
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE webhook_deliveries SET ended_at = ended_at - interval '31 days'"))
+    assert plane.webhooks.forget_old() == 1
+
+
+def test_a_dead_receiver_delays_neither_runs_nor_others(
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier]
+) -> None:
+    dead, alive = _add(lab.api, "http://127.0.0.1:1/"), _add(lab.api, receiver.url)
+    for _ in range(20):
+        lab.api.post(f"/v1/webhooks/{dead['id']}:test")
+    couriers()
+    begun = time.monotonic()
+    run_id = lab.start(13)
+    lab.work()
+    assert lab.api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"
+    wait_for(lambda: len(_deliveries(lab.api, alive, state="delivered")) == 2)
+    assert time.monotonic() - begun < 10
+    wait_for(lambda: all(d["error"] for d in _deliveries(lab.api, dead)))
+
+
+def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, plane: Plane) -> None:
+    hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
+    assert plane.webhooks.alarm("queue.stuck", "Nothing is evaluated.", {"since_s": 60}) == 1
+    (told,) = _deliveries(lab.api, hook)
+    assert told["event"] == "alarm"
+    failing = ["no program at all"]
+    definition = lab.api.get("/v1/policies/scripted").json()["definition"] | {"slug": "failing"}
+    lab.api.post("/v1/policies", {"definition": definition | {"options": {"completions": failing}}})
+    run_id = lab.start(200, policy="failing", batch=20)
+    lab.work()
+    events = lab.api.get(f"/v1/runs/{run_id}/events", params={"limit": 500}).json()["items"]
+    assert sum(event["kind"] == "alarm.raised" for event in events) > 1
+    assert len(_deliveries(lab.api, hook)) == 2
+    with plane.engine.connect() as connection:
+        told = (
+            connection.execute(sa.select(webhook_deliveries.c.data).order_by(webhook_deliveries.c.id)).scalars().all()
+        )
+    assert told[0] == {"name": "queue.stuck", "message": "Nothing is evaluated.", "since_s": 60}
+    assert (told[1]["name"], told[1]["run_id"]) == ("failures", str(run_id))
+
+
+def test_webhooks_belong_to_a_project(api: Api, plane: Plane) -> None:
+    hook = _add(api, "https://8.8.8.8/")
+    other = plane.within(plane.projects.create("other").id)
+    assert other.webhooks.list().items == ()
+    for method in (other.webhooks.get, other.webhooks.remove, other.webhooks.test, other.webhooks.deliveries):
+        with pytest.raises(NotFoundError, match="no webhook"):
+            method(UUID(hook["id"]))
+    assert other.webhooks.alarm("x", "y") == 0
+    assert plane.webhooks.alarm("x", "y") == 1
+
+
+def test_what_is_no_webhook_is_refused(api: Api, settings: Settings, serve: Callable[..., Api]) -> None:
+    for body, expected in (
+        ({"url": "http://169.254.169.254/"}, "link-local"),
+        ({"url": "http://10.0.0.1/"}, "SPECIATE_ALLOWED_NETWORKS"),
+        ({"url": "http://me:pw@8.8.8.8/"}, "password"),
+        ({"url": "gopher://8.8.8.8/"}, "http://"),
+        ({"url": "https://8.8.8.8/", "events": ["test"]}, "on request only"),
+        ({"url": "https://8.8.8.8/", "events": []}, "events"),
+        ({"url": "https://8.8.8.8/", "secret": "mine"}, "secret"),
+    ):
+        assert expected in str(refused(api.post("/v1/webhooks", body), 422, "invalid-input"))
+    for path in (f"/v1/webhooks/{uuid4()}", f"/v1/webhooks/{uuid4()}/deliveries"):
+        refused(api.get(path), 404, "not-found")
+    refused(api.http.delete(f"/v1/webhooks/{uuid4()}"), 404, "not-found")
+    refused(api.post(f"/v1/webhooks/{uuid4()}:test"), 404, "not-found")
+    hook = _add(api, "https://8.8.8.8/")
+    assert api.http.delete(f"/v1/webhooks/{hook['id']}").status_code == 204
+    assert api.get("/v1/webhooks").json()["items"] == []
+    keyless = serve(settings.model_copy(update={"secret_key": None}))
+    refused(keyless.post("/v1/webhooks", {"url": "https://8.8.8.8/"}), 503, "secret-key")
+
+
+def test_secrets_of_webhooks_are_sealed_anew(api: Api, settings: Settings, receiver: Receiver) -> None:
+    hook = _add(api, receiver.url)
+    api.post(f"/v1/webhooks/{hook['id']}:test")
+    old = (settings.secret_key or SecretStr("")).get_secret_value()
+    both = open_plane(settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")}))
+    assert both.webhooks.renew() == 1
+    both.close()
+    fresh = open_plane(settings.model_copy(update={"secret_key": SecretStr("n" * 32)}))
+    (parcel,) = fresh.webhooks.claim(1)
+    assert fresh.webhooks.secret_of(parcel) == hook["secret"]
+    assert hook["secret"] not in repr(parcel)
+    fresh.close()
