@@ -31,7 +31,7 @@ def deployment(url: str | None) -> Iterator[Finding]:
         try:
             ready = client.ready()
         except SpeciateError as error:
-            yield Finding("api", Status.WARNING, str(error), error.remedy or "")
+            yield _failed("api", Status.WARNING, error)
             return
         yield _api(client.url, str(ready.get("version", "")))
         for server in ("postgresql", "redis"):
@@ -41,8 +41,12 @@ def deployment(url: str | None) -> Iterator[Finding]:
         try:
             yield from _inside(client, http)
         except SpeciateError as error:
-            remedy = error.remedy or ""
-            yield Finding("access", Status.BAD, str(error).removesuffix(remedy).strip(), remedy)
+            yield _failed("access", Status.BAD, error)
+
+
+def _failed(name: str, status: Status, error: SpeciateError) -> Finding:
+    remedy = error.remedy or ""
+    return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)
 
 
 def _inside(client: Client, http: httpx.Client) -> Iterator[Finding]:
@@ -158,5 +162,5 @@ def _policy(client: Client, slug: str) -> Finding:
     try:
         client.policies.ping(slug)
     except SpeciateError as error:
-        return Finding(f"policy {slug}", Status.WARNING, str(error))
+        return _failed(f"policy {slug}", Status.WARNING, error)
     return Finding(f"policy {slug}", Status.GOOD, "answers")
