@@ -66,5 +66,12 @@ async def _admin(principal: PrincipalDep) -> None:
     principal.require(Scope.ADMIN)
 
 
+async def _operator(principal: PrincipalDep) -> None:
+    principal.require_all_projects()
+
+
 NeedsAdmin: Final = Depends(_admin)
-"""For routers whose every route is for scope ``admin``."""
+"""For what is for scope ``admin``."""
+
+NeedsOperator: Final = Depends(_operator)
+"""For what is for the operator alone, or for programs of this machine where there is none."""

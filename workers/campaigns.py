@@ -16,6 +16,7 @@ from speciate.runs.steer import cancel_run, pause_run, resume_run
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
 from speciate.storage.campaigns import StoredSlice
 from speciate.storage.plane import Plane
+from workers.tournaments import WAITS
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class CampaignTender:
                 _hand_out(plane, record, stored)
         if record.state is not CampaignState.RUNNING:
             return
+        plane.campaigns.wait(campaign_id, WAITS if plane.runs.room() == 0 else None)
         latest = plane.campaigns.slices(campaign_id, after=len(settled))
         for stored in latest:
             if stored.slice.spent is not None and stored.ord == len(settled) + 1:

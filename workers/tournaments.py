@@ -19,6 +19,9 @@ from speciate.tournaments.comparing import decided_after
 IN_FLIGHT: Final = 32
 """Runs of a tournament that are under way at once. Each has one lane, so this is also its units of work."""
 
+WAITS: Final = "waits for runs of the project to end: its quota lets no more be under way"
+"""Reason of what goes on and may start nothing."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +55,10 @@ class Tender:
             # What is still under way is not needed: the next pass cancels it.
             store.complete(tournament_id, f"every comparison was decided after {decided} problems")
             return
-        _top_up(plane, record, _room(plane, IN_FLIGHT - len(under_way)))
+        wanted = IN_FLIGHT - len(under_way)
+        room = _room(plane, wanted)
+        _top_up(plane, record, room)
+        store.wait(tournament_id, WAITS if room < wanted and store.next(tournament_id, 1) else None)
         store.complete(tournament_id)
 
     def _decided_after(self, plane: Plane, record: TournamentRecord) -> int | None:

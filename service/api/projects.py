@@ -9,7 +9,7 @@ from pydantic import Field
 
 from service.api.schemas import NameInPath
 from service.dependencies import Cursor, Limit, PlaneDep
-from service.principal import NeedsAdmin, PrincipalDep
+from service.principal import NeedsOperator, PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError
@@ -43,19 +43,17 @@ def list_projects(
     return plane.projects.list(only=only, limit=limit, cursor=cursor)
 
 
-@router.post("", status_code=201, dependencies=[NeedsAdmin])
-def create_project(body: ProjectRequest, plane: PlaneDep, principal: PrincipalDep, response: Response) -> ProjectRecord:
+@router.post("", status_code=201, dependencies=[NeedsOperator])
+def create_project(body: ProjectRequest, plane: PlaneDep, response: Response) -> ProjectRecord:
     """Make a project; only the operator's token does."""
-    principal.require_all_projects()
     made = plane.projects.create(body.slug, body.title, body.quota)
     response.headers["Location"] = f"/v1/projects/{made.slug}"
     return made
 
 
-@router.post("/{name}:quota", dependencies=[NeedsAdmin])
-def set_quota(name: NameInPath, body: Quota, plane: PlaneDep, principal: PrincipalDep) -> ProjectRecord:
+@router.post("/{name}:quota", dependencies=[NeedsOperator])
+def set_quota(name: NameInPath, body: Quota, plane: PlaneDep) -> ProjectRecord:
     """Set the limits that are named, null being none; only the operator's token does. What has begun goes on."""
-    principal.require_all_projects()
     return plane.projects.limit(name, body)
 
 

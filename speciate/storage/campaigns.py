@@ -18,7 +18,7 @@ from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.declared import declare, lock, project_of, set_state
+from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -118,11 +118,14 @@ class Campaigns:
                 noun="campaign",
                 request_digest=request_digest,
                 key=key,
-                fill=lambda: self._fill(connection, declared, rows),
+                fill=lambda: self._fill(connection, new_id, declared, rows),
             )
 
-    def _fill(self, connection: sa.Connection, declared: Campaign, rows: Sequence[dict[str, object]]) -> None:
-        hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, declared.evaluations, None)
+    def _fill(
+        self, connection: sa.Connection, new_id: UUID, declared: Campaign, rows: Sequence[dict[str, object]]
+    ) -> None:
+        quota = hold_quota(connection, self.project or DEFAULT_PROJECT_ID)
+        quota.require(connection, declared.evaluations, None, besides=new_id)
         connection.execute(sa.insert(campaign_runs), rows)
 
     @patient
@@ -192,6 +195,12 @@ class Campaigns:
         with self._engine.begin() as connection:
             if lock(connection, campaigns, campaign_id, noun="campaign").state == CampaignState.RUNNING.value:
                 set_state(connection, campaigns, campaign_id, CampaignState.COMPLETED, reason)
+
+    @patient
+    def wait(self, campaign_id: UUID, reason: str | None) -> None:
+        """Say why it starts nothing just now though it goes on; None takes that back."""
+        with self._engine.begin() as connection:
+            set_waiting(connection, campaigns, campaign_id, reason)
 
     @patient
     def tended(self) -> tuple[UUID, ...]:

@@ -117,6 +117,13 @@ def lock(connection: sa.Connection, table: sa.Table, declared_id: UUID, *, noun:
     return row
 
 
+def set_waiting(connection: sa.Connection, table: sa.Table, declared_id: UUID, reason: str | None) -> None:
+    """Say why something that goes on starts nothing just now, or with None that it does."""
+    changed = table.c.reason.is_distinct_from(reason)
+    mine = sa.and_(table.c.id == declared_id, table.c.state == "running", changed)
+    connection.execute(sa.update(table).where(mine).values(reason=reason))
+
+
 def set_state(connection: sa.Connection, table: sa.Table, declared_id: UUID, state: str, reason: str | None) -> None:
     """Write a state with its reason, and the time where it is an end."""
     connection.execute(

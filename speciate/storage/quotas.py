@@ -50,7 +50,7 @@ SELECT coalesce(sum(evaluations), 0)::bigint AS evaluations, coalesce(sum(tokens
     SELECT coalesce(sum(g.evaluations + g.reserved_evaluations), 0) AS evaluations,
       coalesce(sum(g.tokens + g.reserved_tokens), 0) AS tokens
     FROM campaign_runs p JOIN run_progress g ON g.run_id = p.run_id WHERE p.campaign_id = c.id) n
-  WHERE c.project_id = :id AND c.created_at >= :today) AS declared
+  WHERE c.project_id = :id AND c.id IS DISTINCT FROM cast(:besides AS uuid) AND c.created_at >= :today) AS declared
 """)
 
 
@@ -76,8 +76,21 @@ class HeldQuota:
                 remedy="Wait until one has ended, or pause or cancel one.",
             )
 
-    def require(self, connection: sa.Connection, evaluations: int | None, tokens: int | None) -> None:
-        """Refuse what would take more than is left of the day; None is a budget without that limit.
+    def require(
+        self,
+        connection: sa.Connection,
+        evaluations: int | None,
+        tokens: int | None,
+        *,
+        besides: UUID | None = None,
+    ) -> None:
+        """Refuse what would take more than is left of the day.
+
+        Args:
+            connection: In the transaction that declares it.
+            evaluations: Its budget; None where it has none.
+            tokens: The same of policy tokens.
+            besides: The campaign that it is, where its row is there already.
 
         Raises:
             QuotaExceededError: It would, or nobody can say whether it would.
@@ -88,7 +101,7 @@ class HeldQuota:
         }
         if all(limit is None for _, limit in asked.values()):
             return
-        usage = used_today(connection, self.project_id, self.today)
+        usage = used_today(connection, self.project_id, self.today, besides=besides)
         for what, (count, limit) in asked.items():
             if limit is not None:
                 self._require(what, count, limit, getattr(usage, what))
@@ -125,9 +138,9 @@ def runs_under_way(connection: sa.Connection, project_id: UUID) -> int:
     return int(connection.execute(_UNDER_WAY, {"id": project_id}).scalar_one())
 
 
-def used_today(connection: sa.Connection, project_id: UUID, today: datetime) -> Usage:
-    """Return what counts towards the quotas of a day."""
-    row = connection.execute(_USED, {"id": project_id, "today": today}).one()
+def used_today(connection: sa.Connection, project_id: UUID, today: datetime, *, besides: UUID | None = None) -> Usage:
+    """Return what counts towards the quotas of a day, but for a campaign that asks just now."""
+    row = connection.execute(_USED, {"id": project_id, "today": today, "besides": besides}).one()
     return Usage(
         concurrent_runs=runs_under_way(connection, project_id),
         evaluations=row.evaluations,

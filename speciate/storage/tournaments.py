@@ -14,7 +14,7 @@ from speciate.domain.tournament import Extension, Planned, Tournament, Tournamen
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient
-from speciate.storage.declared import declare, lock, project_of, set_state
+from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -201,6 +201,12 @@ class Tournaments:
             _add_plan(connection, tournament_id, record.planned, added)
             if row.state == TournamentState.COMPLETED.value:
                 set_state(connection, tournaments, tournament_id, TournamentState.RUNNING, None)
+
+    @patient
+    def wait(self, tournament_id: UUID, reason: str | None) -> None:
+        """Say why it starts nothing just now though it goes on; None takes that back."""
+        with self._engine.begin() as connection:
+            set_waiting(connection, tournaments, tournament_id, reason)
 
     @patient
     def tended(self) -> tuple[UUID, ...]:

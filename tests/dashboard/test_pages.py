@@ -45,6 +45,7 @@ PAGES = {
     "pair": "/tournaments/{tournament}/pair",
     "new-tournament": "/tournaments/new",
     "workers": "/workers",
+    "access": "/access",
 }
 SERIOUS = {"serious", "critical"}
 

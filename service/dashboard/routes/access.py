@@ -18,7 +18,7 @@ from service.dashboard.fields import number_or_text
 from service.dashboard.forms import FormDep
 from service.dashboard.pages import page
 from service.dashboard.refusals import Refusal, refusal
-from service.principal import NeedsAdmin, Principal, PrincipalDep
+from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError
 from speciate.ports.access import NewToken, ProjectUsage
@@ -63,10 +63,9 @@ def revoke_token(token_id: str, form: FormDep, deck: DeckDep, principal: Princip
     return RedirectResponse("/access", 303)
 
 
-@router.post("/projects", dependencies=[NeedsAdmin])
+@router.post("/projects", dependencies=[NeedsOperator])
 def create_project(request: Request, form: FormDep, deck: DeckDep, principal: PrincipalDep) -> Response:
     """Make a project."""
-    principal.require_all_projects()
     try:
         body = ProjectRequest(slug=form.text("slug"), title=form.text("title"))
         deck.plane.projects.create(body.slug, body.title)
@@ -75,10 +74,9 @@ def create_project(request: Request, form: FormDep, deck: DeckDep, principal: Pr
     return RedirectResponse("/access", 303)
 
 
-@router.post("/projects/{name}/quota", dependencies=[NeedsAdmin])
+@router.post("/projects/{name}/quota", dependencies=[NeedsOperator])
 def set_quota(request: Request, name: str, form: FormDep, deck: DeckDep, principal: PrincipalDep) -> Response:
     """Set a project's quotas; what is empty is no limit."""
-    principal.require_all_projects()
     if "\x00" in name:
         raise NotFoundError("no project has such a name.")
     limits = {each: form.text(each) for each in Quota.model_fields}

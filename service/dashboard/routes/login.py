@@ -11,7 +11,7 @@ from service.dashboard.pages import page
 from service.dashboard.refusals import refusal
 from service.dependencies import PartsDep
 from service.doorkeeper import Asked
-from service.principal import PROJECT_COOKIE, SESSION_COOKIE, of_bearer
+from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
 from speciate.domain.errors import SpeciateError
 from speciate.storage.access import SESSION_LIFE
 from speciate.storage.tables import DEFAULT_PROJECT_ID
@@ -57,11 +57,9 @@ async def log_out(request: Request, form: FormDep, parts: PartsDep) -> Response:
     return answer
 
 
-@router.post("/project")
+@router.post("/project", dependencies=[NeedsOperator])
 def choose_project(request: Request, form: FormDep, parts: PartsDep) -> Response:
     """Look at another project from now on."""
-    principal = request.state.principal
-    principal.require_all_projects()
     project = parts.plane.projects.get(form.text("project")[:80])
     answer = RedirectResponse("/", 303)
     answer.set_cookie(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,12 +15,12 @@ from speciate.domain.run import RunState
 router = APIRouter(include_in_schema=False)
 
 _LIMIT = 50
-_Text = Query("", max_length=2000)
+_Text = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("/runs")
 def show_runs(
-    request: Request, deck: DeckDep, state: str = _Text, problem: str = _Text, policy: str = _Text, cursor: str = _Text
+    request: Request, deck: DeckDep, state: _Text = "", problem: _Text = "", policy: _Text = "", cursor: _Text = ""
 ) -> Response:
     """Show runs, newest first."""
     found = _found(deck, state, problem, policy, cursor)
@@ -37,7 +37,7 @@ def show_runs(
 
 @router.get("/live/runs")
 async def watch_runs(
-    deck: DeckDep, state: str = _Text, problem: str = _Text, policy: str = _Text, seen: str = Query("", max_length=100)
+    deck: DeckDep, state: _Text = "", problem: _Text = "", policy: _Text = "", seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
     """Send the newest runs whenever one of them changes."""
     return deck.watch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
@@ -62,6 +63,7 @@ def show_tournament(request: Request, name: str, deck: DeckDep) -> Response:
 @router.get("/{name}/live")
 async def watch_tournament(name: str, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send its progress whenever it changes."""
+    await to_thread.run_sync(_record, deck, name)  # an unknown one is refused before the answer begins
 
     def render() -> Part:
         record = _record(deck, name)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
+from service.middleware import access
 from speciate.settings import Settings
 from speciate.storage.plane import Plane
-from tests.integration.service.conftest import Api, refused, scripted
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.testing.runs import toy_problem
+from tests.integration.service.conftest import Api, Lab, refused, scripted
 
 pytestmark = pytest.mark.servers
 
@@ -147,6 +151,25 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, plane: Plane) ->
     for change in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
         with pytest.raises(DBAPIError, match="append-only"), plane.engine.begin() as connection:
             connection.execute(sa.text(change))
+
+
+def test_a_stream_ends_with_its_token(lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    plane.catalog.add_problem(toy_problem())
+    plane.catalog.add_policy(scripted())
+    body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
+    run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
+    made = make(lab)
+    headers = bearer(made["token"], Accept="text/event-stream")
+    with lab.http.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as answer:
+        chunks = answer.iter_raw()
+        assert answer.status_code == 200
+        next(chunks)
+        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        Lab(lab, plane).work()
+        received = b"".join(chunks)
+    assert plane.runs.get(UUID(run_id)).state.ended
+    assert b"event: end" not in received
 
 
 def test_a_token_that_asks_too_often_waits_and_whoever_guesses_does_too(

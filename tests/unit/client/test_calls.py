@@ -104,7 +104,8 @@ def test_what_json_does_not_know_is_refused(ask: Ask, service: StandIn, value: A
         (503, "policy-unavailable", errors.PolicyUnavailableError),
         (503, "storage-full", errors.UnavailableError),
         (500, "internal", errors.SpeciateError),
-        (403, "forbidden", errors.NotAllowedError),
+        (403, "forbidden", errors.ForbiddenError),
+        (403, "quota-exceeded", errors.QuotaExceededError),
         (422, "something-new", InvalidInputError),
     ],
 )

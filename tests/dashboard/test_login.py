@@ -1,0 +1,153 @@
+"""Logging in with a token, what other sites can do with it (nothing), and how it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from service.app import create_app
+from speciate.domain.access import Scope
+from speciate.domain.run import RunState
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.testing.http_server import serve_app
+from tests.dashboard.conftest import Exhibition
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+
+_PATIENCE_MS = 30_000
+_EVIL = """<!doctype html><form method="post" action="{target}"><button name="reason" value="evil">x</button></form>
+<script>
+fetch('{target}', {{method: 'POST', mode: 'no-cors', credentials: 'include', body: new URLSearchParams('reason=evil')}})
+  .then(() => document.title = 'sent', () => document.title = 'refused')
+</script>"""
+
+
+@dataclass
+class Guarded:
+    """Two replicas that ask for a token, on the exhibition's data, and a site of somebody else on the same machine."""
+
+    url: str
+    other: str
+    evil: str
+
+
+@pytest.fixture(scope="module")
+def guarded(exhibition: Exhibition) -> Iterator[Guarded]:
+    settings = exhibition.settings.model_copy(update={"token": SecretStr("0perat0r"), "rate_limit": 0.0})
+
+    def evil(request: Request) -> HTMLResponse:
+        target = request.query_params["target"]
+        return HTMLResponse(_EVIL.format(target=target))
+
+    with (
+        serve_app(create_app(settings)) as url,
+        serve_app(create_app(settings)) as other,
+        serve_app(Starlette(routes=[Route("/", evil)])) as site,
+    ):
+        yield Guarded(url, other, site)
+
+
+@pytest.fixture
+def visitor_context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(_PATIENCE_MS)
+    expect.set_options(timeout=_PATIENCE_MS)
+    yield context
+    context.close()
+
+
+def log_in(page: Page, url: str, token: str) -> None:
+    page.goto(url)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
+    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+) -> None:
+    page = visitor_context.new_page()
+    log_in(page, f"{guarded.url}/runs?state=completed", "spc_wrong")
+    expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
+    for theme in ("light", "dark"):
+        page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+        assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in {"serious", "critical"}]
+    made = exhibition.plane.access.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
+    log_in(page, f"{guarded.url}/runs?state=completed", made.token)
+    expect(page).to_have_url(f"{guarded.url}/runs?state=completed")
+    (cookie,) = visitor_context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("speciate_session", True, "Lax")
+    assert made.token not in cookie["value"]
+    # Cookies know no ports: the browser gives the other replica the same one.
+    page.goto(f"{guarded.other}/")
+    expect(page.locator("#link")).to_have_text("live")
+    page.goto(f"{guarded.other}/access")
+    expect(page.locator("main")).to_contain_text("Tokens are made and revoked by whoever has scope admin.")
+    exhibition.plane.access.revoke(DEFAULT_PROJECT_ID, made.id)
+    page.goto(f"{guarded.url}/runs")
+    expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
+
+
+def test_the_operator_makes_tokens_and_looks_at_other_projects(
+    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+) -> None:
+    exhibition.plane.projects.create("elsewhere", "Where nothing is")
+    page = visitor_context.new_page()
+    log_in(page, f"{guarded.url}/access", "0perat0r")
+    page.get_by_label("Whose").fill("<b>dora</b>")
+    page.get_by_role("button", name="Make the token").click()
+    token = page.locator("input[readonly]").input_value()
+    bearer = exhibition.plane.access.bearer(token)
+    assert bearer is not None
+    assert bearer.scope is Scope.READ
+    page.goto(f"{guarded.url}/access")
+    assert token not in page.content()
+    row = page.get_by_role("row", name="<b>dora</b>")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("button", name="Revoke it").click()
+    expect(row).to_contain_text("revoked")
+    assert exhibition.plane.access.bearer(token) is None
+    page.get_by_role("row", name="elsewhere").get_by_role("button", name="Quota").click()
+    page.locator("form:popover-open").get_by_label("Runs under way").fill("3")
+    page.get_by_role("button", name="Set the quota").click()
+    expect(page.get_by_role("row", name="elsewhere")).to_contain_text("0 of 3")
+    page.get_by_role("row", name="elsewhere").get_by_role("button", name="Show").click()
+    expect(page.locator(".side")).to_contain_text("Project elsewhere")
+    page.goto(f"{guarded.url}/runs/{exhibition.done}")
+    expect(page.locator("main")).to_contain_text("there is no run")
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(f"{guarded.url}/login")
+    page.goto(f"{guarded.other}/runs")
+    expect(page).to_have_url(f"{guarded.other}/login?next=%2Fruns")
+
+
+def test_other_sites_can_do_nothing_with_a_session(
+    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+) -> None:
+    page = visitor_context.new_page()
+    log_in(page, f"{guarded.url}/access", "0perat0r")
+    expect(page.get_by_role("heading", name="Access")).to_be_visible()
+    before = exhibition.plane.access.tokens(DEFAULT_PROJECT_ID).items
+    steps = (f"/runs/{exhibition.running}/cancel", f"/v1/runs/{exhibition.running}:cancel", "/access/tokens", "/logout")
+    # Another port is the same site, to which browsers send the cookie; another name of this machine is another site.
+    for site in (guarded.evil, guarded.evil.replace("127.0.0.1", "localhost")):
+        for step in steps:
+            page.goto(f"{site}/?target={guarded.url}{step}")
+            expect(page).to_have_title(re.compile("sent|refused"))
+            page.get_by_role("button").click(no_wait_after=True)
+            page.wait_for_url(f"{guarded.url}{step}")
+    tried = exhibition.plane.audit.list(project=None, limit=4 * len(steps)).items
+    assert {(entry.action.partition(" ")[0], entry.status) for entry in tried} <= {("POST", 401), ("POST", 403)}
+    assert exhibition.plane.runs.get(exhibition.running).state is RunState.RUNNING
+    assert exhibition.plane.access.tokens(DEFAULT_PROJECT_ID).items == before
+    page.goto(f"{guarded.url}/access")
+    expect(page.get_by_role("heading", name="Access")).to_be_visible()

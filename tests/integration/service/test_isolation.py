@@ -1,0 +1,393 @@
+"""Every route, asked by a stranger: nothing of another project is to be seen, and nobody does what their scope forbids.
+
+The routes are those that the application has: one whose parameters are not known here fails, so that none escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from pydantic import SecretStr
+
+from speciate.domain.access import Scope
+from speciate.domain.campaign import Campaign
+from speciate.domain.tournament import Tournament
+from speciate.domain.webhook import Webhook
+from speciate.policies import build_client
+from speciate.runs.campaigns import pin as pin_campaign
+from speciate.runs.steer import start_run
+from speciate.runs.tournaments import pin as pin_tournament
+from speciate.runs.workbench import Workbench
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
+from tests.integration.service.conftest import Api
+from workers.campaigns import CampaignTender
+from workers.tournaments import Tender
+
+pytestmark = pytest.mark.servers
+
+OPERATOR: Final = "0perat0r"
+MARK: Final = "zebra"
+"""Is in every name and program of the other project."""
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/static/{digest}/{name}", "/login", "/theme"})
+PERSONAL: Final = frozenset({"/logout", "/project"})
+OPERATORS: Final = frozenset(
+    {"/v1/projects", "/v1/projects/{name}:quota", "/access/projects", "/access/projects/{name}/quota", "/project"}
+)
+"""What only the operator posts to."""
+
+_EVENTS: Final = {"Accept": "text/event-stream"}
+
+
+@dataclass
+class World:
+    """A service with a project full of data, and a stranger from a project without any.
+
+    Attributes:
+        api: The service.
+        fills: What parameters of paths are filled with, by the beginning of the path where names are ambiguous.
+        secrets: Whatever the stranger must not see.
+        tokens: The stranger's tokens by scope.
+        owner: A token of the project.
+    """
+
+    api: Api
+    fills: dict[str, dict[str, list[str]]]
+    secrets: set[str]
+    tokens: dict[Scope, str]
+    owner: str
+    run: UUID
+    problem: UUID
+    policy: UUID
+    plane: Plane = field(repr=False)
+
+
+def routes(app: FastAPI) -> list[tuple[str, str]]:
+    """Return method and path of every route."""
+    found = {
+        (method, context.path)
+        for context in iter_route_contexts(app.routes)
+        for method in (context.methods or ())
+        if context.path is not None and method != "HEAD"
+    }
+    # Reads first: what is asked after is written down, with the ids that were asked for.
+    return sorted(found, key=lambda route: (route[0] != "GET", route))
+
+
+def work(plane: Plane) -> None:
+    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    while waiting := plane.runs.work_in_flight(limit=1):
+        assert bench.perform(waiting[0].work_id)
+
+
+def fill_project(plane: Plane) -> tuple[UUID, UUID, UUID]:
+    """Make one of everything; return the ids of problem, policy and run."""
+    problem, _ = plane.catalog.add_problem(
+        toy_problem(seed_program=f"x = 1\ny = 9\n# {MARK}\n").model_copy(update={"slug": f"{MARK}-problem"})
+    )
+    texts = [f"```python\n# {MARK}\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
+    policy, _ = plane.catalog.add_policy(toy_policy(slug=f"{MARK}-policy", options={"completions": texts}))
+    plane.catalog.add_problem_set(f"{MARK}-set", "", [problem.id])
+    run_id, _ = start_run(
+        plane.runs, plane.signals, problem=problem, policy=policy, mutator=None, spec=toy_spec(13),
+        idempotency_key="the same key",
+    )  # fmt: skip
+    work(plane)
+    entrants = [
+        {"name": name, "policy": f"{MARK}-policy", "strategy": "best_of_n", "batch": batch}
+        for name, batch in (("a", 1), ("b", 2))
+    ]
+    tournament = Tournament.model_validate(
+        {
+            "slug": f"{MARK}-tournament",
+            "problems": [f"set:{MARK}-set"],
+            "entrants": entrants,
+            "baseline": "a",
+            "seeds": [1],
+            "budget": {"evaluations": 3},
+        }
+    )
+    plane.tournaments.create(pin_tournament(tournament, plane.catalog), request_digest="t")
+    campaign = Campaign(
+        slug=f"{MARK}-campaign", problems=(f"{MARK}-problem",), policy={f"{MARK}-policy": 1.0}, evaluations=8, slice=4
+    )
+    plane.campaigns.create(pin_campaign(campaign, plane.catalog), request_digest="c")
+    return problem.id, policy.id, run_id
+
+
+def play(plane: Plane) -> None:
+    """Let control do for every project what it does, and workers too."""
+    tournaments, campaigns = Tender(), CampaignTender()
+    for _ in range(20):
+        tournaments.run(plane)
+        campaigns.run(plane)
+        work(plane)
+        if not plane.tournaments.tended() and not plane.campaigns.tended():
+            return
+    raise AssertionError("the tournament or campaign does not end")
+
+
+@pytest.fixture
+def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
+    # In the default project there is a problem of the same name, which is another one.
+    plane.catalog.add_problem(toy_problem().model_copy(update={"slug": f"{MARK}-problem", "title": "Another one"}))
+    home = plane.projects.create(f"{MARK}-project")
+    away = plane.projects.create("away")
+    bound = plane.within(home.id)
+    problem, policy, run_id = fill_project(bound)
+    play(plane)
+    hook = bound.webhooks.add(Webhook(url=f"https://8.8.8.8/{MARK}"))
+    owner = plane.access.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
+    tokens = {s: plane.access.create(away.id, s.value, s, created_by="test").token for s in Scope}
+    with plane.engine.connect() as connection:
+        ids = {
+            table: [str(each) for each in connection.execute(sa.text(f"SELECT id FROM {table}")).scalars()]
+            for table in ("runs", "candidates", "rollouts", "tournaments", "campaigns", "policies", "problem_sets")
+        }
+    assert all(ids.values())
+    candidates = bound.queries.candidates(run_id).items
+    fills = {
+        "": {
+            "run_id": [str(run_id)],
+            "candidate_id": [str(candidates[0].id)],
+            "rollout_id": [str(bound.queries.rollouts(run_id).items[0].id)],
+            "number": ["1"],
+            "token_id": [str(owner.id)],
+            "webhook_id": [str(hook.id)],
+            "text": ["program"],
+            "figure": ["standings"],
+            "verb": ["pause"],
+        },
+        "/problems": {"name": [str(problem), f"{MARK}-problem", f"{MARK}-problem@1"]},
+        "/problem-sets": {"name": [*ids["problem_sets"], f"{MARK}-set"]},
+        "/policies": {"name": [str(policy), f"{MARK}-policy"]},
+        "/tournaments": {"name": [*ids["tournaments"], f"{MARK}-tournament"]},
+        "/campaigns": {"name": [*ids["campaigns"], f"{MARK}-campaign"]},
+        "/projects": {"name": [f"{MARK}-project"]},
+        "/access": {"name": [f"{MARK}-project"]},
+        "/runs": {"name": ["population"]},
+    }
+    secrets = {
+        MARK,
+        str(home.id),
+        str(hook.id),
+        hook.secret,
+        str(owner.id),
+        str(problem),
+        *(each for found in ids.values() for each in found),
+    }
+    api = serve(settings.model_copy(update={"token": SecretStr(OPERATOR), "rate_limit": 0.0}))
+    return World(api, fills, secrets, tokens, owner.token, run_id, problem, policy, plane)
+
+
+def filled(world: World, path: str) -> list[str]:
+    """Return a path with its parameters filled in, in every known way."""
+    found = [path]
+    for name in re.findall(r"{(\w+)}", path):
+        of_path = "/" + path.removeprefix("/v1").split("/")[1]
+        values = world.fills.get(of_path, {}).get(name) or world.fills[""].get(name)
+        assert values, f"{path}: nobody knows what {{{name}}} is. Say it in this file, so that the route can be tried."
+        found = [each.replace(f"{{{name}}}", value) for each in found for value in values]
+    return found
+
+
+def ask(world: World, method: str, path: str, token: str | None, **options: Any) -> httpx.Response:
+    """Send a request; of a stream, read what comes at once."""
+    headers = {"Origin": str(world.api.http.base_url), **options.pop("headers", {})}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    json_body = options.pop("json", None)
+    if method == "POST" and path.startswith("/v1"):
+        options["json"] = json_body
+    elif method == "POST":
+        options.setdefault("data", {"reason": "none"})
+    with world.api.http.stream(method, path, headers=headers, **options) as answer:
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            text = b""
+            for chunk in answer.iter_raw():
+                text += chunk
+                if b"event: part" in text and text.endswith(b"\n\n"):
+                    break
+            return httpx.Response(answer.status_code, headers=answer.headers, content=text, request=answer.request)
+        answer.read()
+    return answer
+
+
+def seen(world: World, answer: httpx.Response, asked: str) -> list[str]:
+    """Return what an answer shows that its sender did not name."""
+    shown = answer.text + json.dumps(dict(answer.headers))
+    return [secret for secret in world.secrets if secret not in asked and secret in shown]
+
+
+def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> None:
+    token, problems = world.tokens[Scope.ADMIN], []
+    for method, path in routes(world.api.app):
+        if path in OPEN | PERSONAL:
+            continue
+        for target in filled(world, path):
+            for headers in ({}, {"Accept": "text/html"}, _EVENTS) if method == "GET" else ({},):
+                body = {"seeds": [99], "reason": "more"} if path.endswith(":extend") else {}
+                answer = ask(world, method, target, token, headers=headers, json=body)
+                if "{" in path:
+                    expected = {403} if method == "POST" and path in OPERATORS else {404}
+                elif method == "GET":
+                    expected = {404} if path.startswith("/compare/") else {200}
+                else:
+                    expected = {403} if path in OPERATORS else {422}
+                if answer.status_code not in expected:
+                    problems.append(f"{method} {target} {headers}: {answer.status_code}")
+                problems += [f"{method} {target}: shows {secret}" for secret in seen(world, answer, target)]
+    assert not problems, "\n".join(problems)
+    # And nothing has been done to it either.
+    run = world.plane.runs.get(world.run)
+    assert (run.state.value, world.plane.access.bearer(world.owner) is not None) == ("completed", True)
+
+
+def test_whoever_the_data_belongs_to_finds_it_on_the_same_routes(world: World) -> None:
+    """Otherwise the test before would prove nothing."""
+    found = {
+        path: ask(world, method, filled(world, path)[0], world.owner).status_code
+        for method, path in routes(world.api.app)
+        if method == "GET" and path not in OPEN and "{" in path and "live" not in path
+    }
+    # Figures that such a run or tournament does not have.
+    missing = {path for path, status in found.items() if status >= 400}
+    assert missing <= {path for path in found if "/figures/" in path or "{text}" in path}, missing
+    pages = [path for path in found if not path.startswith("/v1")]
+    assert len(found) > 35
+    assert len(pages) > 15
+
+
+def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(world: World) -> None:
+    token, run, problem, policy = world.tokens[Scope.ADMIN], world.run, world.problem, world.policy
+    names = {"problem": (str(problem), f"{MARK}-problem"), "policy": (str(policy), f"{MARK}-policy")}
+    asked = [
+        *(f"/v1/runs?{kind}={name}" for kind, both in names.items() for name in both),
+        *(f"/v1/unlocks?{kind}={name}" for kind, both in names.items() for name in both),
+        *(f"/runs?{kind}={name}" for kind, both in names.items() for name in both),
+        *(f"/live/runs?{kind}={name}" for kind, both in names.items() for name in both),
+        f"/v1/unlocks?run={run}",
+        f"/compare?run={run}",
+        f"/compare/best.json?run={run}",
+        f"/compare/best.csv?run={run}",
+        f"/runs/new?like={run}",
+        f"/unlocks?a={MARK}-policy&b={policy}",
+        f"/unlocks/matrix.csv?problems={MARK}-set",
+    ]
+    for path in asked:
+        answer = ask(world, "GET", path, token)
+        empty = path.startswith("/live") and "event: part" not in answer.text
+        assert answer.status_code == 404 or empty, (path, answer.text)
+        assert not seen(world, answer, path), path
+    budget = {"evaluations": 5}
+    entrants = [{"name": n, "policy": str(policy), "strategy": "best_of_n"} for n in "ab"]
+    bodies: dict[str, list[dict[str, Any]]] = {
+        "/v1/runs": [{"problem": p, "policy": q, "budget": budget} for p, q in zip(*names.values(), strict=True)],
+        "/v1/problem-sets": [{"slug": "mine", "problems": [name]} for name in names["problem"]],
+        "/v1/tournaments": [
+            {"slug": "mine", "problems": [name], "entrants": entrants, "baseline": "a", "seeds": [1], "budget": budget}
+            for name in (*names["problem"], f"set:{MARK}-set")
+        ],
+        "/v1/campaigns": [
+            {"slug": "mine", "problems": [name], "policy": str(policy), "evaluations": 50}
+            for name in (*names["problem"], f"set:{MARK}-set")
+        ],
+        # These name nothing.
+        **{path: [] for path in ("/v1/problems", "/v1/policies", "/v1/tokens", "/v1/projects", "/v1/webhooks")},
+    }
+    posted = {path for method, path in routes(world.api.app) if method == "POST" and path.startswith("/v1")}
+    assert {path for path in posted if "{" not in path} == set(bodies), "say what the body of a new route may name"
+    for path, each in bodies.items():
+        for body in each:
+            answer = ask(world, "POST", path, token, json=body)
+            assert answer.status_code == 404, (path, body, answer.text)
+            assert not seen(world, answer, json.dumps(body)), path
+    forms: dict[str, dict[str, str]] = {
+        "/runs": {"problem": str(problem), "policy": str(policy), "evaluations": "5"},
+        "/tournaments": {"slug": "mine", "problems": str(problem), "name0": "a", "policy0": str(policy),
+                         "name1": "b", "policy1": str(policy), "evaluations": "5", "seeds": "1"},
+    }  # fmt: skip
+    for path, form in forms.items():
+        answer = ask(world, "POST", path, token, data=form)
+        assert answer.status_code == 422, (path, answer.text)
+        assert "there is no" in answer.text
+        assert not seen(world, answer, json.dumps(form)), path
+
+
+def test_names_keys_and_results_are_each_projects_own(world: World, plane: Plane) -> None:
+    token = world.tokens[Scope.SUBMIT]
+    definition = toy_problem().model_copy(update={"slug": f"{MARK}-problem"}).model_dump(mode="json")
+    made = ask(world, "POST", "/v1/problems", token, json={"definition": definition}).json()
+    assert made["version"] == 1
+    listed = ask(world, "GET", "/v1/problems", token).json()["items"]
+    assert [item["id"] for item in listed] == [made["id"]]
+    policy = toy_policy(slug="mine", options={"completions": ["```python\nx = 9\ny = 0\n```"]})
+    ask(world, "POST", "/v1/policies", token, json={"definition": policy.model_dump(mode="json")})
+    body = {
+        "problem": f"{MARK}-problem",
+        "policy": "mine",
+        "budget": {"evaluations": 5},
+        "lanes": 1,
+        "reuse_results": True,
+    }
+    key = {"Idempotency-Key": "the-same-key"}
+    mine = ask(world, "POST", "/v1/runs", token, json=body, headers=key)
+    assert mine.status_code == 202, mine.text
+    assert ask(world, "POST", "/v1/runs", token, json=body, headers=key).json()["id"] == mine.json()["id"]
+    operator = {"Speciate-Project": "default", **key}
+    ask(world, "POST", "/v1/policies", OPERATOR, json={"definition": policy.model_dump(mode="json")})
+    theirs = ask(world, "POST", "/v1/runs", OPERATOR, json=body, headers=operator)
+    assert theirs.status_code == 202, theirs.text
+    assert theirs.json()["id"] != mine.json()["id"]
+    work(plane)
+    for owner, headers, run in ((token, {}, mine), (OPERATOR, operator, theirs)):
+        record = ask(world, "GET", f"/v1/runs/{run.json()['id']}", owner, headers=headers).json()
+        assert (record["state"], record["reused"]) == ("completed", 0)
+    again = ask(world, "POST", "/v1/runs", token, json=body)
+    work(plane)
+    assert ask(world, "GET", f"/v1/runs/{again.json()['id']}", token).json()["reused"] > 0
+
+
+def test_each_route_asks_for_its_scope(world: World) -> None:
+    """Reading is for all, tokens and the log for admin, projects for the operator, the rest for submit."""
+    nothing = str(uuid4())
+    for method, path in routes(world.api.app):
+        target = re.sub(r"{\w+}", nothing, path)
+        refused = {
+            scope.value
+            for scope, token in world.tokens.items()
+            if ask(world, method, target, token, json={}).status_code == 403
+        }
+        admins = path.startswith(("/v1/tokens", "/v1/audit", "/v1/webhooks")) or (
+            method == "POST" and path.startswith("/access")
+        )
+        if path in OPEN or (path in PERSONAL and path not in OPERATORS):
+            expected = set()
+        elif method == "POST" and path in OPERATORS:
+            expected = {"read", "submit", "admin"}
+        elif admins:
+            expected = {"read", "submit"}
+        else:
+            expected = set() if method == "GET" else {"read"}
+        assert refused == expected, (method, path)
+        stranger = ask(world, method, target, None, json={}, follow_redirects=False)
+        if path not in OPEN:
+            assert stranger.status_code == 401, (method, path)
+            page = ask(world, method, target, None, headers={"Accept": "text/html"})
+            if method == "GET" and not path.startswith("/v1"):
+                assert page.headers["location"].startswith("/login?next=%2F"), path
+            else:
+                assert page.status_code == 401

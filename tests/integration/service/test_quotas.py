@@ -1,0 +1,129 @@
+"""Quotas of projects: what is declared counts whole until it has ended, then with what it spent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.service.conftest import Lab, refused
+from tests.integration.service.tournament_lab import body as tournament
+from tests.integration.service.tournament_lab import declare, fair, play
+from workers.campaigns import CampaignTender
+from workers.tournaments import WAITS, Tender
+
+__all__ = ["fair"]
+pytestmark = pytest.mark.servers
+
+
+def limit(lab: Lab, **quota: int | None) -> None:
+    answer = lab.api.post("/v1/projects/default:quota", quota)
+    assert answer.status_code == 200, answer.text
+
+
+def used(lab: Lab) -> dict[str, Any]:
+    found: dict[str, Any] = lab.api.get("/v1/projects/default").json()["used"]
+    return found
+
+
+def run(evaluations: int | None = 13, **budget: float) -> dict[str, Any]:
+    limits = {"evaluations": evaluations, **budget}
+    return {"problem": "toy", "policy": "scripted", "budget": limits, "lanes": 1, "batch": 4}
+
+
+def test_declared_budgets_count_whole_until_their_runs_have_ended(lab: Lab) -> None:
+    limit(lab, evaluations_per_day=30)
+    first = lab.start(13)
+    assert used(lab)["evaluations"] == 13
+    details = refused(lab.api.post("/v1/runs", run(18)), 403, "quota-exceeded")["detail"]
+    assert "30 evaluations a day" in details
+    assert "13 are declared or spent today, 17 are left, this asks for 18" in details
+    assert "The day ends at 2" in details
+    refused(lab.api.post("/v1/runs", run(None, seconds=60.0)), 403, "quota-exceeded")
+    lab.start(17)
+    refused(lab.api.post("/v1/runs", run(1)), 403, "quota-exceeded")
+    lab.api.post(f"/v1/runs/{first}:cancel")
+    assert used(lab)["evaluations"] == 17
+    lab.work()
+    assert used(lab)["evaluations"] == 17
+    limit(lab, evaluations_per_day=None)
+    lab.start(1000)
+
+
+def test_a_request_that_is_repeated_is_not_counted_twice(lab: Lab) -> None:
+    limit(lab, evaluations_per_day=13, concurrent_runs=1)
+    key = {"Idempotency-Key": "k"}
+    first = lab.api.post("/v1/runs", run(13), headers=key).json()["id"]
+    assert lab.api.post("/v1/runs", run(13), headers=key).json()["id"] == first
+
+
+def test_tokens_are_counted_where_they_are_limited(lab: Lab) -> None:
+    limit(lab, tokens_per_day=1000)
+    assert "no budget of tokens" in refused(lab.api.post("/v1/runs", run(13)), 403, "quota-exceeded")["detail"]
+    assert lab.api.post("/v1/runs", run(13, tokens=900)).status_code == 202
+    refused(lab.api.post("/v1/runs", run(13, tokens=200)), 403, "quota-exceeded")
+    assert used(lab)["tokens"] == 900
+
+
+def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fair: Lab) -> None:
+    limit(fair, concurrent_runs=2)
+    first, _ = fair.start(), fair.start()
+    details = refused(fair.api.post("/v1/runs", run()), 403, "quota-exceeded")["detail"]
+    assert "may have 2 runs under way at once and has 2" in details
+    assert fair.api.post(f"/v1/runs/{first}:pause").status_code == 200
+    third = fair.start()
+    refused(fair.api.post(f"/v1/runs/{first}:resume"), 403, "quota-exceeded")
+    fair.api.post(f"/v1/runs/{third}:cancel")
+    assert fair.api.post(f"/v1/runs/{first}:resume").status_code == 200
+    fair.work()
+    limit(fair, concurrent_runs=1)
+    declare(fair)
+    most = 0
+    tender, told = Tender(), set()
+    for _ in range(60):
+        tender.run(fair.plane)
+        told.add(fair.api.get("/v1/tournaments/first").json()["reason"])
+        most = max(most, used(fair)["concurrent_runs"])
+        fair.work(2)
+        if not fair.plane.tournaments.tended():
+            break
+    assert most == 1
+    assert told == {WAITS, None}
+    assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
+
+
+def test_a_tournament_counts_as_one_until_it_has_ended(fair: Lab) -> None:
+    limit(fair, evaluations_per_day=100)
+    declare(fair)  # 3 problems, 2 entrants, 2 seeds, 7 evaluations
+    assert used(fair)["evaluations"] == 84
+    refused(fair.api.post("/v1/tournaments", tournament(slug="second")), 403, "quota-exceeded")
+    more = {"seeds": [5], "reason": "closer"}
+    refused(fair.api.post("/v1/tournaments/first:extend", more), 403, "quota-exceeded")
+    play(fair)
+    spent = sum(r["spent"]["evaluations"] for r in fair.api.get("/v1/runs").json()["items"])
+    assert used(fair)["evaluations"] == spent <= 84
+    limit(fair, evaluations_per_day=spent + 42)
+    assert fair.api.post("/v1/tournaments/first:extend", more).status_code == 200
+    assert used(fair)["evaluations"] == spent + 42
+
+
+def test_a_campaign_counts_as_one_and_waits_for_room(fair: Lab) -> None:
+    limit(fair, evaluations_per_day=61, concurrent_runs=1)
+    body = {
+        "slug": "c", "problems": ["toy", "toy-b", "toy-c"], "policy": "good", "strategy": "best_of_n",
+        "batch": 2, "samples_per_prompt": 1, "evaluations": 60, "slice": 5, "parallel": 3,
+    }  # fmt: skip
+    assert fair.api.post("/v1/campaigns", body).status_code == 202
+    assert used(fair)["evaluations"] == 60
+    refused(fair.api.post("/v1/runs", run(2)), 403, "quota-exceeded")
+    most, tender = 0, CampaignTender()
+    for _ in range(200):
+        tender.run(fair.plane)
+        most = max(most, used(fair)["concurrent_runs"])
+        fair.work(2)
+        if not fair.plane.campaigns.tended():
+            break
+    assert most == 1
+    found = fair.api.get("/v1/campaigns/c").json()
+    assert found["state"] == "completed"
+    assert used(fair)["evaluations"] == found["spent"]
