@@ -15,8 +15,8 @@ from fastapi import Request
 from service.dependencies import PartsDep
 from service.owners import OWNED
 from service.principal import PrincipalDep
-from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
+from speciate.domain.scope import Scope
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 

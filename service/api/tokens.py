@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.principal import NeedsAdmin, PrincipalDep
 from service.strict_json import StrictRoute
-from speciate.domain.access import Scope
 from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.scope import Scope
 from speciate.domain.values import Value
 from speciate.ports.access import Identity, NewToken, TokenRecord
 from speciate.ports.records import Page

@@ -9,7 +9,6 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, noun
-from speciate.domain.access import Quota
 from speciate.domain.errors import InvalidInputError
 
 app = noun("Projects: whose problems, policies and runs are kept apart, and what each may use.")
@@ -31,6 +30,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a project; without limits it may use any amount."""
+    from speciate.domain.access import Quota
+
     quota = Quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
     with client(ctx) as service:
         made = service.projects.create(slug, title=title, quota=quota)
@@ -89,6 +90,8 @@ def quota(
     as_json: AsJson = False,
 ) -> None:
     """Set limits of a project; those that are not named stay. What has begun goes on."""
+    from speciate.domain.access import Quota
+
     given = {"runs": runs, "evaluations": evaluations, "tokens": tokens}
     freed = unlimited or []
     if unknown := [what for what in freed if what not in _FIELDS]:

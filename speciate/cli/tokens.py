@@ -11,8 +11,8 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, noun
-from speciate.domain.access import Scope
 from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.scope import Scope
 
 if TYPE_CHECKING:
     from speciate.ports.access import TokenRecord

@@ -10,7 +10,8 @@ from uuid import UUID
 from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
-from speciate.domain.access import Quota, Scope
+from speciate.domain.access import Quota
+from speciate.domain.scope import Scope
 from speciate.ports.access import AuditRecord, Identity, NewToken, ProjectRecord, ProjectUsage, TokenRecord
 from speciate.ports.records import Page
 

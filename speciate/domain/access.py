@@ -1,8 +1,7 @@
-"""Who may do what: projects, scopes of tokens, and quotas."""
+"""Projects, what tokens look like, and quotas."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from pydantic import Field
@@ -13,19 +12,6 @@ DEFAULT_PROJECT: Final = "default"
 """The project that is there from the beginning."""
 
 TOKEN_PREFIX: Final = "spc_"  # noqa: S105 - what tokens begin with, so that scanners for secrets know them
-
-
-class Scope(StrEnum):
-    """What a token allows; each one includes those before it."""
-
-    READ = "read"
-    SUBMIT = "submit"
-    ADMIN = "admin"
-
-    def includes(self, other: Scope) -> bool:
-        """Tell whether whoever has this one may do what needs the other."""
-        order = [*Scope]
-        return order.index(self) >= order.index(other)
 
 
 class Quota(Value):

@@ -17,8 +17,9 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.access import TOKEN_PREFIX, Scope
+from speciate.domain.access import TOKEN_PREFIX
 from speciate.domain.errors import NotFoundError
+from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, TokenRecord
 from speciate.ports.records import Page
 from speciate.storage import cursors

@@ -19,8 +19,9 @@ from service.dashboard.forms import FormDep
 from service.dashboard.pages import page
 from service.dashboard.refusals import Refusal, refusal
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
-from speciate.domain.access import Quota, Scope
+from speciate.domain.access import Quota
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, ProjectUsage
 
 router = APIRouter(include_in_schema=False, prefix="/access")
