@@ -204,7 +204,10 @@ class _NamedFiles(PydanticBaseSettingsSource):
         return in_file(f"SPECIATE_{field_name.upper()}"), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in self.settings_cls.model_fields}
+        fields = self.settings_cls.model_fields
+        # The secret key's file is a setting of its own: an embedded service names the one that it has made.
+        names = [name for name in fields if f"{name}_file" not in fields]
+        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in names}
         return {name: text for name, text in found.items() if text is not None}
 
 

@@ -140,30 +140,6 @@ def sandbox(settings: Settings) -> Iterator[Finding]:
     yield _chosen_sandbox(settings)
 
 
-def api(url: str | None) -> Iterator[Finding]:
-    """Ask the service whether it can work, and its policies whether they answer."""
-    from speciate.client import Client
-
-    with Client(url) as client:
-        try:
-            client.ready()
-        except SpeciateError as error:
-            yield Finding("api", Status.WARNING, str(error))
-            return
-        yield Finding("api", Status.GOOD, f"{client.url} is ready")
-        yield _finding("workers", lambda: ", ".join(f"{w.name} ({w.slots})" for w in client.workers()) or "none")
-        for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
-            yield _ping(client.policies.ping, slug)
-
-
-def _ping(ping: Callable[[str], object], slug: str) -> Finding:
-    try:
-        ping(slug)
-    except SpeciateError as error:
-        return Finding(f"policy {slug}", Status.WARNING, str(error))
-    return Finding(f"policy {slug}", Status.GOOD, "answers")
-
-
 def _finding(name: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(name, Status.GOOD, look())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 from rich.text import Text
@@ -17,20 +19,37 @@ if TYPE_CHECKING:
 _MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
-def doctor_command(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Look at Python, settings, servers, sandbox, service and policies. The exit code is 1 when something is bad."""
+ServiceOnly = Annotated[
+    bool, typer.Option("--service-only", help="Look at the service alone, as is done when it is on another machine.")
+]
+
+
+def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
+    """Look at Python, settings, servers, sandbox, service and policies. The exit code is 1 when something is bad.
+
+    Of a service on another machine (--url) its servers, clock, workers, queues and tiers are looked at, not this
+    machine's servers and sandbox.
+    """
     from speciate.cli import checks
-    from speciate.settings import load_settings
+    from speciate.cli.deployment_checks import deployment
+    from speciate.settings import is_loopback, load_settings
 
     flags = dict(ctx.find_root().obj or {})
     settings = load_settings(**flags)
     effective = checks.effective_settings(settings, flags)
+    elsewhere = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
     findings = []
     with output.console(stderr=True).status("Looking …"):
-        findings += [checks.python(), checks.environment(), checks.processes(), checks.data_dir(settings)]
-        findings += [checks.database(settings), checks.cache(settings)]
-        findings += checks.sandbox(settings)
-        findings += checks.api(flags.get(URL_FLAG))
+        findings += [checks.python(), checks.environment()]
+        if not elsewhere:
+            findings += [checks.processes(), checks.data_dir(settings)]
+            findings += [checks.database(settings), checks.cache(settings)]
+            findings += checks.sandbox(settings)
+        asked = list(deployment(flags.get(URL_FLAG)))
+        if elsewhere and asked[-1].name == "api":
+            # Nothing else was to be looked at.
+            asked = [replace(asked[-1], status=checks.Status.BAD)]
+        findings += asked
     if as_json:
         settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
         output.json_line({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})

@@ -187,7 +187,7 @@ class Stack:
             "control": ("-Q", f"{Queue.RETRY.value},{Queue.CONTROL.value}", "-P", "threads", "-c", "2"),
         }
         for name, options in workers.items():
-            celery = ["-m", "celery", "-A", "workers.app", "worker", *options, "-n", f"{name}@%h", *_CELERY]
+            celery = ["-m", "celery", "-A", "workers.app", "-q", "worker", *options, "-n", f"{name}@%h", *_CELERY]
             yield self._command(name, [python, *celery])
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:

@@ -75,7 +75,8 @@ class Embedded:
                 remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
             )
         if self._client is None:
-            key = TOKEN_VARIABLE if secret_of(TOKEN_VARIABLE) is not None else None
-            policy = self._policy.model_copy(update={"base_url": address, "api_key_env": key})
-            self._client = OpenAICompatible(policy, self._surroundings)
+            where = {"base_url": address}
+            if secret_of(TOKEN_VARIABLE) is not None:
+                where["api_key_env"] = TOKEN_VARIABLE
+            self._client = OpenAICompatible(self._policy.model_copy(update=where), self._surroundings)
         return self._client

@@ -73,6 +73,7 @@ class Counters:
     def __init__(self, client: redis.Redis) -> None:
         self._redis = client
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._pending: defaultdict[str, float] = defaultdict(float)
         self._policies: dict[str, str] = {}
         self._thread: threading.Thread | None = None
@@ -105,20 +106,20 @@ class Counters:
         return known
 
     def flush(self) -> None:
-        """Send what has been added up."""
-        with self._lock:
-            pending, self._pending = self._pending, defaultdict(float)
-        if not pending:
-            return
-        try:
-            # One transaction: after a lost connection all of it is sent again or none.
-            pipeline = self._redis.pipeline()
-            for field, value in pending.items():
-                pipeline.hincrbyfloat(_KEY, field, value)
-            pipeline.execute()
-        except redis.RedisError as error:
-            _log.debug("Redis does not answer, counts are kept: %s", error)
-            self._book(pending)
+        """Send what has been added up; what another thread is sending has been sent, or is back, afterwards."""
+        with self._sending:
+            with self._lock:
+                pending, self._pending = self._pending, defaultdict(float)
+            if not pending:
+                return
+            try:
+                pipeline = self._redis.pipeline(transaction=True)
+                for field, value in pending.items():
+                    pipeline.hincrbyfloat(_KEY, field, value)
+                pipeline.execute()
+            except redis.RedisError as error:
+                _log.debug("Redis does not answer, counts are kept: %s", error)
+                self._book(pending)
 
     def close(self) -> None:
         """Send the last counts."""

@@ -18,6 +18,7 @@ _ENDS: Final = {
     EventKind.RUN_FAILED: "failed",
     EventKind.RUN_CANCELLED: "cancelled",
 }
+_ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
 # Held until the end of the transaction, so that no webhook goes away between this look and the rows that name it.
 _SUBSCRIBED = sa.text(
     "SELECT id FROM webhooks WHERE :event = ANY(events) AND project_id = :project_id ORDER BY id FOR KEY SHARE"
@@ -38,7 +39,7 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
     about = {"run_id": str(run.id), "problem": run.problem, "policy": run.policy, "strategy": run.strategy}
     for event, name in told:
         # An alarm is raised again and again while it lasts, and told once.
-        if name is WebhookEvent.ALARM and run.alarm is not None:
+        if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:
             continue
         enqueue(connection, name, run.project_id, {**about, **_facts(event)})
 
@@ -58,7 +59,7 @@ def _name(event: Event) -> WebhookEvent | None:
             return WebhookEvent.UNLOCK
         case EventKind.RUN_COMPLETED | EventKind.RUN_FAILED | EventKind.RUN_CANCELLED:
             return WebhookEvent.RUN_FINISHED
-        case EventKind.ALARM_RAISED:
+        case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return WebhookEvent.ALARM
         case _:
             return None
@@ -66,5 +67,5 @@ def _name(event: Event) -> WebhookEvent | None:
 
 def _facts(event: Event) -> dict[str, Any]:
     state = _ENDS.get(event.kind)
-    named = {"name": "failures"} if event.kind is EventKind.ALARM_RAISED else {}
-    return {**named, **({} if state is None else {"state": state}), **event.data}
+    name = _ALARMS.get(event.kind)
+    return {**({} if name is None else {"name": name}), **({} if state is None else {"state": state}), **event.data}

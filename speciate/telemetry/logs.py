@@ -78,7 +78,7 @@ class _JsonLines(_Lines):
         if record.exc_info:
             values["error"] = self.formatException(record.exc_info)
         # Masked as text: a secret that JSON escapes is looked for in its escaped form, too.
-        return self.masked(json.dumps(values, ensure_ascii=False, default=str))
+        return self.masked(json.dumps(values, default=str))
 
 
 class _OurHandler(logging.StreamHandler[TextIO]):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 _LOW_64: Final = (1 << 64) - 1
+# A parent first: looking for a package imports what it lies in.
+_PACKAGES: Final = ("opentelemetry", "opentelemetry.exporter", "opentelemetry.exporter.otlp", "opentelemetry.sdk")
 _target: list[tuple[str, str]] = []
 """Endpoint and service name once tracing is on; empty while it is off."""
 
@@ -42,7 +44,7 @@ def configure(endpoint: str | None, service: str) -> None:
     _provider.cache_clear()
     if endpoint is None:
         return
-    if any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "opentelemetry.exporter.otlp")):
+    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
         raise ConfigurationError(
             "SPECIATE_OTLP_ENDPOINT is set, but OpenTelemetry is not installed.",
             remedy="Install Speciate with its extra `telemetry`, or unset SPECIATE_OTLP_ENDPOINT.",

@@ -14,7 +14,7 @@ from speciate.cli.exits import Exit
 from speciate.domain.policy import Policy
 from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import AT, RUN, StandIn, candidate_json, page, problem, run_json, say
+from tests.unit.client.stand_in import AT, RUN, Handler, StandIn, candidate_json, page, problem, run_json, say
 
 
 def _policy(**values: object) -> dict[str, object]:
@@ -193,3 +193,36 @@ def test_a_setting_that_cannot_be_used(cli: Cli, monkeypatch: pytest.MonkeyPatch
 def test_a_data_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
     finding = checks.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
     assert finding.status in {Status.GOOD, Status.WARNING}
+
+
+def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: StandIn) -> None:
+    def worker(name: str, queue: str, tier: str) -> dict[str, object]:
+        return {"name": name, "pid": 1, "version": "0.0.1", "queues": [queue], "slots": 2, "tier": tier}
+
+    lines = [
+        'speciate_queue_oldest_seconds{kind="evaluate"} 900',
+        "speciate_reconciler_age_seconds 60",
+        "speciate_leases_overdue 2",
+        "speciate_runs_stalled 1",
+    ]
+
+    def metrics(handler: Handler) -> None:
+        body = "\n".join([*lines, ""]).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    service.on("GET", "/readyz", say({"version": "0.0.2"}))
+    service.on("GET", "/v1/workers", page(worker("evaluate@a", "evaluate", "A"), worker("evaluate@b", "evaluate", "B")))
+    service.on("GET", "/v1/policies", page())
+    service.on("GET", "/metrics", metrics)
+    outcome = cli("--url", service.url, "doctor", "--service-only", "--json")
+    assert outcome.code == Exit.FAILED
+    found = {each["name"]: each for each in json.loads(outcome.out)["checks"]}
+    status = {name: each["status"] for name, each in found.items()}
+    assert (status["queue evaluate"], status["queue generate"], status["queue control"]) == ("good", "bad", "bad")
+    assert (status["api"], status["versions"], status["tiers"]) == ("warning", "warning", "warning")
+    assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
+    assert "900 s" in found["work"]["detail"]
+    assert all(each["remedy"] for each in found.values() if each["status"] != "good")

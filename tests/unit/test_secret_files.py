@@ -1,0 +1,58 @@
+"""A setting may lie in a file that the environment names: how containers are given secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from speciate.cli import checks
+from speciate.cli.checks import Status
+from speciate.domain.errors import ConfigurationError
+from speciate.domain.policy import Policy
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.settings import load_settings, secret_of, source_of
+
+
+@pytest.fixture
+def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "token"
+    path.write_text("from-a-file\n")
+    monkeypatch.setenv("SPECIATE_TOKEN_FILE", str(path))
+    monkeypatch.delenv("SPECIATE_TOKEN", raising=False)
+    return path
+
+
+def test_a_secret_is_read_from_its_file(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = load_settings().token
+    assert token is not None
+    assert token.get_secret_value() == "from-a-file"
+    assert source_of("token", {}) == "environment"
+    assert checks.environment().status is Status.GOOD
+    monkeypatch.setenv("SPECIATE_TOKEN", "itself")
+    assert secret_of("SPECIATE_TOKEN") == "itself"
+    token = load_settings().token
+    assert token is not None
+    assert token.get_secret_value() == "itself"
+
+
+def test_a_value_in_a_file_is_checked_like_any_other(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_DATABASE_URL_FILE", str(secret))
+    with pytest.raises(ConfigurationError, match="is no address of PostgreSQL") as refused:
+        load_settings()
+    assert "from-a-file" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(secret: Path, content: bytes | None) -> None:
+    secret.unlink() if content is None else secret.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"SPECIATE_TOKEN_FILE names .*token, which cannot be read"):
+        load_settings()
+
+
+def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text("sk-1\n")
+    monkeypatch.setenv("POLICY_KEY_X_FILE", str(tmp_path / "key"))
+    values = {"slug": "p", "kind": "openai_compatible", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+    client = OpenAICompatible(Policy.model_validate(values | {"api_key_env": "POLICY_KEY_X"}))
+    assert client._headers()["Authorization"] == "Bearer sk-1"
