@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.wire import Replicas, events
@@ -140,7 +140,7 @@ def main(order: Path) -> None:
     told = json.loads(order.read_text())
     callers = Callers(told["ports"], Path(told["runs"]), told["rate"], told["viewers"], told["seed"])
     seen = asyncio.run(callers.run())
-    order.with_suffix(".seen").write_text(json.dumps(asdict(seen)))
+    order.with_suffix(".seen").write_text(json.dumps(vars(seen)))
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ class Breaker:
                     self.plane.redis.flushall()
             case _:
                 with suppress(psutil.Error):
-                    pool = psutil.Process(before).children()
-                    pool[len(self.faults) % len(pool)].kill()
+                    for child in psutil.Process(before).children()[:1]:
+                        child.kill()
         self.faults.append(fault)
         held = [tuple(row) for row in leased]
         changed = kind in {KILL, RESTART}

@@ -56,9 +56,9 @@ def _verdict(outcome: Outcome) -> str:
     plan, seen = outcome.plan, outcome.seen
     done = (
         f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
-        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams followed"
-        f" to their end with {seen['events']:,} events. {outcome.resumed} times a run paused because its policy did not"
-        " answer for longer than clients wait, and was resumed."
+        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams"
+        f" followed to their end with {seen['events']:,} events. {outcome.resumed} times a run paused"
+        " because its policy did not answer for longer than clients wait, and was resumed."
     )
     checked = (
         "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"

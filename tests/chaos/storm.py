@@ -56,6 +56,7 @@ class Plan:
         asking: Share of the runs that ask the policy server, the others have scripted policies.
         rate: Requests a second that are aimed at.
         pause_s: Mean seconds between two faults.
+        slack_s: What a busy machine is allowed beyond lease + 3 s.
         only: Faults to do, each once; by default random ones as long as there is time.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     viewers: int = 100
     pause_s: float = 20.0
     lease_s: float = 10.0
+    slack_s: float = 0.0
     evaluation_s: float = 0.002
     seed: int = 0
     only: tuple[tuple[str, str], ...] = ()
@@ -274,7 +276,7 @@ class Storm:
             outcome.flaws += self._flaws_of(run_id)
             outcome.evaluations += self.plane.runs.get(run_id).spent.evaluations
         for fault in breaker.faults:
-            limit = self.plan.lease_s + 3
+            limit = self.plan.lease_s + 3 + self.plan.slack_s
             if fault.freed_s is None or fault.freed_s > limit:
                 outcome.flaws.append(f"{fault.kind} of {fault.part}: leases were free after {fault.freed_s} s")
             if fault.back_s is None:
