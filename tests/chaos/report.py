@@ -64,7 +64,8 @@ def _verdict(outcome: Outcome) -> str:
         "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
         " gap or repetition in the database and as each viewer saw them, no unit of work is left, and every request to"
         " begin a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
-        f" ({plan.lease_s + 3:g} s here) and the part comes back."
+        f" ({plan.lease_s + 3:g} s here), counted from its return where the part is control or PostgreSQL, and"
+        " it comes back."
     )
     if outcome.flaws:
         flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
@@ -120,7 +121,7 @@ def _holdings(outcome: Outcome) -> str:
     for part, samples in sorted(outcome.watch.samples.items()):
         row: list[str] = [part]
         # A process that has just begun has not loaded everything yet.
-        old = [s for s in samples if s.age_s >= 5.0] or samples
+        old = [s for s in samples if s.age_s >= 20.0] or samples
         for name in ("memory_mb", "fds", "threads"):
             first, last = growth([getattr(sample, name) for sample in old])
             row.append(f"{first:,.0f} → {last:,.0f}")
@@ -129,7 +130,8 @@ def _holdings(outcome: Outcome) -> str:
     note = (
         f"Medians of the first and the last third of the time. Connections to PostgreSQL: at most"
         f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and"
-        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended.\n"
+        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended; what is left when"
+        " everything has stopped would be a flaw.\n"
     )
     return _table(("part", "memory, MB", "file descriptors", "threads"), rows) + "\n" + note
 

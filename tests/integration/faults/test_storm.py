@@ -35,4 +35,3 @@ def test_nothing_is_lost_when_everything_is_killed_once() -> None:
     assert [(fault.kind, fault.part) for fault in outcome.faults] == list(once)
     assert outcome.seen["followed"] >= plan.viewers
     assert outcome.seen["statuses"]["200"] > 100
-    assert outcome.left_files == 0
