@@ -61,7 +61,9 @@ def revision_in(path: Path) -> str:
     found = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or found is None:
         why = done.stderr.strip().splitlines()[-1:] or ["it holds no schema of ours"]
-        raise InvalidInputError(f"{path} is no backup: {why[0].removeprefix('pg_restore: ')}.")
+        raise InvalidInputError(
+            f"{path} is no backup: {why[0].removeprefix('pg_restore: ').removeprefix('error: ').rstrip('.')}."
+        )
     return found[1]
 
 

@@ -7,13 +7,14 @@ import random
 import pytest
 
 from tests.chaos.faults import KINDS, RESTART
+from tests.chaos.fleet import STANDBY
 from tests.chaos.report import report
 from tests.chaos.storm import Plan, storm
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
 # Restarts in order are the rolling test's; only PostgreSQL's is not in it.
-_ONCE = tuple((kind, part) for kind, part in KINDS if kind != RESTART or part == "postgres")
+_ONCE = tuple((kind, part) for kind, part in KINDS if (kind != RESTART or part == "postgres") and part != STANDBY)
 
 
 def test_nothing_is_lost_when_everything_is_killed_once() -> None:
