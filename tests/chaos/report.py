@@ -18,8 +18,8 @@ _HEAD = """# Reliability
 
 What happens when every kind of process is killed and restarted at random while runs go on and clients ask. Written by
 `make chaos`, which starts the process graph of production on one machine (two replicas of the API, a policy server,
-a generate, an evaluate and two control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams, and breaks
-parts in an order that a seed decides. A short form of it is in the test suite.
+a generate, an evaluate and two control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams,
+and breaks parts in an order that a seed decides. A short form of it is in the test suite.
 """
 
 
