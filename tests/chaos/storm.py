@@ -128,6 +128,7 @@ class Storm:
             self._done.set()
             reviver.join(60)
             watch.stop()
+            self._client.close()
         seconds = time.monotonic() - self._begun
         time.sleep(2.0)
         watch.look()
