@@ -277,7 +277,7 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
     limits = {"PostgreSQL, 16 cores": base.cores / (2 * base.booking_s) * 16, "Valkey": 16 / (2 * MESSAGE_S)}
     for (name, limit), place in zip(limits.items(), ((0, 4), (0, -11)), strict=True):
         axes.axhline(limit, color="0.4", linewidth=1)
-        axes.annotate(name, (1, limit), xytext=place, textcoords="offset points", color="0.3", fontsize=8)
+        axes.annotate(name, (0.82, limit), xytext=place, textcoords="offset points", color="0.3", fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="worker hosts of 16 slots", ylabel="candidates a second")
     axes.set_xticks(HOSTS, [str(h) for h in HOSTS])
     axes.set_title("Simulated; dotted: what the slots alone would do", fontsize=10)
