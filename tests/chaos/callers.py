@@ -77,9 +77,11 @@ class Callers:
         tasks = [asyncio.create_task(each) for each in (self._learn(), *work)]
         await self._stop.wait()
         self.seen.seconds = time.monotonic() - begun
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Python 3.11 loses a cancellation that comes in the moment in which what is waited for is done.
+        while tasks:
+            for task in tasks:
+                task.cancel()
+            tasks = list((await asyncio.wait(tasks, timeout=1.0))[1])
         return self.seen
 
     async def _learn(self) -> None:
