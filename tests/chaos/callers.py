@@ -116,8 +116,8 @@ class Callers:
             if seen >= len(self._runs):
                 await asyncio.sleep(0.5)
                 continue
-            # Each viewer begins with another run and goes on to newer ones: all of them are watched, most by several.
-            seen = max(seen, turn % max(1, len(self._runs)))
+            # Each viewer begins with another run and goes on to newer ones, leaving out what has long ended.
+            seen = max(seen, turn % max(1, len(self._runs)), len(self._runs) - 100)
             await self._follow(self._runs[seen], turn)
             seen += 1
 

@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 import httpx
 import sqlalchemy as sa
 
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
@@ -108,6 +108,8 @@ class Storm:
         self._runs: dict[UUID, str] = {}
         self._resumed = 0
         self._done = threading.Event()
+        self._enough = threading.Event()
+        self._errors: list[str] = []
 
     def run(self) -> Outcome:
         """Break, mend, wait for the end of every run, and check."""
@@ -119,11 +121,16 @@ class Storm:
         clients = self._start_clients()
         reviver = threading.Thread(target=self._revive, daemon=True)
         reviver.start()
+        keeper = threading.Thread(target=self._keep, daemon=True)
+        keeper.start()
         try:
             self._break(breaker)
+            self._enough.set()
+            keeper.join(300)
             breaker.wait()
             self._finish()
         finally:
+            self._enough.set()
             seen = self._stop_clients(clients)
             self._done.set()
             reviver.join(60)
@@ -151,6 +158,13 @@ class Storm:
             self.plane.catalog.add_problem(each)
         self.plane.catalog.add_policy(policy)
 
+    def _keep(self) -> None:
+        while not self._enough.wait(0.3):
+            try:
+                self._keep_running(self.plan.runs)
+            except (RuntimeError, SpeciateError) as error:
+                self._errors.append(f"runs could not be kept going: {error}")
+
     def _keep_running(self, wanted: int) -> None:
         """Begin runs through the API until as many as wanted go on."""
         records = self.plane.runs.list(state=RunState.RUNNING, limit=500).items
@@ -161,6 +175,8 @@ class Storm:
                 self.plane.signals.committed(self.plane.runs.resume(record.id))
                 self._resumed += 1
         for _ in range(wanted - len(records) - len(paused)):
+            if self._enough.is_set():
+                return
             self._begin()
 
     def _begin(self) -> None:
@@ -217,9 +233,7 @@ class Storm:
         for kind, part in faults:
             pause_s = rng.expovariate(1 / self.plan.pause_s)
             calm = time.monotonic() + min(pause_s, 3 * self.plan.pause_s)
-            while time.monotonic() < min(calm, end):
-                self._keep_running(self.plan.runs)
-                time.sleep(0.3)
+            time.sleep(max(0.0, (calm if self.plan.only else min(calm, end)) - time.monotonic()))
             if not self.plan.only and time.monotonic() >= end:
                 return
             breaker.break_one(kind, part)
@@ -264,7 +278,7 @@ class Storm:
             watch=watch,
             left_files=watch.files[-1],
             left_connections=watch.connections[-1] if watch.connections else 0,
-            flaws=[*seen["flaws"], *map(str, leaks(watch.samples))],
+            flaws=[*self._errors, *seen["flaws"], *map(str, leaks(watch.samples))],
         )
         stored = self.plane.runs.list(limit=500)
         ids = [run.id for run in stored.items]
