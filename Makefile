@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TRAIN := $(VENV)/.installed-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench power topology reproduce docs openapi clean
+.PHONY: help install demo up test check bench power topology reproduce chaos docs openapi clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +50,9 @@ power: $(STAMP) ## Write docs/power.md, how often tests err and what they see, f
 
 topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and have a run done; needs nginx
 	@$(BIN)/python -m tests.deploy.topology
+
+chaos: $(STAMP) ## Kill and restart every process at random under load, write docs/reliability.md; 30 minutes
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/reproduction.md; hours
 	@$(BIN)/python -m speciate.training.reproduction

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from workers.composition import keeper, plane
 
 _FAREWELL_S: Final = 3.0
+_TIDY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -42,20 +43,19 @@ class Lifeline:
 
     def _wait(self) -> None:
         os.read(self._held, 1)
-        _end()
+        hand_back()
+        # The work itself is fenced off by now; waiting for it is what must not happen.
+        os._exit(0)
 
     def _let_go(self, limit_s: float) -> None:
         time.sleep(limit_s)
         os.close(self._hold)
         os.close(self._alive)
+        hand_back()
         select.select([self._ended], [], [], _FAREWELL_S)
-        _end()
-
-
-def _end() -> None:
-    hand_back()
-    # Whatever runs in other threads is fenced off by now; waiting for it is what must not happen.
-    os._exit(0)
+        # Without its pool Celery ends by itself and tidies up; threads that wait for a policy would keep it for ever.
+        time.sleep(_TIDY_S)
+        os._exit(0)
 
 
 def hand_back() -> int:

@@ -26,8 +26,8 @@ from service.errors import answer
 from service.permits import SAFE_METHODS
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
-from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
+from speciate.domain.scope import Scope as AccessScope
 from speciate.loopback import bearer_token, from_own_page, same_token, stranger
 from speciate.storage.audit import AuditEntry
 

@@ -60,8 +60,8 @@ def revision_in(path: Path) -> str:
     done = subprocess.run([_program("pg_restore", 0), *wanted], capture_output=True, text=True, check=False)
     found = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or found is None:
-        why = done.stderr.strip().splitlines()[-1:] or ["it holds no schema of ours"]
-        raise InvalidInputError(f"{path} is no backup: {why[0].removeprefix('pg_restore: ')}.")
+        *_, why = ["it holds no schema of ours", *done.stderr.strip().splitlines()]
+        raise InvalidInputError(f"{path} is no backup: {why.removeprefix('pg_restore: error: ').rstrip('.')}.")
     return found[1]
 
 

@@ -37,6 +37,7 @@ BENCHMARKS = {
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
     "scale-out": scale_out.run,
+    "cache": scaling.rebuilding,
     "strategies": strategies.run,
     "sandbox": sandbox.run,
     "serving": serving.run,

@@ -20,7 +20,8 @@ from speciate.runs.steer import start_run
 from speciate.storage.plane import Plane
 
 CONSOLE = Console(width=110)
-PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(10)), "    return y9  # {number}"])
+# The number is code, not a comment: programs whose trees are equal are not evaluated again.
+PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(10)), "    return y9 + {number}"])
 
 
 def problem(objectives: int = 4) -> Problem:
@@ -32,7 +33,7 @@ def problem(objectives: int = 4) -> Problem:
             "kind": "evaluator",
             "objectives": [{"name": f"r{i}"} for i in range(objectives)],
             "targets": [{"name": "never", "rule": "r0 >= 2", "unlock": True}],
-            "seed_program": PROGRAM.replace("{number}", "seed"),
+            "seed_program": PROGRAM.replace("{number}", "0"),
             "evaluator": "def evaluate(candidate, context): ...",
         }
     )

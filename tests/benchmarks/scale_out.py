@@ -20,6 +20,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.policies import build_client
+from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.steer import start_run
 from speciate.runs.workbench import Workbench
@@ -35,8 +36,11 @@ EVALUATIONS: Final = (0.001, 0.01, 0.1, 1.0)
 SLOTS: Final = 16
 """Evaluations at once on a host of 16 cores."""
 
-_WARM_UP_S: Final = 0.3
-_EVENTS: Final = 60_000
+MESSAGE_S: Final = 0.32e-3
+"""Processor time of Valkey for a booking: the archive's update, the doorbell, the wake-up of streams."""
+
+_WARM_UP: Final = 0.5
+_EVENTS: Final = 40_000
 _SIZES: Final = 4_800
 
 
@@ -48,7 +52,7 @@ class Cluster:
         hosts: Worker hosts of ``SLOTS`` slots.
         evaluation_s: One evaluation.
         batch: Candidates a unit of work.
-        databases: PostgreSQL servers that the runs are divided among.
+        databases: Installations, each PostgreSQL and Valkey, that the runs are divided among.
         cores: Cores of each.
         policy_s: One request to the policy, whose servers are taken to grow with the hosts.
         round_trip_s: Network, between a worker and PostgreSQL.
@@ -78,6 +82,12 @@ class Cluster:
         return self.booking_s + 3 * self.round_trip_s
 
     @property
+    def most_batches(self) -> float:
+        """Batches a second that the scarcest of slots, PostgreSQL and broker allows."""
+        database = self.databases * self.cores / (2 * self.booking_s)
+        return min(self.slots / self.evaluating_s, database, self.databases / (2 * MESSAGE_S))
+
+    @property
     def evaluating_s(self) -> float:
         """One batch in a slot, with what the worker does around it."""
         return self.batch * self.evaluation_s + 6.4e-3
@@ -93,10 +103,6 @@ class Found:
     slots: float
     wait_p95_s: float
     commits: float
-
-
-_MESSAGE_S: Final = 0.32e-3
-_STEPS_PER_BATCH: Final = 2
 
 
 class _Station:
@@ -123,20 +129,19 @@ class _Simulation:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = itertools.count()
         self.databases = [_Station(c.cores) for _ in range(c.databases)]
-        self.broker = _Station(1)
+        self.brokers = [_Station(1) for _ in range(c.databases)]
         self.evaluators = _Station(c.slots)
-        # Enough lanes that no slot is idle for want of work, in runs of eight.
-        in_flight_s = c.policy_s + c.evaluating_s + 4 * c.booking_s
-        lanes = int(max(3 * c.slots, 1.2 * c.slots * in_flight_s / c.evaluating_s))
-        self.runs = [_Station(1) for _ in range(max(1, min(lanes, 40_000) // 8))]
+        # Half as many lanes again as keep what is scarcest busy, in runs of eight.
+        cycle_s = c.policy_s + c.evaluating_s + 2 * (c.locked_s + MESSAGE_S)
+        self.runs = [_Station(1) for _ in range(int(1.5 * c.most_batches * cycle_s / 8) + 1)]
         for lane in range(8 * len(self.runs)):
             self._at(float(self.rng.uniform(0, c.policy_s)), self._asked(lane))
 
     def run(self, events: int) -> Found:
         """Run so many events after the warm-up."""
-        self._take(int(events * _WARM_UP_S) + 4 * 8 * len(self.runs))
+        self._take(int(events * _WARM_UP) + 8 * 8 * len(self.runs))
         self.done, self.waits, self.counting, begun = 0, [], True, self.now
-        for station in (*self.databases, self.broker, self.evaluators):
+        for station in (*self.databases, *self.brokers, self.evaluators):
             station.busy_s = 0.0
         self._take(events)
         seconds, c = self.now - begun, self.cluster
@@ -147,7 +152,7 @@ class _Simulation:
         return Found(
             per_second=self.done * c.batch / seconds,
             database=share(self.databases),
-            broker=share([self.broker]),
+            broker=share(self.brokers),
             slots=share([self.evaluators]),
             wait_p95_s=float(np.percentile(self.waits, 95)) if self.waits else 0.0,
             commits=2 * self.done / seconds,
@@ -198,7 +203,7 @@ class _Simulation:
                 run.waiting.popleft()[1]()
             else:
                 run.free += 1
-            self._serve(self.broker, _MESSAGE_S, then)
+            self._serve(self.brokers[lane // 8 % len(self.brokers)], MESSAGE_S, then)
 
         if run.free:
             run.free -= 1
@@ -232,18 +237,7 @@ def run(settings: Settings) -> None:
     show(
         f"One PostgreSQL of 16 cores, hosts of {SLOTS} slots, batches of 16, policies that answer in 1 s (simulated)",
         ["evaluation", "hosts", "candidates/s", "of the slots", "database", "broker", "p95 wait for a slot, s"],
-        [
-            (
-                f"{e * 1000:g} ms",
-                h,
-                f.per_second,
-                f"{f.slots:.0%}",
-                f"{f.database:.0%}",
-                f"{f.broker:.0%}",
-                f.wait_p95_s,
-            )
-            for (e, h), f in found.items()
-        ],
+        [(f"{e * 1000:g} ms", hosts, f.per_second, *_shares(f), f.wait_p95_s) for (e, hosts), f in found.items()],
     )
     base = Cluster(100, 0.01)
     steps = {
@@ -256,10 +250,14 @@ def run(settings: Settings) -> None:
     show(
         "What an operator changes (simulated)",
         ["", "candidates/s", "of the slots", "database", "broker"],
-        [(n, f.per_second, f"{f.slots:.0%}", f"{f.database:.0%}", f"{f.broker:.0%}") for n, f in stepped.items()],
+        [(name, f.per_second, *_shares(f)) for name, f in stepped.items()],
     )
     draw(found, PICTURE)
     CONSOLE.print(f"The picture is {PICTURE.name}.")
+
+
+def _shares(found: Found) -> tuple[str, str, str]:
+    return f"{found.slots:.0%}", f"{found.database:.0%}", f"{found.broker:.0%}"
 
 
 def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
@@ -275,9 +273,11 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
         (line,) = axes.plot(HOSTS, rates, marker="o", label=f"{evaluation * 1000:g} ms an evaluation")
         ideal = [min(h * SLOTS / Cluster(h, evaluation).evaluating_s * 16, 1e6) for h in HOSTS]
         axes.plot(HOSTS, ideal, linestyle=":", color=line.get_color())
-    limit = 16 / (2 * Cluster(1, 0.01).booking_s) * 16
-    axes.axhline(limit, color="0.4", linewidth=1)
-    axes.annotate("PostgreSQL, 16 cores", (1, limit), xytext=(0, 4), textcoords="offset points", color="0.3")
+    base = Cluster(1, 0.01)
+    limits = {"PostgreSQL, 16 cores": base.cores / (2 * base.booking_s) * 16, "Valkey": 16 / (2 * MESSAGE_S)}
+    for (name, limit), place in zip(limits.items(), ((0, 4), (0, -11)), strict=True):
+        axes.axhline(limit, color="0.4", linewidth=1)
+        axes.annotate(name, (0.82, limit), xytext=place, textcoords="offset points", color="0.3", fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="worker hosts of 16 slots", ylabel="candidates a second")
     axes.set_xticks(HOSTS, [str(h) for h in HOSTS])
     axes.set_title("Simulated; dotted: what the slots alone would do", fontsize=10)
@@ -285,6 +285,19 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
     axes.grid(alpha=0.3)
     save_svg(figure, path)
     plt.close(figure)
+
+
+class _Caching(LocalSignals):
+    """Doorbells stay here, the archive's cache is kept as ever: without it no parent would be newer than the seed."""
+
+    def __init__(self, plane: Plane) -> None:
+        super().__init__()
+        self._cache = plane.cache
+
+    def committed(self, commit: Commit) -> None:
+        """Update the cache and remember what became ready."""
+        self._cache.apply(commit.run_id, commit.placements)
+        super().committed(commit)
 
 
 _TABLES = ("candidates", "rollouts", "prompts", "events", "work", "elites", "claims", "results")
@@ -301,7 +314,7 @@ def _show_sizes(settings: Settings) -> None:
         plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
         upgrade(plane.engine)
         before = _wal(plane)
-        signals = LocalSignals()
+        signals = _Caching(plane)
         stored, _ = plane.catalog.add_problem(problem())
         registered, _ = plane.catalog.add_policy(policy())
         start_run(plane.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))

@@ -73,6 +73,34 @@ def sampling(settings: Settings) -> None:
     )
 
 
+def rebuilding(settings: Settings) -> None:
+    """Measure making the cache anew, at archives of more elites than any strategy keeps."""
+    from speciate.cli.rebuilding import rebuild_cache
+    from speciate.embedded import EmbeddedServers
+    from speciate.storage.migrate import upgrade
+
+    with EmbeddedServers(settings.data_dir.with_name("rebuilding")) as servers:
+        endpoints = servers.start()
+        urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
+        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(plane.engine)
+        rows = []
+        for size in (10_000, 100_000):
+            run_id = begin(plane, spec(10_000_000))
+            with plane.engine.begin() as connection:
+                connection.execute(_FILL_ELITES, {"run_id": run_id, "size": size})
+            at = time.perf_counter()
+            rebuilt = rebuild_cache(plane)
+            rows.append((rebuilt.elites, time.perf_counter() - at))
+            plane.runs.cancel(run_id)
+        plane.close()
+    show("Making the cache anew", ["elites", "seconds"], rows, "target: at most 10 s at 1e6 candidates")
+
+
+_FILL_ELITES = sa.text(
+    "INSERT INTO elites (run_id, island, cell, number, fitness, rewards) SELECT :run_id, i % 4, 'c' || i, i, random(),"
+    " ARRAY[random(), random(), random(), random()] FROM generate_series(1, :size) AS i"
+)
 _FILL = sa.text(
     "INSERT INTO candidates (id, run_id, number, work_id, ord, role, island, parents, inspirations, program,"
     " program_hash, status, rewards, targets, spent_evaluations, spent_tokens, spent_seconds, tier, wall_s, cpu_s,"

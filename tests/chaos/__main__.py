@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long parts are broken")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the faults")
     parser.add_argument("--runs", type=int, default=100, help="concurrent runs")
+    parser.add_argument("--budget", type=int, default=160, help="evaluations of a run")
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second")
     parser.add_argument("--viewers", type=int, default=100, help="viewers of streams")
     parser.add_argument("--lease", type=float, default=10.0, help="seconds of a lease")
@@ -30,6 +31,7 @@ def main() -> int:
     plan = Plan(
         seconds=asked.minutes * 60,
         runs=asked.runs,
+        budget=asked.budget,
         rate=asked.rate,
         viewers=asked.viewers,
         lease_s=asked.lease,

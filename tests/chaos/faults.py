@@ -18,14 +18,15 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.embedded import EmbeddedServerError
 from speciate.storage.plane import Plane
-from tests.chaos.fleet import SECOND, Fleet
+from tests.chaos.fleet import SECOND, STANDBY, Fleet
 
 KILL, RESTART, CHILD, FLUSH = "kill -9", "restart", "kill -9 of a pool process", "FLUSHALL"
+PARTS = ("api", SECOND, "policies", "evaluate", "generate", "control", STANDBY, "postgres", "valkey")
 KINDS: tuple[tuple[str, str], ...] = (
-    *((KILL, part) for part in ("api", SECOND, "policies", "evaluate", "generate", "control", "postgres", "valkey")),
+    *((KILL, part) for part in PARTS),
     (CHILD, "evaluate"),
     (FLUSH, "valkey"),
-    *((RESTART, part) for part in ("api", SECOND, "policies", "evaluate", "generate", "control", "postgres", "valkey")),
+    *((RESTART, part) for part in PARTS),
 )
 _LEASED = sa.text("SELECT id, lease_token FROM work WHERE state = 'leased'")
 _HELD = sa.text("SELECT count(*) FROM work WHERE id = ANY(:ids) AND lease_token = ANY(:tokens) AND state = 'leased'")
@@ -79,8 +80,8 @@ class Breaker:
                     self.plane.redis.flushall()
             case _:
                 with suppress(psutil.Error):
-                    pool = psutil.Process(before).children()
-                    pool[len(self.faults) % len(pool)].kill()
+                    for child in psutil.Process(before).children()[:1]:
+                        child.kill()
         self.faults.append(fault)
         held = [tuple(row) for row in leased]
         changed = kind in {KILL, RESTART}

@@ -1,4 +1,4 @@
-"""The process graph of production on one machine: two replicas of the API, workers, both servers, a policy server."""
+"""The process graph of production on one machine: two of API and control, workers, both servers, a policy server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 
 SECOND = "api-b"
+STANDBY = "control-b"
 LEAVE_S = 1.0
 
 
 class Fleet(Stack):
-    """A stack with a second replica of the API; each part can be killed or restarted alone, from any thread."""
+    """A stack with second ones of API and control; each part can be killed or restarted alone, from any thread."""
 
     limit_s = 300.0
 
@@ -84,6 +85,9 @@ class Fleet(Stack):
             if command.name == "api":
                 argv = [str(self._second_port) if a == str(self.settings.port) else a for a in command.argv]
                 yield replace(command, name=SECOND, argv=argv, log_file=self.log_of(SECOND))
+            if command.name == "control":
+                argv = ["control-b@%h" if a == "control@%h" else a for a in command.argv]
+                yield replace(command, name=STANDBY, argv=argv, log_file=self.log_of(STANDBY))
 
     def _environment(self) -> dict[str, str]:
         return super()._environment() | {"SPECIATE_LEAVE_S": str(LEAVE_S), "SPECIATE_DRAIN_S": str(self._drain_s)}

@@ -12,14 +12,14 @@ import psutil
 
 from tests.chaos.faults import Fault
 from tests.chaos.storm import Outcome
-from tests.chaos.watch import growth
+from tests.chaos.watch import GROWN_UP_S, growth
 
 _HEAD = """# Reliability
 
 What happens when every kind of process is killed and restarted at random while runs go on and clients ask. Written by
 `make chaos`, which starts the process graph of production on one machine (two replicas of the API, a policy server,
-generate, evaluate and control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams, and breaks
-parts in an order that a seed decides. A short form of it is in the test suite.
+a generate, an evaluate and two control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams,
+and breaks parts in an order that a seed decides. A short form of it is in the test suite.
 """
 
 
@@ -56,15 +56,16 @@ def _verdict(outcome: Outcome) -> str:
     plan, seen = outcome.plan, outcome.seen
     done = (
         f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
-        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams followed"
-        f" to their end with {seen['events']:,} events. {outcome.resumed} times a run paused because its policy did not"
-        " answer for longer than clients wait, and was resumed."
+        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams"
+        f" followed to their end with {seen['events']:,} events. {outcome.resumed} times a run paused"
+        " because its policy did not answer for longer than clients wait, and was resumed."
     )
     checked = (
         "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
         " gap or repetition in the database and as each viewer saw them, no unit of work is left, and every request to"
         " begin a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
-        f" ({plan.lease_s + 3:g} s here) and the part comes back."
+        f" ({plan.lease_s + 3:g} s here), counted from its return where the part is PostgreSQL, and"
+        " it comes back."
     )
     if outcome.flaws:
         flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
@@ -120,7 +121,7 @@ def _holdings(outcome: Outcome) -> str:
     for part, samples in sorted(outcome.watch.samples.items()):
         row: list[str] = [part]
         # A process that has just begun has not loaded everything yet.
-        old = [s for s in samples if s.age_s >= 5.0] or samples
+        old = [s for s in samples if s.age_s >= GROWN_UP_S] or samples
         for name in ("memory_mb", "fds", "threads"):
             first, last = growth([getattr(sample, name) for sample in old])
             row.append(f"{first:,.0f} → {last:,.0f}")
@@ -129,7 +130,8 @@ def _holdings(outcome: Outcome) -> str:
     note = (
         f"Medians of the first and the last third of the time. Connections to PostgreSQL: at most"
         f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and"
-        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended.\n"
+        f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended; what is left when"
+        " everything has stopped would be a flaw.\n"
     )
     return _table(("part", "memory, MB", "file descriptors", "threads"), rows) + "\n" + note
 

@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 import httpx
 import sqlalchemy as sa
 
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
@@ -30,10 +30,10 @@ from speciate.storage.database import patient
 from speciate.storage.plane import Plane, open_plane
 from speciate.testing.runs import toy_problem
 from speciate.training.tasks import GROWN, Split
-from tests.chaos.faults import Breaker, Fault, order
+from tests.chaos.faults import KILL, Breaker, Fault, order
 from tests.chaos.fleet import Fleet
 from tests.chaos.round_robin import RoundRobin
-from tests.chaos.watch import Watch
+from tests.chaos.watch import Watch, leaks
 
 _KEYS = UUID("01a1ff00-0000-7000-8000-000000000000")
 _EVALUATOR = """
@@ -56,6 +56,7 @@ class Plan:
         asking: Share of the runs that ask the policy server, the others have scripted policies.
         rate: Requests a second that are aimed at.
         pause_s: Mean seconds between two faults.
+        slack_s: What a busy machine is allowed beyond lease + 3 s.
         only: Faults to do, each once; by default random ones as long as there is time.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     viewers: int = 100
     pause_s: float = 20.0
     lease_s: float = 10.0
+    slack_s: float = 0.0
     evaluation_s: float = 0.002
     seed: int = 0
     only: tuple[tuple[str, str], ...] = ()
@@ -106,6 +108,8 @@ class Storm:
         self._runs: dict[UUID, str] = {}
         self._resumed = 0
         self._done = threading.Event()
+        self._enough = threading.Event()
+        self._errors: list[str] = []
 
     def run(self) -> Outcome:
         """Break, mend, wait for the end of every run, and check."""
@@ -117,15 +121,21 @@ class Storm:
         clients = self._start_clients()
         reviver = threading.Thread(target=self._revive, daemon=True)
         reviver.start()
+        keeper = threading.Thread(target=self._keep, daemon=True)
+        keeper.start()
         try:
             self._break(breaker)
+            self._enough.set()
+            keeper.join(300)
             breaker.wait()
             self._finish()
         finally:
+            self._enough.set()
             seen = self._stop_clients(clients)
             self._done.set()
             reviver.join(60)
             watch.stop()
+            self._client.close()
         seconds = time.monotonic() - self._begun
         time.sleep(2.0)
         watch.look()
@@ -148,6 +158,13 @@ class Storm:
             self.plane.catalog.add_problem(each)
         self.plane.catalog.add_policy(policy)
 
+    def _keep(self) -> None:
+        while not self._enough.wait(0.3):
+            try:
+                self._keep_running(self.plan.runs)
+            except (RuntimeError, SpeciateError) as error:
+                self._errors.append(f"runs could not be kept going: {error}")
+
     def _keep_running(self, wanted: int) -> None:
         """Begin runs through the API until as many as wanted go on."""
         records = self.plane.runs.list(state=RunState.RUNNING, limit=500).items
@@ -158,6 +175,8 @@ class Storm:
                 self.plane.signals.committed(self.plane.runs.resume(record.id))
                 self._resumed += 1
         for _ in range(wanted - len(records) - len(paused)):
+            if self._enough.is_set():
+                return
             self._begin()
 
     def _begin(self) -> None:
@@ -214,9 +233,7 @@ class Storm:
         for kind, part in faults:
             pause_s = rng.expovariate(1 / self.plan.pause_s)
             calm = time.monotonic() + min(pause_s, 3 * self.plan.pause_s)
-            while time.monotonic() < min(calm, end):
-                self._keep_running(self.plan.runs)
-                time.sleep(0.3)
+            time.sleep(max(0.0, (calm if self.plan.only else min(calm, end)) - time.monotonic()))
             if not self.plan.only and time.monotonic() >= end:
                 return
             breaker.break_one(kind, part)
@@ -261,7 +278,7 @@ class Storm:
             watch=watch,
             left_files=watch.files[-1],
             left_connections=watch.connections[-1] if watch.connections else 0,
-            flaws=list(seen["flaws"]),
+            flaws=[*self._errors, *seen["flaws"], *map(str, leaks(watch.samples))],
         )
         stored = self.plane.runs.list(limit=500)
         ids = [run.id for run in stored.items]
@@ -274,7 +291,9 @@ class Storm:
             outcome.flaws += self._flaws_of(run_id)
             outcome.evaluations += self.plane.runs.get(run_id).spent.evaluations
         for fault in breaker.faults:
-            limit = self.plan.lease_s + 3
+            # Nothing can be mended while PostgreSQL is away: there it counts from when that is back.
+            away_s = (fault.back_s or 0.0) if fault.part == "postgres" else 0.0
+            limit = self.plan.lease_s + 3 + away_s + self.plan.slack_s
             if fault.freed_s is None or fault.freed_s > limit:
                 outcome.flaws.append(f"{fault.kind} of {fault.part}: leases were free after {fault.freed_s} s")
             if fault.back_s is None:
@@ -305,6 +324,15 @@ _WHOLE = {
 }
 
 
+def _left_behind(folder: Path, outcome: Outcome) -> list[str]:
+    left = sorted(path.name for path in folder.rglob("*"))
+    # A process of multiprocessing that is killed cannot remove its own empty folder.
+    killed = sum(fault.kind == KILL and fault.part == "evaluate" for fault in outcome.faults)
+    empty = [name for name in left if name.startswith("pymp-")]
+    names = left if len(empty) > killed else [name for name in left if name not in empty]
+    return [f"left when everything had stopped: {', '.join(names[:10])}"] if names else []
+
+
 def storm(plan: Plan) -> Outcome:
     """Start a fleet, let a storm go over it, and stop it."""
     home = Path(tempfile.mkdtemp(prefix="speciate-chaos-"))
@@ -321,9 +349,11 @@ def storm(plan: Plan) -> Outcome:
             plane = open_plane(fleet.settings)
             plane.runs.patience_s = 60.0
             try:
-                return Storm(fleet, plane, home, plan).run()
+                outcome = Storm(fleet, plane, home, plan).run()
             finally:
                 plane.close()
+        outcome.flaws += _left_behind(home / "tmp", outcome)
+        return outcome
     finally:
         if before is None:
             del os.environ["TMPDIR"]

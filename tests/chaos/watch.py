@@ -67,8 +67,7 @@ class Watch:
                 root = psutil.Process(self.fleet.pid(part))
                 everyone = [root, *root.children(recursive=True)]
                 age = time.time() - root.create_time()
-                # Shared pages are counted once a process: it is growth that matters here.
-                memory = sum(process.memory_info().rss for process in everyone) / 1e6
+                memory = sum(process.memory_full_info().uss for process in everyone) / 1e6  # shared pages left out
                 fds = sum(process.num_fds() for process in everyone)
                 self.samples[part].append(Sample(at, age, memory, fds, sum(p.num_threads() for p in everyone)))
             except (psutil.Error, OSError, KeyError):
@@ -79,6 +78,36 @@ class Watch:
         except SQLAlchemyError:
             pass
         self.files.append(sum(1 for _ in self.temporary.rglob("*")))
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Something that a kind of process holds more of the longer it all goes on."""
+
+    part: str
+    what: str
+    first: float
+    last: float
+
+    def __str__(self) -> str:
+        return f"{self.part} holds more and more {self.what}: {self.first:,.0f}, then {self.last:,.0f}"
+
+
+_ALLOWED = {"memory_mb": (1.3, 60.0), "fds": (1.3, 40.0), "threads": (1.3, 10.0)}
+GROWN_UP_S = 20.0
+"""Age from which a process has loaded what it needs."""
+
+
+def leaks(samples: dict[str, list[Sample]], *, least: int = 30) -> list[Leak]:
+    """Return what grew, by more than processes that were restarted at different times differ anyway."""
+    found = []
+    for part, taken in samples.items():
+        old = [sample for sample in taken if sample.age_s >= GROWN_UP_S]
+        for what, (factor, slack) in _ALLOWED.items():
+            first, last = growth([getattr(sample, what) for sample in old])
+            if len(old) >= least and last > factor * first + slack:
+                found.append(Leak(part, what, first, last))
+    return found
 
 
 def growth(values: Sequence[float]) -> tuple[float, float]:

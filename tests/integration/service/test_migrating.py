@@ -1,4 +1,4 @@
-"""The schema goes one revision further while work goes on: what is old works on, and says what it sees."""
+"""Upgrades: the schema goes one revision further while work goes on; what is old works on, and says what it sees."""
 
 from __future__ import annotations
 
@@ -105,6 +105,12 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST})
     waiting.join(10)
     assert not waiting.is_alive()
+
+
+def test_a_process_that_leaves_is_not_ready_and_still_answers(lab: Lab) -> None:
+    lab.api.app.state.leaving.set()
+    assert "stopping" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
+    assert lab.api.get("/v1/runs").headers["connection"] == "close"
 
 
 def test_a_table_that_stays_locked_ends_the_attempt_with_the_remedy(

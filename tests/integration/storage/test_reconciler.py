@@ -60,6 +60,24 @@ def test_expired_work_is_handed_out_again_on_its_own_queue(plane: Plane) -> None
     assert plane.work.extend(second)
 
 
+def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poisoned(plane: Plane) -> None:
+    commit = _begin(plane)
+    ref = commit.dispatch[0]
+    for _ in range(5):
+        lease = _claim(plane, ref.id)
+        assert lease.attempt == 1
+        assert plane.work.release([lease]) == 1
+        sweep = plane.work.sweep()
+        assert (sweep.retried, sweep.poisoned) == (1, 0)
+        assert [again for commit in sweep.commits for again in commit.dispatch] == [ref]
+    assert plane.work.release([lease]) == 0  # it is nobody's any more
+    finished = _claim(plane, ref.id)
+    outcome = Outcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
+    assert plane.work.settle(lease, EvaluatedBatch((outcome,))) is None
+    assert plane.work.settle(finished, EvaluatedBatch((outcome,))) is not None
+    assert plane.runs.get(commit.run_id).spent.evaluations == 1
+
+
 def test_tokens_of_a_lost_request_count_as_spent(plane: Plane) -> None:
     commit = _begin(plane, toy_spec(budget={"tokens": 100}), toy_problem(seed_program=""))
     lease = _claim(plane, commit.dispatch[0].id)

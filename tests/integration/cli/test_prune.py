@@ -1,0 +1,69 @@
+"""``speciate prune``: what it shows, when it asks, and that a dry run changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from speciate.cli.app import app
+from speciate.cli.exits import Exit
+from speciate.domain.policy import Policy
+from speciate.runs.drive import LocalSignals
+from speciate.runs.steer import start_run
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+from speciate.testing.runs import toy_problem, toy_spec
+
+pytestmark = pytest.mark.servers
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def prune(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    monkeypatch.setenv("SPECIATE_DATABASE_URL", settings.database_url.get_secret_value())
+    monkeypatch.setenv("SPECIATE_REDIS_URL", settings.redis_url.get_secret_value())
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["prune", "--older-than", "0", *words], prog_name="speciate")
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def _cancelled(plane: Plane) -> UUID:
+    problem, _ = plane.catalog.add_problem(toy_problem())
+    policy, _ = plane.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
+    run_id, _ = start_run(
+        plane.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
+    )
+    plane.signals.committed(plane.runs.cancel(run_id))
+    return run_id
+
+
+def test_it_looks_asks_and_prunes(plane: Plane, prune: Call) -> None:
+    code, out, err = prune("--dry-run")
+    assert (code, out) == (Exit.OK, "")
+    assert "No run is old enough" in err
+    run_id = _cancelled(plane)
+
+    code, out, _ = prune("--dry-run", "--json")
+    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "bytes": 0, "pruned": False})
+    code, out, err = prune()
+    assert code == Exit.CONFIGURATION
+    assert str(run_id) in out
+    assert "Give --yes" in err
+    assert plane.runs.get(run_id).pruned_at is None
+
+    code, out, _ = prune("--yes")
+    assert code == Exit.OK
+    assert "1 runs are pruned" in out
+    assert plane.runs.get(run_id).pruned_at is not None
+    assert prune("--yes", "--completed", "--json")[0] == Exit.OK
