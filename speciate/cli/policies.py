@@ -203,8 +203,9 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     if as_json:
         output.json_line(version)
         return
-    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options"})
-    more = {**version.definition.sampling.model_dump(mode="json"), **version.definition.options}
+    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served"})
+    served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
+    more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": f"{version.definition.slug}@{version.version}", "id": version.id, "digest": version.digest}
     output.facts([*head.items(), *values.items(), *more.items()])
 

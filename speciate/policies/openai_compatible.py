@@ -128,7 +128,7 @@ class OpenAICompatible:
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
         check_guide(policy, self._options.guide)
-        self._gate = Gate(self._metrics, self._options.max_waiting, sleep=sleep)
+        self._gate = Gate(self._metrics, self._options.max_waiting)
         self._check = EndpointCheck(
             policy,
             adapter_path=self._options.adapter_path,

@@ -24,13 +24,13 @@ class Server:
             return None
         return "" if self.waiting is None else f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}.0\n'
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+    def pause(self, _: threading.Condition) -> None:
+        self.now += 0.25
         if self.waiting is not None:
             self.waiting = max(0, self.waiting - self.drains)
 
     def gate(self, bound: int) -> Gate:
-        return Gate(self.read, bound, sleep=self.sleep, clock=lambda: self.now)
+        return Gate(self.read, bound, pause=self.pause, clock=lambda: self.now)
 
 
 def enter(gate: Gate, size: int, stack: ExitStack, longest_s: float = 5.0, give_up: bool = False) -> bool:
