@@ -5,21 +5,23 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import DigestFrom, Policy
+
+if TYPE_CHECKING:
+    from speciate.domain.policy import Policy
 
 app = noun("Policies: who is asked for candidates, and how.")
 
 _KNOWN_FROM: Final = {
-    DigestFrom.ENDPOINT: "as the endpoint says",
-    DigestFrom.FILES: "read from its files",
-    DigestFrom.DECLARED: "as you say; not checked",
+    "endpoint": "as the endpoint says",
+    "files": "read from its files",
+    "declared": "as you say; not checked",
 }
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
@@ -137,7 +139,7 @@ def _weights(policy: Policy) -> str:
     """Say which weights were found to be served, and how that is known; nothing where nobody was asked."""
     if policy.served is None or policy.served.digest_from is None:
         return ""
-    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from]})"
+    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from.value]})"
 
 
 def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
