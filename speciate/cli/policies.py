@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,14 +13,16 @@ from speciate.cli import output
 from speciate.cli.secrets import read_secret
 from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import DigestFrom, Policy
+
+if TYPE_CHECKING:
+    from speciate.domain.policy import Policy
 
 app = noun("Policies: who is asked for candidates, and how.")
 
 _KNOWN_FROM: Final = {
-    DigestFrom.ENDPOINT: "as the endpoint says",
-    DigestFrom.FILES: "read from its files",
-    DigestFrom.DECLARED: "as you say; not checked",
+    "endpoint": "as the endpoint says",
+    "files": "read from its files",
+    "declared": "as you say; not checked",
 }
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
@@ -148,7 +150,7 @@ def _weights(policy: Policy) -> str:
     """Say which weights were found to be served, and how that is known; nothing where nobody was asked."""
     if policy.served is None or policy.served.digest_from is None:
         return ""
-    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from]})"
+    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from.value]})"
 
 
 def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
@@ -214,8 +216,9 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     if as_json:
         output.json_line(version)
         return
-    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options"})
-    more = {**version.definition.sampling.model_dump(mode="json"), **version.definition.options}
+    values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served"})
+    served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
+    more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": f"{version.definition.slug}@{version.version}", "id": version.id, "digest": version.digest}
     output.facts([*head.items(), *values.items(), *more.items()])
 

@@ -9,7 +9,7 @@ from speciate.domain.policy import Policy, PromptFormat
 from speciate.policies.adapters import Send, load_adapter
 from speciate.policies.guides import MALFORMED, Guide, constraint
 from speciate.policies.identity import Identity, UnfitError, check_length, identify
-from speciate.policies.openai_wire import Card, error_message, model_cards, path_of
+from speciate.policies.openai_wire import Card, GarbageError, error_message, model_cards, path_of
 from speciate.prompts.hostile import bounded, printable
 
 _MOST_SHOWN: Final = 300
@@ -47,11 +47,11 @@ class EndpointCheck:
 
         Raises:
             UnfitError: The policy cannot be used there as it is registered.
-            GarbageError: What it answers is no list of models.
+            GarbageError: It is not well, or what it answers is no list of models; that may pass.
         """
         status, _ = self._send("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
-            raise UnfitError(f"it is not well: GET /health answers {status}", "See the log of the server.")
+            raise GarbageError(f"it is not well: GET /health answers {status}")
         cards = self._cards()
         card = self._find(cards)
         if card is None and self._adapter_path is not None:

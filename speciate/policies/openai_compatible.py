@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
-from speciate.domain.policy import Policy, Served
+from speciate.domain.policy import DigestFrom, Policy, Served
 from speciate.domain.values import Value
 from speciate.outward.network import ForbiddenAddressError
 from speciate.outward.transport import GuardedTransport
@@ -43,7 +43,7 @@ from speciate.settings import secret_of
 
 _MAX_MESSAGE: Final = 300
 _ERROR_BODY_BYTES: Final = 64 << 10
-_LOOK_S: Final = 10.0
+_LOOK_S: Final = 5.0
 """Seconds that an answer about the endpoint itself may take."""
 _LOOK_AGAIN_S: Final = 30.0
 
@@ -136,7 +136,7 @@ class OpenAICompatible:
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
         check_guide(policy, self._options.guide)
-        self._gate = Gate(self._metrics, self._options.max_waiting, sleep=sleep)
+        self._gate = Gate(self._metrics, self._options.max_waiting)
         self._check = EndpointCheck(
             policy,
             adapter_path=self._options.adapter_path,
@@ -198,6 +198,8 @@ class OpenAICompatible:
         if identity is None:
             return f"{self._place()} is not checked"
         known = "" if identity.digest is None else f", weights {identity.digest[:12]}"
+        if identity.served.digest_from is DigestFrom.DECLARED:
+            known += " as declared"
         return f"{self._place()} serves {self._model}{known}"
 
     def identified(self) -> Policy:
@@ -324,7 +326,9 @@ class OpenAICompatible:
 
     def _send_and_read(self, method: str, path: str, payload: Mapping[str, Any] | None) -> tuple[int, bytes]:
         """Send one request about the endpoint itself and return status and body, whatever they are."""
-        response, body = self._send(method, path, payload, _LOOK_S)
+        # What is posted may be large work, such as loading an adapter.
+        timeout_s = _LOOK_S if method == "GET" else self._policy.timeout_s
+        response, body = self._send(method, path, payload, timeout_s)
         return response.status_code, body
 
     def _send(

@@ -119,7 +119,9 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, la
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
     usage = data.get("usage")
     reported: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
-    shares = _shares(reported.get("completion_tokens"), texts, ceilings.longest, ceilings.completion)
+    shares = _counted(reported.get("completion_tokens"), ordered) or _shares(
+        reported.get("completion_tokens"), texts, ceilings.longest, ceilings.completion
+    )
     return SampleResult(
         completions=tuple(
             Completion(text, tokens, _finish(choice), _mean_logprob(choice))
@@ -231,16 +233,26 @@ def _finish(choice: Mapping[str, Any]) -> str:
     return reason[:40] if isinstance(reason, str) else "unknown"
 
 
-def _mean_logprob(choice: Mapping[str, Any]) -> float | None:
+def _logprobs(choice: Mapping[str, Any]) -> list[object]:
+    """Return the log-probabilities of a choice's tokens; none where they are not told."""
     found = choice.get("logprobs")
     if not isinstance(found, dict):
-        return None
+        return []
     values = found.get("token_logprobs")
-    if not isinstance(values, list):
-        content = found.get("content")
-        values = (
-            [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
-        )
+    if isinstance(values, list):
+        return values
+    content = found.get("content")
+    return [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+
+
+def _counted(reported: object, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:
+    """Return the tokens of each choice by its log-probabilities, where they add up to what was reported."""
+    counts = [len(_logprobs(choice)) for choice in choices]
+    return counts if sum(counts) == reported else None
+
+
+def _mean_logprob(choice: Mapping[str, Any]) -> float | None:
+    values = _logprobs(choice)
     known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
     return sum(known) / len(known) if known else None
 

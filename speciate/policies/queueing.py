@@ -38,7 +38,7 @@ class Gate:
     Args:
         read: Returns the endpoint's metrics; None where there is no answer now, and the last reading goes on to count.
         bound: Most sequences that wait.
-        sleep: Waits; a test hands in its own.
+        pause: Waits until a turn may have come; a test hands in its own.
         clock: Monotonic seconds.
     """
 
@@ -47,11 +47,11 @@ class Gate:
         read: Callable[[], str | None],
         bound: int,
         *,
-        sleep: Callable[[float], None] = time.sleep,
+        pause: Callable[[threading.Condition], object] = lambda turn: turn.wait(_POLL_S),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._read, self._bound, self._sleep, self._clock = read, bound, sleep, clock
-        self._lock = threading.Lock()
+        self._read, self._bound, self._pause, self._clock = read, bound, pause, clock
+        self._turn = threading.Condition()
         self._waiting: int | None = None
         self._stale_at = float("-inf")
         self._readings = 0
@@ -70,30 +70,33 @@ class Gate:
             Whether there was a turn; False when it waited too long or gave up.
         """
         deadline = self._clock() + longest_s
-        while (reading := self._enter(sequences)) is None:
-            if give_up() or self._clock() >= deadline:
-                yield False
-                return
-            self._sleep(_POLL_S)
+        with self._turn:
+            while (reading := self._enter(sequences)) is None:
+                if give_up() or self._clock() >= deadline:
+                    break
+                self._pause(self._turn)
+        if reading is None:
+            yield False
+            return
         try:
             yield True
         finally:
-            with self._lock:
+            with self._turn:
                 if reading == self._readings:
                     self._since -= sequences
+                    self._turn.notify_all()
 
     def _enter(self, sequences: int) -> int | None:
-        with self._lock:
-            now = self._clock()
-            if now >= self._stale_at:
-                text = self._read()
-                self._waiting = self._waiting if text is None else waiting_sequences(text)
-                self._stale_at = self._clock() + (_ABSENT_S if self._waiting is None else _FRESH_S)
-                self._readings += 1
-                self._since = 0
-            ahead = 0 if self._waiting is None else self._waiting + self._since
-            # A request that is larger than the bound passes once nothing waits.
-            if ahead and ahead + sequences > self._bound:
-                return None
-            self._since += sequences
-            return self._readings
+        """Return the number of the reading by which there is a turn, or None; the lock is held."""
+        if self._clock() >= self._stale_at:
+            text = self._read()
+            self._waiting = self._waiting if text is None else waiting_sequences(text)
+            self._stale_at = self._clock() + (_ABSENT_S if self._waiting is None else _FRESH_S)
+            self._readings += 1
+            self._since = 0
+        ahead = 0 if self._waiting is None else self._waiting + self._since
+        # A request that is larger than the bound passes once nothing waits.
+        if ahead and ahead + sequences > self._bound:
+            return None
+        self._since += sequences
+        return self._readings

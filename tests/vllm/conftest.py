@@ -43,7 +43,8 @@ def plain(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
 def chatty(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedModel]:
     """A model of bytes with a chat template, without adapters."""
     log = tmp_path_factory.mktemp("vllm") / "chatty.log"
-    with vllm(folders["bytes"], "bytes", "--max-model-len", "16384", "--max-num-seqs", "32", log=log) as served:
+    flags = ["--max-model-len", "16384", "--max-num-seqs", "32", "--max-num-batched-tokens", "16384"]
+    with vllm(folders["bytes"], "bytes", *flags, log=log) as served:
         yield served
 
 

@@ -9,8 +9,6 @@ from speciate.testing.openai_contract import TOLERANCE, OpenAIContract, ServedMo
 
 
 class TestVllm(OpenAIContract):
-    fault_timeout_s = 5.0
-
     @pytest.fixture
     def plain(self, plain: ServedModel) -> ServedModel:
         return plain

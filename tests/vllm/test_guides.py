@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -13,8 +16,10 @@ from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
 from speciate.prompts.diff import read_edits
+from speciate.prompts.diff_grammar import DIFF_GRAMMAR
 from speciate.testing.openai_contract import ServedModel
 from speciate.testing.served_run import served_policy
+from tests.vllm.servers import PYTHON_VARIABLE
 
 
 def _sample(served: ServedModel, prompt: str, n: int, **changes: Any) -> list[tuple[str, str]]:
@@ -25,11 +30,50 @@ def _sample(served: ServedModel, prompt: str, n: int, **changes: Any) -> list[tu
     return [(each.text, each.finish_reason) for each in result.completions]
 
 
+# In vLLM's environment, which has the grammar engine that vLLM uses.
+_ACCEPTS = """
+import json, sys
+from xgrammar.testing import _is_grammar_accept_string
+grammar, texts = json.load(sys.stdin)
+print(json.dumps([_is_grammar_accept_string(grammar, text) for text in texts]))
+"""
+_EDIT = "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE\n"
+_ADDED = "# === file: a.py ===\n<<<<<<< SEARCH\n=======\ny = 1\n>>>>>>> REPLACE\n"
+_DOCTEST = "<<<<<<< SEARCH\n    >>> f(1)\n    == 2\n\n=======\n  << 3\n>>>>>>> REPLACE\n"
+ACCEPTED = [_EDIT, f"I change x.\n\n{_EDIT}", f"{_EDIT}---\n{_EDIT}", _EDIT + _EDIT + "Done.\n", _ADDED, _DOCTEST]
+REFUSED = [
+    "",
+    "No edit at all.\n",
+    "```python\nx = 2\n```\n",
+    _EDIT.replace("=======\n", ""),
+    _EDIT.replace("=======", "===== = "),
+    _EDIT.replace(">>>>>>> REPLACE\n", ""),
+    _EDIT.replace("SEARCH", "FIND"),
+    _EDIT.replace("x = 1\n", "x = 1\n<<<<<<< SEARCH\n"),
+]
+
+
+def test_the_grammar_of_edits_takes_what_our_reader_takes() -> None:
+    asked = json.dumps([DIFF_GRAMMAR, ACCEPTED + REFUSED])
+    python = os.environ[PYTHON_VARIABLE]
+    done = subprocess.run([python, "-c", _ACCEPTS], input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == [True] * len(ACCEPTED) + [False] * len(REFUSED)
+    for text in ACCEPTED:
+        assert all(edit.complete for edits in read_edits(text) for edit in edits)
+        assert read_edits(text)
+
+
 def test_a_model_that_writes_noise_writes_edits_under_the_guide(chatty: ServedModel) -> None:
     given: dict[str, Any] = {"edit_format": "diff", "sampling": {"max_tokens": 1500, "temperature": 1.5}}
-    free = _sample(chatty, "Improve x = 1.", 4, **given)
-    assert all(not read_edits(text) for text, _ in free)
-    guided = _sample(chatty, "Improve x = 1.", 8, **given, options={"guide": "diff"})
+    assert not any(read_edits(text) for text, _ in _sample(chatty, "Improve x = 1.", 4, **given))
+    for text, reason in _sample(chatty, "Improve x = 1.", 4, **given, options={"guide": "diff"}):
+        assert reason == "length"  # noise does not find the way into a block, and is not let out without one
+        assert not re.search(r"^[ \t]*([<=>])\1{4}", text, re.MULTILINE)
+    # The same form with few and short lines between the marks, so that noise comes to them.
+    short = DIFF_GRAMMAR.replace("line*", "line{0,2}").replace("[^\\n]*", "[^\\n]{0,5}")
+    assert short != DIFF_GRAMMAR
+    guided = _sample(chatty, "Improve x = 1.", 8, **given, options={"guide": {"grammar": short}})
     ended = [text for text, reason in guided if reason == "stop"]
     assert ended
     for text in ended:
@@ -41,8 +85,9 @@ def test_a_model_that_writes_noise_writes_edits_under_the_guide(chatty: ServedMo
 @pytest.mark.parametrize(
     ("guide", "shape"),
     [
-        ({"regex": "( [0-5][0-9]){2,4}"}, r"( ?[0-5][0-9])( [0-5][0-9]){1,3}"),
-        ({"grammar": 'root ::= " 00" (" 01" | " 02")+'}, r" ?00( 0[12])+"),
+        # The grammar engine reads this model's tokens one after the other, without the blanks between them.
+        ({"regex": "([0-5][0-9]){2,4}"}, r"( ?[0-5][0-9]){2,4}"),
+        ({"grammar": 'root ::= "00" ("01" | "02")+'}, r" ?00( 0[12])+"),
     ],
 )
 def test_a_constraint_of_the_users_own(plain: ServedModel, guide: dict[str, str], shape: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from uuid import UUID
@@ -34,8 +35,24 @@ def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: StandIn) 
             "model": "m",
             "sampling": {"temperature": 0.5},
             "options": {"retries": 3, "name": "x y"},
-        }
+        },
+        "check": True,
     }
+
+
+def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+    service.on("POST", "/v1/policies", say(_policy()))
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    asked = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--base", "big", "--unchecked"]
+    for adapter in (str(tmp_path), "/elsewhere/lora", "served"):
+        assert cli("policies", "add", "vpo", *asked, "--adapter", adapter).code == Exit.OK
+    here, elsewhere, by_name = (request.body["definition"] for request in service.requests)
+    assert (here["model"], here["checkpoint_digest"]) == (f"vpo-{digest[:12]}", digest)
+    assert here["options"] == {"adapter_path": str(tmp_path), "base_model": "big"}
+    assert (elsewhere["model"], elsewhere["options"]["adapter_path"]) == ("vpo", "/elsewhere/lora")
+    assert (by_name["model"], by_name["options"]) == ("served", {"base_model": "big"})
+    assert service.requests[0].body["check"] is False
 
 
 def test_policies_are_listed_and_shown(cli: Cli, service: StandIn) -> None:

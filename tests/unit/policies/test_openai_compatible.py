@@ -277,6 +277,28 @@ def test_reported_tokens_are_divided_without_losing_any(endpoint: Endpoint, conn
     assert [completion.tokens for completion in result.completions] == [3, 33, 64]
 
 
+def test_logprobs_count_the_tokens_of_each_completion(endpoint: Endpoint, connect: Connect) -> None:
+    choices = [
+        {**CHOICE, "index": i, "logprobs": {"content": [{"logprob": -1.0}] * tokens}} for i, tokens in enumerate((7, 2))
+    ]
+    endpoint.misbehave = lambda _: as_json({"choices": choices, "usage": {"prompt_tokens": 4, "completion_tokens": 9}})
+    (result,) = connect().sample([request()])
+    assert [completion.tokens for completion in result.completions] == [7, 2]
+
+
+def test_what_was_spent_in_vain_is_told_once(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.misbehave = lambda number: as_json(
+        {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5 + number}}
+    )
+    with pytest.raises(PolicyUnavailableError) as caught:
+        connect().sample([request()])
+    assert caught.value.spent_tokens == 11 + 5 + 4  # the dearest of five attempts
+    endpoint.misbehave = replies(as_json({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 99}}))
+    endpoint.headers.clear()
+    (result,) = connect().sample([request()])
+    assert result.tokens == 11 + 5 * 2
+
+
 def test_a_refusal_or_endless_thought_is_an_empty_answer(
     endpoint: Endpoint, connect: Connect, waits: list[float]
 ) -> None:

@@ -13,6 +13,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.ensemble import Arm, Choice, best_arm
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext, Share
@@ -180,3 +181,27 @@ def test_a_replay_asks_the_same_policies(choice: Choice, strategy: str) -> None:
         store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=build_client,
     )  # fmt: skip
     assert report.identical, report.describe()
+
+
+def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
+    priced = {"template": "```python\nx = 0.{number}\ny = 5\n```", "tokens_per_completion": 3, "prompt_tokens": 7}
+    answers, fails = (
+        Policy.model_validate({"slug": slug, "kind": "scripted", "options": priced}) for slug in ("answers", "fails")
+    )
+    shares = (Share(answers, uuid4(), 1.0), Share(fails, uuid4(), 1.0))
+    spec = toy_spec(40, batch=8, samples_per_prompt=1, seed=1)
+    context = RunContext(
+        uuid4(), toy_problem(), answers, shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
+    )
+    store, signals = MemoryWorkStore(_Clock()), LocalSignals()
+    clients = {each.digest: Recorder(build_client(each), fail=each is fails) for each in (answers, fails)}
+    store.add(context)
+    signals.committed(store.start(context.run_id))
+    bench = Workbench(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest], lambda _: nullcontext())
+    drive(bench, signals)
+    progress = store.runs[context.run_id].progress
+    recorded = clients[answers.digest].recorded
+    assert progress.state is RunState.PAUSED
+    assert progress.tokens == 10 * len(recorded)
+    booked = [event for event in store.events(context.run_id) if event.kind is EventKind.BATCH_PROPOSED]
+    assert len(recorded) > sum(event.data["rollouts"] for event in booked)

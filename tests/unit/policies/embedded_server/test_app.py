@@ -79,18 +79,6 @@ def test_completions(http: TestClient, folders: dict[str, Path]) -> None:
     assert body["choices"] != _complete(http, n=4, model="other")["choices"]
 
 
-@pytest.mark.parametrize("prompt", [["w1 w2 w3", "w4"], [[1, 2, 3], [4]]])
-def test_several_prompts(http: TestClient, prompt: list[Any]) -> None:
-    choices = _complete(http, prompt=prompt, n=2)["choices"]
-    assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
-    single = _complete(http, prompt=[1, 2, 3], n=2)["choices"] + _complete(http, prompt="w4", n=2)["choices"]
-    assert [choice["text"] for choice in choices] == [choice["text"] for choice in single]
-
-
-def test_without_a_seed_answers_differ(http: TestClient) -> None:
-    assert len({_complete(http, seed=None)["choices"][0]["text"] for _ in range(5)}) == 5
-
-
 def test_logprobs(http: TestClient) -> None:
     (choice,) = _complete(http, logprobs=2)["choices"]
     found = choice["logprobs"]
@@ -101,16 +89,6 @@ def test_logprobs(http: TestClient) -> None:
     assert found["text_offset"][:2] == [0, len(found["tokens"][0])]
     (choice,) = _complete(http, logprobs=0)["choices"]
     assert all(len(tops) == 1 for tops in choice["logprobs"]["top_logprobs"])
-
-
-def test_stop(http: TestClient) -> None:
-    (whole,) = _complete(http)["choices"]
-    word = whole["text"].split()[4]
-    body = _complete(http, stop=["never", word])
-    (choice,) = body["choices"]
-    assert choice["finish_reason"] == "stop"
-    assert choice["text"] == whole["text"][: whole["text"].index(word)]
-    assert body["usage"]["completion_tokens"] == len(choice["text"].split()) + 1
 
 
 def test_chat(http: TestClient) -> None:
