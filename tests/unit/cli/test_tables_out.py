@@ -108,7 +108,7 @@ def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> No
     assert lines[0] == "packing@1, first (forgeable)"
     assert "only: m@3" in lines
     assert "never: n@1" in lines
-    assert [line.split()[-1] for line in lines[-2:]] == ["evaluations", "never"]
+    assert [line.split()[-1] for line in lines[-2:]] == ["1,234", "never"]
     assert json.loads(cli("unlocks", "--problem", "packing", "--who", "--json").out)["targets"][0]["only"] == "m@3"
     assert cli("unlocks", "--who").code == Exit.INVALID
 

@@ -26,6 +26,12 @@ _STATEMENT = re.compile(
 _FIRST = {
     "0003": {"makes an index on candidates that keeps writers out"},
     "0009": {"adds a constraint to run_progress that reads every row"},
+    # Names became unique within a project in the place of everywhere; no process infers a conflict from the old ones.
+    "0011": {
+        "adds a constraint to table that reads every row",
+        "removes or changes something of table (drop_constraint)",
+        "executes TRUNCATE",
+    },
 }
 
 
