@@ -13,7 +13,7 @@ put() {
 
 random() { od -An -N32 -tx1 /dev/urandom | tr -d ' \n'; }
 
-for name in database_password redis_password token secret_key serve_token grafana_password; do
+for name in database_password redis_password token metrics_token secret_key serve_token grafana_password; do
     put "$name" "$(random)"
 done
 put database_url "postgresql://speciate:$(cat "$folder/database_password")@postgres/speciate"

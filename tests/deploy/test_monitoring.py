@@ -92,9 +92,9 @@ def test_panels_have_names_units_and_no_overlap() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (package prometheus)")
 def test_promtool_accepts_rules_configuration_and_queries(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
-    (tmp_path / "token").write_text("x")
+    (tmp_path / "metrics_token").write_text("x")
     config = tmp_path / "prometheus.yml"
-    config.write_text(CONFIG.read_text().replace("/run/secrets/token", str(tmp_path / "token")))
+    config.write_text(CONFIG.read_text().replace("/run/secrets/metrics_token", str(tmp_path / "metrics_token")))
     asked = [each["expr"].replace("$__rate_interval", "1m") for each in _targets()]
     queries = [{"record": f"q{i}", "expr": query} for i, query in enumerate(asked)]
     recorded = tmp_path / "queries.yml"
