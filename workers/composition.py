@@ -36,8 +36,9 @@ def plane() -> Plane:
 class ClientPool:
     """One client for each policy version and key, kept for its connections."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: Surroundings, counters: Counters) -> None:
         self._surroundings = surroundings
+        self._counters = counters
         self._clients: dict[tuple[str, str | None], PolicyClient] = {}
 
     def __call__(self, policy: Policy) -> PolicyClient:
@@ -45,7 +46,7 @@ class ClientPool:
         which = (policy.digest, policy.api_key_id)
         if which not in self._clients:
             client = build_client(policy, self._surroundings)
-            self._clients[which] = CountedPolicy(policy.slug, client, counters())
+            self._clients[which] = CountedPolicy(policy, client, self._counters)
         return self._clients[which]
 
 
@@ -86,7 +87,7 @@ def keeper() -> LeaseKeeper:
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
     work = plane().work
-    clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open))
+    clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open), counters())
     return Workbench(
         work=work,
         signals=plane().signals,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
+from speciate.ports.policy import Identifying, PolicyClient, SampleRequest, SampleResult
 from speciate.storage import counters
 from speciate.storage.counters import Counters
 from speciate.telemetry import tracing
@@ -20,7 +21,7 @@ from speciate.telemetry import tracing
 class CountedPolicy:
     """Counts latency, tokens and failures of a policy."""
 
-    slug: str
+    policy: Policy
     client: PolicyClient
     counters: Counters
 
@@ -30,8 +31,8 @@ class CountedPolicy:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Answer every request, in order."""
-        label = self.counters.policy(self.slug)
-        with tracing.span("policy", policy=self.slug, requests=len(requests)):
+        label = self.counters.policy(self.policy.slug)
+        with tracing.span("policy", policy=self.policy.slug, requests=len(requests)):
             try:
                 results = self.client.sample(requests)
             except PolicyUnavailableError:
@@ -47,6 +48,15 @@ class CountedPolicy:
     def ping(self) -> str:
         """Return one line that says the policy can be used."""
         return self.client.ping()
+
+    def doubt(self) -> None:
+        """Have the endpoint looked at again, where the client can."""
+        if isinstance(self.client, Identifying):
+            self.client.doubt()
+
+    def identified(self) -> Policy:
+        """Return the policy with what its endpoint says of it, where the client can tell."""
+        return self.client.identified() if isinstance(self.client, Identifying) else self.policy
 
 
 @dataclass(frozen=True)

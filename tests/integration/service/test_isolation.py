@@ -44,6 +44,8 @@ MARK: Final = "zebra"
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/static/{digest}/{name}", "/login", "/theme"})
 PERSONAL: Final = frozenset({"/logout", "/project"})
+METRICS: Final = "/metrics"
+"""Of the whole installation: the operator reads them, and whoever has a token for nothing else."""
 OPERATORS: Final = frozenset(
     {"/v1/projects", "/v1/projects/{name}:quota", "/access/projects", "/access/projects/{name}/quota", "/project"}
 )
@@ -243,6 +245,8 @@ def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> 
                 answer = ask(world, method, target, token, headers=headers, json=body)
                 if "{" in path:
                     expected = {403} if method == "POST" and path in OPERATORS else {404}
+                elif path == METRICS:
+                    expected = {403}
                 elif method == "GET":
                     expected = {404} if path.startswith("/compare/") else {200}
                 else:
@@ -376,7 +380,7 @@ def test_each_route_asks_for_its_scope(world: World) -> None:
         )
         if path in OPEN or (path in PERSONAL and path not in OPERATORS):
             expected = set()
-        elif method == "POST" and path in OPERATORS:
+        elif path == METRICS or (method == "POST" and path in OPERATORS):
             expected = {"read", "submit", "admin"}
         elif admins:
             expected = {"read", "submit"}
