@@ -31,7 +31,8 @@ def scrape(deployment: Deployment) -> Samples:
 def test_a_run_is_in_the_metrics(deployment: Deployment) -> None:
     # Workers send their counts once a second, and one reading serves some seconds.
     wait_for(lambda: total(scrape(deployment), "speciate_runs", state="completed") == 1)
-    wait_for(lambda: total(scrape(deployment), "speciate_work_units_total", kind="evaluate") > 0)
+    for kind in ("generate", "evaluate"):  # by different processes, so at different times
+        wait_for(lambda kind=kind: total(scrape(deployment), "speciate_work_units_total", kind=kind) > 0)
     found = scrape(deployment)
     run = deployment.http.get(f"/v1/runs/{deployment.run_id}").json()
     spent = run["spent"]["evaluations"]
