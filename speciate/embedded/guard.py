@@ -11,9 +11,9 @@ Run as a script, `python -I -S guard.py`; it imports nothing of ours, so that it
          {"event": "failed", "name", "error"}
          {"event": "exited", "name", "pid", "status"}
 
-It stops everything, last started first, when its input closes, when the parent dies, or on SIGTERM; then it removes the
-directories it was given. Each child has a process group of its own, and gets its `death_signal` from the kernel if the
-guard itself is killed. Orphans of the children are adopted, and end with them.
+It stops everything, last started first, when its input closes or on SIGTERM, and all at once when the parent dies; then
+it removes the directories it was given. Each child has a process group of its own, and gets its `death_signal` from the
+kernel if the guard itself is killed. Orphans of the children are adopted, and end with them.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
 _PARENT_CHECK_S = 0.5  # only where the kernel has no pidfd
+_DEATH_SEEN_S = 0.1
 _KILL_LIMIT_S = 5.0  # a process in an uninterruptible wait does not even end at SIGKILL
 
 
@@ -127,6 +128,13 @@ class Guard:
                 self._read_commands()
             if self._parent_fd in ready or os.getppid() != self._parent:
                 self._finish()
+        if self._orphaned():
+            # Nothing is in order any more, and the last to be told would still hold its port when a new service starts.
+            for child in self._children.values():
+                child.send(child.stop_signal)
+            told = time.monotonic()
+            for child in self._children.values():
+                self._end(child, told)
         for child in reversed(self._children.values()):
             self._stop(child)
         self._end_orphans()
@@ -135,6 +143,13 @@ class Guard:
 
     def _finish(self) -> None:
         self._finished = True
+
+    def _orphaned(self) -> bool:
+        """Whether the parent is dead; its end of the pipe closes a moment before that can be seen."""
+        deadline = time.monotonic() + _DEATH_SEEN_S
+        while os.getppid() == self._parent and (left := deadline - time.monotonic()) > 0:
+            self._wait([] if self._parent_fd is None else [self._parent_fd], min(left, 0.02))
+        return os.getppid() != self._parent
 
     def _wait(self, sources: list[int], timeout_s: float | None) -> list[int]:
         ready = select.select(sources, [], [], timeout_s)[0]
@@ -178,7 +193,11 @@ class Guard:
 
     def _stop(self, child: Child) -> None:
         child.send(child.stop_signal)
-        if not self._ended_within(child, child.grace_s):
+        self._end(child, time.monotonic())
+
+    def _end(self, child: Child, told: float) -> None:
+        """Wait for a child that was told to stop, and kill it when its time is up."""
+        if not self._ended_within(child, child.grace_s - (time.monotonic() - told)):
             child.send(signal.SIGKILL)
             child.kill_group()
             self._ended_within(child, _KILL_LIMIT_S)
