@@ -88,8 +88,8 @@ def test_one_that_does_not_stop_is_killed_with_its_group(
 ) -> None:
     processes.start(shell("stubborn", "trap '' TERM; sleep 60 & echo up; while :; do sleep 1; done", grace_s=0.1))
     assert wait_for((tmp_path / "stubborn.log").read_text)
+    assert wait_for(lambda: len(descendants(processes.guard_pid)) >= 3)  # the shell's own sleep comes last
     pids = descendants(processes.guard_pid)
-    assert len(pids) >= 3
     processes.stop()
     assert processes.poll()["stubborn"].returncode == -9
     assert wait_until_gone(pids) == []
