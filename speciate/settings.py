@@ -58,6 +58,12 @@ def _entries(value: object) -> object:
     return tuple(value.split(",")) if isinstance(value, str) else value
 
 
+def _plain(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
 def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
     return Network.of(entries).allowed
 
@@ -93,7 +99,6 @@ class Settings(BaseSettings):
         rate_burst: Requests of one token that may come at once.
         secret_key: Seals what has to be read again, such as keys of policies; of several, separated by commas, the
             first one seals and all of them open.
-        secret_key_file: A file that holds it instead.
         allowed_networks: Addresses beside public ones that policies and webhooks may have: networks, addresses, host
             names, and the words ``loopback`` and ``private``.
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
@@ -127,7 +132,6 @@ class Settings(BaseSettings):
     token: SecretStr | None = None
     metrics_token: SecretStr | None = None
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
-    secret_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()
     project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
     rate_limit: float = Field(default=50.0, ge=0, le=10**6)
@@ -170,31 +174,20 @@ class Settings(BaseSettings):
 
     @property
     def sealer(self) -> Sealer:
-        """What seals secrets.
-
-        Raises:
-            ConfigurationError: The file of the secret key cannot be used.
-        """
+        """What seals secrets."""
         # Imported here: most commands seal nothing, and it takes as long to load as they do.
         from speciate.outward.sealing import Sealer
 
-        if self.secret_key is not None:
-            return Sealer(split_keys(self.secret_key.get_secret_value()))
-        if self.secret_key_file is None:
-            return Sealer()
-        try:
-            return Sealer(split_keys(self.secret_key_file.read_text()))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigurationError(
-                f"SPECIATE_SECRET_KEY_FILE names {self.secret_key_file}, which cannot be used: {reason}.",
-                remedy="Put one random text into it (`openssl rand -hex 32`).",
-            ) from None
+        return Sealer() if self.secret_key is None else Sealer(split_keys(self.secret_key.get_secret_value()))
 
     @property
     def base_url(self) -> str:
         """Where clients find the API."""
         return (self.url or f"http://{self.host}:{self.port}").rstrip("/")
+
+    def as_environment(self) -> dict[str, str]:
+        """Return the variables that give another process these settings, secrets in the clear."""
+        return {f"{self.env_prefix}{name.upper()}": _plain(value) for name, value in self if value is not None}
 
 
 class _NamedFiles(PydanticBaseSettingsSource):

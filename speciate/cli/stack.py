@@ -194,51 +194,21 @@ class Stack:
         environment = self._environment()
         if name in _KEYLESS:
             environment.pop(secret_keys.VARIABLE, None)
-            environment.pop(secret_keys.FILE_VARIABLE, None)
         # More than workers take to drain: killed, their leases would have to expire.
         return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
-        ours = {
-            "SPECIATE_DATABASE_URL": _secret(s.database_url),
-            "SPECIATE_REDIS_URL": _secret(s.redis_url),
-            "SPECIATE_DATA_DIR": str(s.data_dir),
+        # On loopback the service and its users are on one machine, and so are their policies.
+        networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
+        ours = s.as_environment() | {
             "SPECIATE_POLICY_URL": s.policy_url or f"http://127.0.0.1:{self._policy_port}/v1",
-            "SPECIATE_HOST": s.host,
-            "SPECIATE_PORT": str(s.port),
-            "SPECIATE_SANDBOX": s.sandbox,
-            "SPECIATE_GENERATE_SLOTS": str(s.generate_slots),
-            "SPECIATE_LEASE_S": str(s.lease_s),
+            "SPECIATE_ALLOWED_NETWORKS": ",".join(networks),
             # There is no other replica to go to, and whoever presses Ctrl-C waits.
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
             "SPECIATE_LEAVE_S": "0",
-            "SPECIATE_MAX_BODY_BYTES": str(s.max_body_bytes),
-            "SPECIATE_MIN_FREE_BYTES": str(s.min_free_bytes),
-            "SPECIATE_RATE_LIMIT": str(s.rate_limit),
-            "SPECIATE_RATE_BURST": str(s.rate_burst),
-            "SPECIATE_STALL_S": str(s.stall_s),
-            "SPECIATE_LOG_FORMAT": s.log_format,
-            "SPECIATE_LOG_LEVEL": s.log_level,
         }
-        if s.secret_key is not None:
-            ours[secret_keys.VARIABLE] = s.secret_key.get_secret_value()
-        elif s.secret_key_file is not None:
-            ours[secret_keys.FILE_VARIABLE] = str(s.secret_key_file)
-        # On loopback the service and its users are on one machine, and so are their policies.
-        networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
-        ours["SPECIATE_ALLOWED_NETWORKS"] = ",".join(networks)
-        if s.url is not None:
-            ours["SPECIATE_URL"] = s.url
-        if s.otlp_endpoint is not None:
-            ours["SPECIATE_OTLP_ENDPOINT"] = s.otlp_endpoint
-        if s.token is not None:
-            ours["SPECIATE_TOKEN"] = s.token.get_secret_value()
-        if s.database_direct_url is not None:
-            ours["SPECIATE_DATABASE_DIRECT_URL"] = s.database_direct_url.get_secret_value()
-        if s.retain_days is not None:
-            ours["SPECIATE_RETAIN_DAYS"] = str(s.retain_days)
         # Numeric libraries must not start a thread per core in every worker.
         return kept | ours | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 

@@ -4,19 +4,21 @@ import os
 import secrets
 from typing import Final
 
+from pydantic import SecretStr
+
 from speciate.settings import Settings
 
 FILE: Final = "secret.key"
 
 
 def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
-    """Return settings that name the data directory's secret key, unless they have one.
+    """Return settings with the data directory's secret key, unless they have one.
 
     Args:
         settings: The effective settings.
         make: Whether to make it where there is none yet.
     """
-    if settings.secret_key is not None or settings.secret_key_file is not None:
+    if settings.secret_key is not None:
         return settings
     path = settings.data_dir / FILE
     if make and not path.exists():
@@ -28,4 +30,6 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    return settings.model_copy(update={"secret_key_file": path}) if path.exists() else settings
+    if not path.exists():
+        return settings
+    return settings.model_copy(update={"secret_key": SecretStr(path.read_text().strip())})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 VARIABLE: Final = "SPECIATE_SECRET_KEY"
-FILE_VARIABLE: Final = "SPECIATE_SECRET_KEY_FILE"
 SHORTEST: Final = 32
 """Characters of a secret key: less could be guessed."""
 

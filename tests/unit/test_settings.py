@@ -1,17 +1,18 @@
-"""A setting may lie in a file that the environment names: how containers are given secrets."""
+"""Settings from files that the environment names, which is how containers are given secrets, and from process to process."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from speciate.cli import checks
 from speciate.cli.checks import Status
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.settings import load_settings, secret_of, source_of
+from speciate.settings import Settings, load_settings, secret_of, source_of
 
 
 @pytest.fixture
@@ -56,3 +57,12 @@ def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytes
     values = {"slug": "p", "kind": "openai_compatible", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
     client = OpenAICompatible(Policy.model_validate(values | {"api_key_env": "POLICY_KEY_X"}))
     assert client._headers()["Authorization"] == "Bearer sk-1"
+
+
+def test_another_process_is_given_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(
+        metrics_token=SecretStr("m3ter"), secret_key=SecretStr("k" * 32), allowed_networks=("loopback", "private")
+    )
+    for variable, value in given.as_environment().items():
+        monkeypatch.setenv(variable, value)
+    assert Settings() == given
