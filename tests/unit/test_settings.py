@@ -1,4 +1,4 @@
-"""Settings from files that the environment names, which is how containers are given secrets, and from process to process."""
+"""Settings: from files that the environment names, as containers are given secrets, and from process to process."""
 
 from __future__ import annotations
 
