@@ -20,7 +20,7 @@ from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
-from speciate.training.models import END, new_model, new_tokenizer
+from speciate.training.models import AT_ONCE, END, new_model, new_tokenizer
 from speciate.training.tasks import GrownTask, Split
 from speciate.training.versions import versions
 
@@ -71,14 +71,18 @@ def train_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Prog
     metrics = []
     model.train()
     for step in range(1, config.steps + 1):
-        ids, labels, mask = next(batches)
-        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
-        loss.backward()
+        parts = next(batches)
+        learnt = sum(int((labels[:, 1:] != _IGNORED).sum()) for _, labels, _ in parts)
+        loss = 0.0
+        for ids, labels, mask in parts:
+            part = model(input_ids=ids, attention_mask=mask, labels=labels, num_items_in_batch=learnt).loss
+            part.backward()
+            loss += float(part.detach())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        seen = {"loss": float(loss.detach())}
+        seen = {"loss": loss}
         if progress is not None:
             progress(step, seen)
         if step % 10 == 0 or step == config.steps:
@@ -135,22 +139,31 @@ def _tokens(codec: Codec, candidate: str) -> str:
 
 def _batches(
     encoded: list[tuple[list[int], list[int]]], size: int, pad: int, rng: np.random.Generator
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yield batches without end, shape (size, T) each: ids, labels of the answers alone, and what is not padding."""
+) -> Iterator[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    """Yield batches without end, in parts of sequences of like length, which waste a third less on padding.
+
+    A part is (rows, T) thrice: ids, labels of the answers alone, and what is not padding.
+    """
     while True:
         order = rng.permutation(len(encoded))
         for start in range(0, len(order) - size + 1, size):
-            chosen = [encoded[i] for i in order[start : start + size]]
-            longest = max(len(prompt) + len(answer) for prompt, answer in chosen)
-            ids = np.full((size, longest), pad)
-            labels = np.full((size, longest), _IGNORED)
-            mask = np.zeros((size, longest), dtype=np.int64)
-            for row, (prompt, answer) in enumerate(chosen):
-                end = len(prompt) + len(answer)
-                ids[row, :end] = [*prompt, *answer]
-                labels[row, len(prompt) : end] = answer
-                mask[row, :end] = 1
-            yield torch.from_numpy(ids), torch.from_numpy(labels), torch.from_numpy(mask)
+            chosen = sorted(
+                (encoded[i] for i in order[start : start + size]), key=lambda one: len(one[0]) + len(one[1])
+            )
+            yield [_padded(chosen[i : i + AT_ONCE], pad) for i in range(0, size, AT_ONCE)]
+
+
+def _padded(chosen: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    longest = max(len(prompt) + len(answer) for prompt, answer in chosen)
+    ids = np.full((len(chosen), longest), pad)
+    labels = np.full((len(chosen), longest), _IGNORED)
+    mask = np.zeros((len(chosen), longest), dtype=np.int64)
+    for row, (prompt, answer) in enumerate(chosen):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = [*prompt, *answer]
+        labels[row, len(prompt) : end] = answer
+        mask[row, :end] = 1
+    return torch.from_numpy(ids), torch.from_numpy(labels), torch.from_numpy(mask)
 
 
 def _warm_cosine(step: int, steps: int) -> float:

@@ -27,13 +27,16 @@ class TrainConfig:
         mutation_kl: Weight of the KL divergence on those: they must not drift, or evolution loses its operator.
         remembered: Problems whose answers are kept as parents.
         updates: Updates from each batch of rollouts. With one, ratios are 1 and clipping has no effect.
-        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes all at once.
+        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes all at once on a GPU, and on a
+            processor as many groups as its cache holds.
         temperature: Of the rollouts.
         estimator: Choices of the estimator.
         loss: Choices of the loss.
         save_every: Steps between checkpoints; a run that was stopped goes on from the last one.
         lora_rank: Rank of a LoRA adapter; 0 trains all weights.
         use_vllm: Whether vLLM writes the rollouts (needs a GPU and the ``vllm`` package).
+        use_engine: Whether the engine of the embedded policy server writes them: twice as quick as transformers for
+            tiny models on a processor.
         max_prompt_tokens: Prompts of English tasks that are longer are refused.
         max_tokens: Longest completion of English tasks; tiny tasks know theirs.
     """
@@ -57,6 +60,7 @@ class TrainConfig:
     save_every: int = 10
     lora_rank: int = 0
     use_vllm: bool = False
+    use_engine: bool = False
     max_prompt_tokens: int = 4096
     max_tokens: int = 1024
 
@@ -78,6 +82,8 @@ class TrainConfig:
             raise InvalidInputError(
                 f"micro_batch = {self.micro_batch}: expected a divisor of {self.batch} and a multiple of {self.group}."
             )
+        if self.use_engine and (self.use_vllm or self.lora_rank):
+            raise InvalidInputError("use_engine goes neither with use_vllm nor with an adapter: set it to false.")
         if self.updates > 1 and self.batch % self.updates:
             raise InvalidInputError(f"updates = {self.updates}: expected a divisor of the {self.batch} rollouts.")
 
@@ -90,7 +96,7 @@ class TrainConfig:
         A checkpoint after every step costs 2 % of the time, and a run that was stopped loses nothing.
         """
         prompts, share = (32, 0.0) if task.startswith("maze") else (48, 1 / 3)
-        return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1)
+        return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1, use_engine=True)
 
     @classmethod
     def paper(cls, method: str, *, small: bool = False, seed: int = 0) -> Self:

@@ -23,6 +23,9 @@ HEADS: Final = 3
 FEED_FORWARD: Final = 256
 CONTEXT: Final = 256
 
+AT_ONCE: Final = 32
+"""Sequences of one pass on a processor: what stays in its cache. 256 mazes at once take a fifth longer than 8 × 32."""
+
 
 def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer whose tokens are words separated by blanks."""

@@ -35,8 +35,10 @@ from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS, Advantages
 from speciate.training.config import TrainConfig
+from speciate.training.engine_rollouts import write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
 from speciate.training.measures import measure
+from speciate.training.models import AT_ONCE
 from speciate.training.populations import Populations
 from speciate.training.rollouts import RolloutRewards, stack_rollouts
 from speciate.training.tasks import Task
@@ -147,6 +149,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _generate_single_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> tuple[list[list[int]], Any]:
+        if self.config.use_engine:
+            return self._written(prompt_ids), None
         completions, logprobs = super()._generate_single_turn(
             prompt_ids, images, multimodal_fields, num_generations, has_tool_images
         )
@@ -154,6 +158,21 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         if logprobs is not None:
             logprobs = [values[:end] for values, end in zip(logprobs, ends, strict=True)]
         return [ids[:end] for ids, end in zip(completions, ends, strict=True)], logprobs
+
+    def _written(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        longest = self.args.max_completion_length
+        single = longest if self._close is None else self.task.max_tokens + 1
+        asked = [
+            (prompt, m, single if m == 1 else longest) for prompt, m in zip(prompts, self._answers_of_rows, strict=True)
+        ]
+        return write_rollouts(
+            self.accelerator.unwrap_model(self.model),
+            asked,
+            close=self._close,
+            end=self.processing_class.eos_token_id,
+            temperature=self.config.temperature,
+            seed=int(self.rng.integers(1 << 48)),
+        )
 
     def _end(self, ids: Sequence[int], answers: int) -> int:
         """Return how many tokens belong to the first m answers: without this cap a policy learns to write ever more."""
@@ -223,6 +242,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     # 5. Loss
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        inputs = trimmed(inputs)
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         mask = inputs["completion_mask"]  # (B, T)
@@ -280,7 +300,7 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
     # As long as a server lets it be, and no token more: a policy would learn answers that nobody else can read.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
     local = config.batch // processes
-    micro = min(config.micro_batch or local, local)
+    micro = min(config.micro_batch or (_at_once(config, local) if cpu else local), local)
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
@@ -314,6 +334,24 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
         dataloader_num_workers=0,
         remove_unused_columns=False,
     )
+
+
+def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of one pass without the columns that are padding in all of them."""
+    shape = inputs["completion_mask"].shape
+    longest = max(1, int(inputs["completion_mask"].sum(1).max()))
+    prompt = int(inputs["prompt_mask"].sum(1).max())
+    kept = {n: v[:, :longest] if torch.is_tensor(v) and v.shape == shape else v for n, v in inputs.items()}
+    return kept | {name: inputs[name][:, -prompt:] for name in ("prompt_ids", "prompt_mask")}
+
+
+def _at_once(config: TrainConfig, local: int) -> int:
+    """Return how many rollouts a processor takes at once: whole groups, and few enough to stay in its cache."""
+    if config.updates > 1:
+        return local
+    groups = local // config.group
+    fitting = (n for n in range(1, groups + 1) if groups % n == 0 and n * config.group <= AT_ONCE)
+    return config.group * max(fitting, default=1)
 
 
 def policy_of(task: Task, answers: int) -> Policy:

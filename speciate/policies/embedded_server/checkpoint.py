@@ -115,20 +115,42 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         ConfigurationError: A file is missing, broken, or of a model that this server does not implement.
     """
-    given = read_json(folder / "config.json")
-    _check_supported(folder / "config.json", given)
+    config = _config(folder / "config.json", read_json(folder / "config.json"))
+    tensors = _read_tensors(folder / "model.safetensors")
+    _check_shapes(folder / "model.safetensors", tensors, config)
+    return Checkpoint(folder, config, tensors, _eos_ids(folder, config), _method(folder))
+
+
+def checkpoint_of(
+    name: Path, config: dict[str, Any], tensors: dict[str, Array], eos_ids: tuple[int, ...]
+) -> Checkpoint:
+    """Return the checkpoint of a model in memory.
+
+    Args:
+        name: What messages call it.
+        config: What its ``config.json`` would hold.
+        tensors: Its weights, float32; they are not copied.
+        eos_ids: Tokens that end a completion.
+
+    Raises:
+        ConfigurationError: It is of an architecture that this server does not implement.
+    """
+    read = _config(name, config)
+    _check_shapes(name, tensors, read)
+    return Checkpoint(name, read, tensors, eos_ids, None)
+
+
+def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
+    _check_supported(path, given)
     try:
-        config = ModelConfig.model_validate(given)
+        return ModelConfig.model_validate(given)
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(str(part) for part in detail["loc"])
         raise ConfigurationError(
-            f"{folder / 'config.json'}: {place} {wording(dict(detail))}.".replace(":  ", ": "),
+            f"{path}: {place} {wording(dict(detail))}.".replace(":  ", ": "),
             remedy="Export the checkpoint again with save_pretrained.",
         ) from None
-    tensors = _read_tensors(folder / "model.safetensors")
-    _check_shapes(folder / "model.safetensors", tensors, config)
-    return Checkpoint(folder, config, tensors, _eos_ids(folder, config), _method(folder))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,9 +10,9 @@ The budget fits either detour and never both: the objectives conflict by constru
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Final
 
@@ -117,22 +117,39 @@ class Maze:
         Returns:
             The steps, or None where no route, or none within them, does.
         """
-        bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
-        everything = (1 << len(bits)) - 1
-        seen = {(self.start, bits.get(self.start, 0))}
-        front, steps = list(seen), 0
+        # Breadth first over boards: bit r · width + c of an integer is a cell, and the column too many is a wall.
+        width = self.side + 1
+        walkable = self._board(self.open - self.lava, width)
+        wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(wanted))]
+        pieces, everything = self._board(wanted, width), (1 << len(wanted)) - 1
+        finish = self._board({self.exit}, width)
+        begin = self._board({self.start}, width)
+        front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by what has been collected
+        seen, steps = dict(front), 0
         while front and (within is None or steps <= within):
-            if (self.exit, everything) in seen:
+            if seen.get(everything, 0) & finish:
                 return steps
-            ahead = []
-            for cell, have in front:
-                for beside in self.neighbours[cell]:
-                    state = (beside, have | bits.get(beside, 0))
-                    if state not in seen and beside not in self.lava:
-                        seen.add(state)
-                        ahead.append(state)
-            front, steps = ahead, steps + 1
+            ahead: dict[int, int] = {}
+            for have, board in front.items():
+                reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
+                if reached & pieces:
+                    for cell, bit in wanted_cells:
+                        if reached & cell and not have & bit:
+                            ahead[have | bit] = ahead.get(have | bit, 0) | cell
+                            reached ^= cell
+                ahead[have] = ahead.get(have, 0) | reached
+            front = {}
+            for have, board in ahead.items():
+                known = seen.get(have, 0)
+                if new := board & ~known:
+                    front[have] = new
+                    seen[have] = known | new
+            steps += 1
         return None
+
+    @staticmethod
+    def _board(cells: Collection[Cell], width: int) -> int:
+        return sum(1 << r * width + c for r, c in cells)
 
     def shortest_route(
         self, wanted: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
@@ -199,9 +216,9 @@ def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
         gold_corner, diamond_corner = diamond_corner, gold_corner
     free = opened - {start, finish}
     count = int(rng.integers(size.items[0], size.items[1] + 1))
-    gold = _pick(rng, [cell for cell in free if _distance(cell, gold_corner) <= _NEAR], count)
-    diamonds = _pick(rng, [cell for cell in free if _distance(cell, diamond_corner) <= _NEAR], count)
-    inside = [cell for cell in free - gold - diamonds if min(_distance(cell, corner) for corner in corners) > _NEAR]
+    gold = _pick(rng, free & _around(gold_corner, size.side), count)
+    diamonds = _pick(rng, free & _around(diamond_corner, size.side), count)
+    inside = free.difference(*(_around(corner, size.side) for corner in corners))
     lava = _pick(rng, inside, int(rng.integers(size.lava[0], size.lava[1] + 1)))
     if not gold or not diamonds or not lava:
         return None
@@ -242,7 +259,7 @@ def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
     ]
 
 
-def _pick(rng: np.random.Generator, cells: Sequence[Cell], count: int) -> frozenset[Cell]:
+def _pick(rng: np.random.Generator, cells: Collection[Cell], count: int) -> frozenset[Cell]:
     """Return some of the cells, or none at all when there are too few."""
     if len(cells) < count:
         return frozenset()
@@ -250,8 +267,11 @@ def _pick(rng: np.random.Generator, cells: Sequence[Cell], count: int) -> frozen
     return frozenset(ordered[i] for i in rng.choice(len(ordered), size=count, replace=False))
 
 
-def _distance(a: Cell, b: Cell) -> int:
-    return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+@cache
+def _around(corner: Cell, side: int) -> frozenset[Cell]:
+    """Return the cells near a corner, itself included."""
+    cells = product(range(side), repeat=2)
+    return frozenset((r, c) for r, c in cells if max(abs(r - corner[0]), abs(c - corner[1])) <= _NEAR)
 
 
 def _walked(came: dict[tuple[Cell, int], tuple[Cell, int] | None], end: tuple[Cell, int]) -> list[Cell]:

@@ -1,0 +1,132 @@
+"""Rollouts that the engine writes for a model in training are those that transformers would write."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from speciate.domain.errors import ConfigurationError, InvalidInputError  # noqa: E402
+from speciate.training.config import TrainConfig  # noqa: E402
+from speciate.training.engine_rollouts import write_rollouts  # noqa: E402
+from speciate.training.models import AT_ONCE, new_model, new_tokenizer  # noqa: E402
+
+pytestmark = [
+    pytest.mark.xdist_group("training"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+CLOSE, WORDS = "<|>", [f"w{i}" for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return new_tokenizer([*WORDS, CLOSE])
+
+
+@pytest.fixture
+def model(tokenizer):
+    made = new_model(tokenizer, seed=3)
+    with torch.no_grad():
+        for weights in made.parameters():
+            weights.mul_(3.0)  # far from uniform, so that tokens differ in likelihood
+    return made.eval()
+
+
+def write(model, tokenizer, prompts, *, temperature=1.0, seed=0):
+    close = tokenizer.convert_tokens_to_ids(CLOSE)
+    return write_rollouts(model, prompts, close=close, end=tokenizer.eos_token_id, temperature=temperature, seed=seed)
+
+
+def test_the_likeliest_rollouts_are_those_of_transformers(model, tokenizer):
+    prompts = [tokenizer(text)["input_ids"] for text in ("w0 w1 w2", "w3", "w4 w5")]
+    ours = write(model, tokenizer, [(prompt, 1, 20) for prompt in prompts], temperature=0.0)
+    for prompt, rollout in zip(prompts, ours, strict=True):
+        whole = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[0, len(prompt) :].tolist()
+        assert rollout == whole[: len(rollout)]
+        assert len(rollout) == 20 or rollout[-1] == tokenizer.eos_token_id
+
+
+def test_tokens_are_drawn_as_often_as_the_model_says(model, tokenizer):
+    prompt = tokenizer("w0 w1")["input_ids"]
+    drawn = write(model, tokenizer, [(prompt, 1, 1)] * 4000)
+    with torch.no_grad():
+        expected = torch.softmax(model(torch.tensor([prompt])).logits[0, -1], 0).numpy()
+    counts = np.bincount([ids[0] for ids in drawn], minlength=len(expected))
+    assert np.abs(counts / 4000 - expected).max() < 4 * np.sqrt(0.25 / 4000)
+
+
+def test_a_rollout_ends_with_its_last_answer(model, tokenizer):
+    prompt, close = tokenizer("w0 w1")["input_ids"], tokenizer.convert_tokens_to_ids(CLOSE)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[close] *= 2  # often drawn
+    rollouts = write(model, tokenizer, [(prompt, 3, 60)] * 50 + [(prompt, 1, 9)] * 50)
+    ended = [ids for ids in rollouts[:50] if ids[-1] == close]
+    assert ended
+    assert all(ids.count(close) == 3 for ids in ended)
+    assert all(ids.count(close) < 3 for ids in rollouts[:50] if ids not in ended)
+    assert all(len(ids) <= 9 for ids in rollouts[50:])
+    assert any(ids[:-1].count(close) for ids in rollouts[50:])  # one answer: what is no end is no end
+
+
+def test_rollouts_follow_seed_and_weights(model, tokenizer):
+    asked = [(tokenizer("w0")["input_ids"], 1, 8)] * 3 + [(tokenizer("w1")["input_ids"], 1, 8)] * 3
+    first = write(model, tokenizer, asked)
+    assert first == write(model, tokenizer, asked)
+    assert len({tuple(ids) for ids in first}) >= 4
+    assert first != write(model, tokenizer, asked, seed=1)
+    with torch.no_grad():
+        next(iter(model.parameters())).mul_(-1.0)
+    assert first != write(model, tokenizer, asked)
+
+
+def test_another_architecture_is_refused_by_name(tokenizer):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    other = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=32))
+    with pytest.raises(ConfigurationError, match="the model in training: architectures") as refused:
+        write(other, tokenizer, [([3], 1, 4)])
+    assert "use_engine=false" in refused.value.remedy
+
+
+@pytest.mark.parametrize("choice", [{"use_vllm": True}, {"lora_rank": 8}])
+def test_an_engine_knows_no_adapters_and_is_no_vllm(choice):
+    with pytest.raises(InvalidInputError, match="use_engine"):
+        TrainConfig("vpo", use_engine=True, **choice)
+
+
+@pytest.mark.parametrize("group", [8, 16, 24, 48])
+def test_a_processor_takes_whole_groups_that_fit_its_cache(group, tmp_path):
+    from dataclasses import replace
+
+    from speciate.training.tasks import GROWN
+    from speciate.training.trainer import trl_arguments
+
+    config = replace(TrainConfig.tiny("vpo", "maze"), group=group)
+    args = trl_arguments(config, GROWN["maze"], tmp_path)
+    rows = args.per_device_train_batch_size
+    assert rows % group == 0
+    assert rows == group or rows <= AT_ONCE
+    assert rows * args.gradient_accumulation_steps == config.batch
+
+
+def test_columns_that_are_padding_everywhere_are_left_out():
+    from speciate.training.trainer import trimmed
+
+    prompt_mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    completion_mask = torch.tensor([[1, 0, 0], [1, 1, 0]])
+    inputs = {
+        "prompt_ids": torch.arange(8).reshape(2, 4),
+        "prompt_mask": prompt_mask,
+        "completion_ids": torch.arange(6).reshape(2, 3),
+        "completion_mask": completion_mask,
+        "ref_per_token_logps": torch.arange(6.0).reshape(2, 3),
+        "advantages": torch.tensor([1.0, -1.0]),
+        "num_items_in_batch": torch.tensor(3),
+    }
+    kept = trimmed(inputs)
+    assert kept["prompt_ids"].tolist() == [[1, 2, 3], [5, 6, 7]]
+    assert kept["prompt_mask"].tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert kept["completion_ids"].tolist() == [[0, 1], [3, 4]]
+    assert kept["ref_per_token_logps"].tolist() == [[0, 1], [3, 4]]
+    assert kept["advantages"] is inputs["advantages"]
+    assert kept["num_items_in_batch"] is inputs["num_items_in_batch"]
