@@ -36,7 +36,7 @@ up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 test: $(TRAIN) check ## Everything that must hold: style, types, layers, then all tests
-	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadfile
 	@$(BIN)/python -m pytest -q -m fault
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or

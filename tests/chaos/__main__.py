@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=20.0, help="mean seconds between faults")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     asked = parser.parse_args()
-    load = psutil.getloadavg()[0]
+    load = psutil.cpu_percent(interval=5.0)
     plan = Plan(
         seconds=asked.minutes * 60,
         runs=asked.runs,

@@ -14,6 +14,9 @@ from tests.chaos.faults import Fault
 from tests.chaos.storm import Outcome
 from tests.chaos.watch import GROWN_UP_S, growth
 
+_QUIET = 5.0
+"""Percent of the processors."""
+
 _HEAD = """# Reliability
 
 What happens when every kind of process is killed and restarted at random while runs go on and clients ask. Written by
@@ -37,13 +40,13 @@ def report(outcome: Outcome, load: float) -> str:
 
     Args:
         outcome: What was found.
-        load: Load average of the machine before anything was started; above a tenth of the cores it was not quiet.
+        load: Share of the processors that others used before anything was started, in percent.
     """
-    busy = load > 0.1 * (psutil.cpu_count() or 1)
+    busy = load > _QUIET
     quiet = "**The machine was busy with other work: times are upper bounds.**" if busy else "The machine was quiet."
     parts = [
         _HEAD,
-        f"## The latest storm\n\nOn {machine()}. Load average {load:.1f} before the start. {quiet}\n",
+        f"## The latest storm\n\nOn {machine()}. Others used {load:.0f} % of them before the start. {quiet}\n",
         _verdict(outcome),
         "## Load\n\n" + _table(("", "aimed at", "reached"), _load(outcome)),
         "## Faults\n\n" + _faults(outcome),

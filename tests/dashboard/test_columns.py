@@ -8,7 +8,7 @@ import pytest
 from speciate.storage.series import Series
 from tests.dashboard.conftest import Exhibition
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+pytestmark = pytest.mark.servers
 
 
 @pytest.mark.parametrize("name", ["done", "doomed", "cases", "empty"])

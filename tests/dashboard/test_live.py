@@ -31,7 +31,7 @@ from workers import tasks
 PATIENCE = 3
 """How much longer than promised something may take on a machine that does much else."""
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+pytestmark = pytest.mark.servers
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.http_server import serve_app
 from tests.dashboard.conftest import Exhibition
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+pytestmark = pytest.mark.servers
 
 _PATIENCE_MS = 30_000
 _EVIL = """<!doctype html><form method="post" action="{target}"><button name="reason" value="evil">x</button></form>

@@ -14,7 +14,7 @@ from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Exhibition, Visitor, visiting
 from tests.dashboard.exhibits import HOSTILE
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("dashboard")]
+pytestmark = pytest.mark.servers
 
 PAGES = {
     "activity": "/",

@@ -11,7 +11,6 @@ from speciate.training.engine_rollouts import write_rollouts  # noqa: E402
 from speciate.training.models import AT_ONCE, new_model, new_tokenizer  # noqa: E402
 
 pytestmark = [
-    pytest.mark.xdist_group("training"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

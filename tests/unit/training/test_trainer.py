@@ -18,7 +18,6 @@ from speciate.cli.app import app
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 pytestmark = [
-    pytest.mark.xdist_group("training"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
