@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
-from speciate.policies.manifest import read_manifest
+from speciate.policies.manifest import Manifest, read_manifest
 from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
 from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, VARIANTS, Arm, Claim, Plan
@@ -356,12 +356,18 @@ def _made_with(results: Sequence[Results]) -> str:
                 folder = result.folder / f"{result.plan.task}-{arm.name}-{seed}"
                 if folder.is_dir() and result.pool(arm, seed) is not None:
                     manifest = read_manifest(folder)
-                    digests.append(f"{folder.name}: {manifest.steps} steps, data {manifest.data_digest[:12]}")
+                    line = f"{folder.name}: {manifest.steps} steps, data {manifest.data_digest[:12]}"
+                    digests.append(f"{line}, {_writer(manifest)}" if arm.method != "base" else line)
     listed = "\n".join(f"- {line}" for line in digests)
     return (
-        f"## Made with\n\nPython {platform.python_version()}, {found}.\n\n"
+        f"## Made with\n\nPython {platform.python_version()}, {found}. Rollouts are drawn from the same distribution whoever"
+        " writes them: transformers, or the engine that serves the policy, which is quicker.\n\n"
         f"<details><summary>Checkpoints</summary>\n\n{listed}\n\n</details>"
     )
+
+
+def _writer(manifest: Manifest) -> str:
+    return "rollouts by the engine" if manifest.config.get("use_engine") else "rollouts by transformers"
 
 
 @cache
