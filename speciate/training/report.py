@@ -360,8 +360,8 @@ def _made_with(results: Sequence[Results]) -> str:
                     digests.append(f"{line}, {_writer(manifest)}" if arm.method != "base" else line)
     listed = "\n".join(f"- {line}" for line in digests)
     return (
-        f"## Made with\n\nPython {platform.python_version()}, {found}. Rollouts are drawn from the same distribution whoever"
-        " writes them: transformers, or the engine that serves the policy, which is quicker.\n\n"
+        f"## Made with\n\nPython {platform.python_version()}, {found}. Rollouts are drawn from the same distribution by"
+        " transformers and by the engine that serves the policy, which is quicker.\n\n"
         f"<details><summary>Checkpoints</summary>\n\n{listed}\n\n</details>"
     )
 
