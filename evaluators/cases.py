@@ -18,7 +18,7 @@ from evaluators.session import SessionEndedError
 from evaluators.texts import short_json
 from evaluators.tiers.sandbox import Role, Usage
 from evaluators.verdict import BATCH_DEADLINE, failure_of, withheld
-from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
 from speciate.domain.problem import Case
 from speciate.domain.stage import Step
 
@@ -105,8 +105,8 @@ class _Interview:
         values, self._refusal = self._values, self._unloadable
         for hidden in (False, True):
             self._ask([i for i in asked if self._problem.cases[i].hidden is hidden], hidden)
-        if self._stop is BATCH_DEADLINE:
-            return self._stop
+        if self._stop is not None and self._stop.reason in NOT_THE_PROGRAMS_FAULT:
+            return self._stop  # what it has answered before says too little
         if self._values == values and (failure := self._stop or self._refusal) is not None:
             return failure
         total = Counter(map(self._counts_towards, asked))

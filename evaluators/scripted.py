@@ -9,15 +9,18 @@ the candidate's.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from evaluators.batch import Batch, Starter
 from evaluators.callee import Answer
-from evaluators.cascade import climb
+from evaluators.cascade import Measured, climb
 from evaluators.channel import Message
 from evaluators.script import Findings, Script
 from evaluators.subject import Subject
 from evaluators.tiers.sandbox import Role
-from speciate.domain.candidate import Evaluation
+from evaluators.verdict import SUPERVISOR_KILLED
+from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.stage import Step
 
 
 def evaluate_scripted(batch: Batch) -> list[Evaluation]:
@@ -37,12 +40,14 @@ def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed
     reasons: set[str] = set()  # of failures that the candidate's calls really had
     with Subject(batch, starter, program, seed) as subject:
         started = time.monotonic()
-        score = climb(
-            batch.problem,
-            lambda step: script.measure(
-                step, program, seed, lambda: _carry(batch, script, subject, reasons), findings, reasons
-            ),
-        )
+
+        def measure(step: Step) -> Measured | Failure:
+            carry = partial(_carry, batch, script, subject, reasons)
+            measured = script.measure(step, program, seed, carry, findings, reasons)
+            # The script took it for the candidate's failure.
+            return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
+
+        score = climb(batch.problem, measure)
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in subject.logs.items() if text}
     return Evaluation(

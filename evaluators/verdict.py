@@ -23,6 +23,8 @@ REFUSALS = {
 }
 """Failure kind of each reason for which a program that lives on gave no value."""
 
+SUPERVISOR_KILLED = Failure(FailureKind.CRASHED, "supervisor_killed", "the process ended together with its supervisor")
+
 BATCH_DEADLINE = Failure(FailureKind.TIMEOUT, "batch_deadline", "not scored before the batch had to end")
 
 _NEARLY = 0.9
@@ -55,7 +57,7 @@ def withheld(failure: Failure) -> Failure:
 
 def _death(usage: Usage, limits: Limits) -> Failure:
     if usage.status is None:
-        return Failure(FailureKind.CRASHED, "supervisor_killed", "the process ended together with its supervisor")
+        return SUPERVISOR_KILLED
     if not usage.ended:
         return Failure(FailureKind.CRASHED, "closed_channel", "the process closed the channel for its answers")
     number = _signal_of(usage)

@@ -41,9 +41,12 @@ class Tier(Protocol):
 
     Attributes:
         bounds_threads: Whether the kernel bounds the number of threads; if not, the supervisor counts them.
+        folder: What ``settle`` made and ``tidy`` removes, which the broker removes where the supervisor was killed;
+            empty where nothing is made. Never a folder of anybody else's, such as TMPDIR.
     """
 
     bounds_threads: bool
+    folder: str
 
     def fork(self) -> int:
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
@@ -87,7 +90,7 @@ def supervise(tier: Tier, order: Order, space: int, fds: list[int]) -> NoReturn:
         for fd in (there, channel, out):
             os.close(fd)
         # Written while the other process is still being enclosed.
-        started = frame({"pid": pid, "supervisor": os.getpid(), "tmp": os.environ.get("TMPDIR", "")})
+        started = frame({"pid": pid, "supervisor": os.getpid(), "tmp": tier.folder})
         if os.read(here, 1) == _READY:
             _report(control, started)
             os.close(here)

@@ -33,6 +33,7 @@ class Namespaces:
     """
 
     bounds_threads = True
+    folder = ""
 
     def __init__(self, kept: tuple[str, ...]) -> None:
         self._kept = kept

@@ -22,6 +22,7 @@ class Walls:
     """How tier B forks and encloses."""
 
     bounds_threads = False
+    folder = ""
 
     def __init__(self, readable: tuple[str, ...], hidden: tuple[str, ...], folders: str, *, own_user: bool) -> None:
         self._abi = landlock.abi()

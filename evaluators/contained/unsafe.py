@@ -21,7 +21,7 @@ class Nothing:
     bounds_threads = True  # nothing is bounded here
 
     def __init__(self) -> None:
-        self._tmp = ""
+        self.folder = ""
 
     def fork(self) -> int:
         """Fork a supervisor."""
@@ -30,10 +30,10 @@ class Nothing:
     def settle(self, order: Order) -> None:
         """Give the candidate a folder, and collect what it leaves running."""
         kernel.adopt_orphans()
-        self._tmp = os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="speciate-eval-")
+        self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="speciate-eval-")
         if order.folder:
-            Path(self._tmp, "data").symlink_to(Path(order.folder, "data"))
-        os.chdir(self._tmp)
+            Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
+        os.chdir(self.folder)
 
     def enclose(self, order: Order) -> None:
         """Enclose nothing."""
@@ -41,7 +41,7 @@ class Nothing:
     def tidy(self) -> None:
         """Remove the folder with whatever is in it."""
         os.chdir("/")
-        remove(self._tmp)
+        remove(self.folder)
 
 
 def remove(folder: str) -> None:

@@ -60,6 +60,7 @@ def train_command(
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local folders: nothing is ever fetched
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy is not imported yet: the matrices of rollouts are small
     try:
         import torch  # noqa: F401
         import trl  # noqa: F401

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.sandbox.arenas import CONTAINING, GOOD, UNSAFE, Arena, ArenaClosedError, make_problem, until
+from tests.sandbox.arenas import CONTAINING, GOOD, UNSAFE, Arena, ArenaClosedError, make_problem, parent_of, until
 
 KILLERS = [
     "import os\nos.kill(os.getpid(), 9)",
@@ -60,13 +60,36 @@ def test_everything_ends_with_a_broker_that_is_killed(short_lived):
     assert not short_lived.space.exists()
 
 
-@pytest.mark.parametrize("at", ["between evaluations", "during one"])
-def test_a_zygote_that_is_killed_is_replaced(any_arena, at):
+@pytest.mark.parametrize(("kind", "after_s"), [("cases", 0.15), ("cases", 0.5), ("evaluator", 0.5)])
+def test_an_evaluation_whose_zygote_is_killed_is_made_again(any_arena, kind, after_s):
+    own = {"kind": "evaluator", "evaluator": SCRIPT} if kind == "evaluator" else {}
+    kill_zygotes(any_arena, lambda: any_arena.begin(make_problem(**own), [SLOW, GOOD]), after_s)
+
+
+def test_an_evaluation_that_loses_a_supervisor_is_made_again(any_arena):
+    problem = make_problem(kind="evaluator", evaluator=SCRIPT.replace("unwrap()", "value"))  # no answer is a wrong one
+    any_arena.evaluate(problem, [GOOD])
+    before = any_arena.family()
+    for turn in range(2):  # the script's and the candidate's
+        number = any_arena.begin(problem, [SLOW])
+        time.sleep(0.5)
+        begun = any_arena.family() - before
+        supervisors = sorted({parent_of(pid) for pid in begun} & begun)
+        os.kill(supervisors[turn], signal.SIGKILL)
+        assert [each.rewards for each in any_arena.collect(number)] == [(1.0,)]
+        until(lambda: any_arena.files() == set())  # what it made is removed, and nothing that is not its own
+
+
+def test_a_zygote_that_is_killed_is_replaced(any_arena):
+    kill_zygotes(any_arena)
+
+
+def kill_zygotes(any_arena, begin=None, after_s=0.0):
+    """Kill whatever waits for candidates, three times; what was begun is scored as if nothing had happened."""
     for _ in range(3):
         victims = any_arena.zygotes() | {pid for pid in any_arena.family() if pid != any_arena.pid}
-        number = any_arena.begin(make_problem(), [SLOW, GOOD]) if at == "during one" else None
-        if number is not None:
-            time.sleep(0.15)
+        number = None if begin is None else begin()
+        time.sleep(after_s)
         for pid in victims:
             try:
                 os.kill(pid, signal.SIGKILL)
