@@ -27,12 +27,12 @@ class StorageFullError(UnavailableError):
     title = "The database has no space left"
 
 
-def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine:
+def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine:
     """Return an engine for the database; connections are made when they are needed.
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
-        pool_size: Connections that are kept; as many again may be opened under load.
+        pool_size: Most connections. Those that were opened are kept: a new one costs more than a request.
         pooled: The address leads through a pooler in transaction mode, where every transaction may be another session.
     """
     parsed = sa.make_url(url)
@@ -43,7 +43,8 @@ def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine
     return sa.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
-        max_overflow=pool_size,
+        max_overflow=0,
+        pool_use_lifo=True,
         pool_timeout=30,
         # Programs and completions are parameters, and errors end up in logs.
         hide_parameters=True,
