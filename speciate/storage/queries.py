@@ -26,7 +26,7 @@ from speciate.ports.records import (
 from speciate.storage import cursors
 from speciate.storage.advice_rows import read_page
 from speciate.storage.contexts import load_context
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
@@ -69,7 +69,7 @@ class Queries:
             clauses.append("number < :before")
         where = " AND ".join(clauses)
         query = f"SELECT {_LIGHT}, {_ADVICE} FROM candidates WHERE {where} ORDER BY number DESC LIMIT :limit"
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             problem = load_context(connection, run_id).problem
             binds = {**wanted, "run_id": run_id, "before": before, "limit": limit + 1}
             rows = connection.execute(sa.text(query), {k: v for k, v in binds.items() if v is not None}).all()
@@ -95,7 +95,7 @@ class Queries:
     @patient
     def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the elites that no other elite dominates, best first by the problem's first objective."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             problem = load_context(connection, run_id).problem
         elites = self.archive(run_id)
         unique = {elite.number: elite for elite in elites}
@@ -111,7 +111,7 @@ class Queries:
             "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
             " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             names = load_context(connection, run_id).problem.space.names
             return tuple(
                 EliteRecord(
@@ -133,7 +133,7 @@ class Queries:
             f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
             " ORDER BY batch DESC, ord DESC LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             load_context(connection, run_id)
             binds = {"run_id": run_id, "batch": after[0], "ord": after[1], "limit": limit + 1}
             rows = connection.execute(query, binds).all()
@@ -145,7 +145,7 @@ class Queries:
     def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
         """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             if load_context(connection, run_id).spec.guidance is None:
                 return Page[AdviceRecord](items=())
             records = read_page(connection, run_id, before, limit + 1)
@@ -158,7 +158,7 @@ class Queries:
             'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
             " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(
                 RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
             )
@@ -174,7 +174,7 @@ class Queries:
             "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
             " LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query, {"id": rollout_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}.")
@@ -187,7 +187,7 @@ class Queries:
             "SELECT run_id, seq, kind, data, at FROM events WHERE run_id = :id AND seq > :after"
             " ORDER BY seq LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
             return tuple(EventRecord.model_validate(row._asdict()) for row in rows)
 
@@ -197,10 +197,10 @@ class Queries:
         query = sa.text(
             f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             problem = load_context(connection, run_id).problem
         while True:
-            with self._engine.connect() as connection:
+            with reading(self._engine) as connection:
                 rows = connection.execute(query, {"id": run_id, "last": last}).all()
             for row in rows:
                 yield _detail(problem, row)
@@ -209,7 +209,7 @@ class Queries:
             last = rows[-1].number
 
     def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
             if row is None:
                 raise NotFoundError(f"there is no {what}.")
