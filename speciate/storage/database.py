@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
+from pydantic_core import from_json
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
@@ -46,6 +47,7 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine
         pool_size=pool_size,
         max_overflow=0,
         pool_use_lifo=True,
+        json_deserializer=from_json,  # several times faster than the standard library's
         pool_timeout=30,
         # Programs and completions are parameters, and errors end up in logs.
         hide_parameters=True,
