@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Request
 from service.doorkeeper import Doorkeeper
 from service.metrics import Meter
 from service.owners import Owners
-from service.principal import PrincipalDep
+from service.principal import principal_of
 from service.sse import EventHub
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
@@ -43,13 +43,19 @@ class Parts:
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 
-# These are asynchronous because FastAPI would otherwise hand each of them to a thread.
-async def _parts(request: Request) -> Parts:
+def parts_of(request: Request) -> Parts:
+    """Return the parts of the process that a request came to."""
     return cast("Parts", request.app.state.parts)
 
 
-async def _plane(parts: Annotated[Parts, Depends(_parts)], principal: PrincipalDep) -> Plane:
-    return parts.plane.within(principal.project_id)
+# These are asynchronous because FastAPI would otherwise hand each of them to a thread.
+async def _parts(request: Request) -> Parts:
+    return parts_of(request)
+
+
+# Nor do they depend on each other: FastAPI's way from one to the next costs more than what they do.
+async def _plane(request: Request) -> Plane:
+    return parts_of(request).plane.within(principal_of(request).project_id)
 
 
 PartsDep = Annotated[Parts, Depends(_parts)]

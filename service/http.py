@@ -1,4 +1,4 @@
-"""What uvicorn leaves open: how long the head of a request may take, and how many connections there may be.
+"""What uvicorn leaves open: how long and how large the head of a request may be, and how many connections there may be.
 
 ``uvicorn --http service.http:Bounded …``. Without it a client that sends a byte a minute holds a connection for as long
 as it likes. Bodies are bounded by ``service.middleware.body_limit``.
@@ -11,13 +11,15 @@ import resource
 from http import HTTPStatus
 from typing import Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.problem_details import problem
 
 HEAD_S: Final = 10.0
 """Seconds in which a request line and its headers have to be there, from the connection or their first byte on."""
+
+HEAD_BYTES: Final = 16 << 10
+"""Largest head that comes in pieces; one that is there at once is bounded by what is read at once."""
 
 SPARE_FILES: Final = 200
 """Open files that connections leave to everything else."""
@@ -28,13 +30,15 @@ LINGER_S: Final = 1.0
 """Seconds for which a refused client may still read why."""
 
 
-class Bounded(H11Protocol):
+class Bounded(HttpToolsProtocol):
     """An HTTP/1.1 connection that is closed when a head takes too long, or when there are too many of them."""
 
     head_s: float = HEAD_S
     most: int = max(64, min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
 
     _late: asyncio.TimerHandle | None = None
+    _in_head = False
+    _head_bytes = 0
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -47,14 +51,34 @@ class Bounded(H11Protocol):
             self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; a head that is not complete keeps its time."""
+        """Read what came; a head that is not complete keeps its time, and has an end."""
         if self._refused:
             return
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._waited()
-        elif self._late is None and not self.transport.is_closing():
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self.send_400_response("The head is too long.")
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a head, unless the connection waits already."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+        if self._late is None:
             self._wait()
+
+    def on_headers_complete(self) -> None:
+        """Go on with a request whose head is whole.
+
+        Raises:
+            ValueError: It names no host, or several; the parser refuses the request with it.
+        """
+        self._in_head = False
+        self._waited()
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            raise ValueError("expected one Host")
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -75,6 +99,9 @@ class Bounded(H11Protocol):
 
     def _too_late(self) -> None:
         self._late = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._wait()  # whoever sends ahead has the time from the end of the answer before
+            return
         detail = f"The head of the request was not there within {self.head_s:g} s."
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", detail)
 

@@ -86,7 +86,7 @@ class Installation:
 
     def __init__(self, plane: Plane, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
         self._plane = plane
-        self._engine = connect(url, pool_size=1)
+        self._engine = connect(url, pool_size=2)
         self._stall_s = stall_s
         self._streams = streams
         self._lock = threading.Lock()

@@ -10,6 +10,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.storage.database import reading
+
 _HELD: Final = 20_000
 OWNED: Final = {
     "run_id": ("run", "SELECT project_id FROM runs WHERE id = :id"),
@@ -37,7 +39,7 @@ class Owners:
 
     def find(self, parameter: str, found: UUID) -> UUID | None:
         """Return the project of an id, None where there is no such thing."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             project: UUID | None = connection.execute(sa.text(OWNED[parameter][1]), {"id": found}).scalar_one_or_none()
         if project is not None:
             with self._lock:

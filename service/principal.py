@@ -55,8 +55,13 @@ def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) 
     return Principal(bearer.who, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
 
 
-async def _principal(request: Request) -> Principal:
+def principal_of(request: Request) -> Principal:
+    """Return who sent a request that was let in."""
     return cast("Principal", request.state.principal)
+
+
+async def _principal(request: Request) -> Principal:
+    return principal_of(request)
 
 
 PrincipalDep = Annotated[Principal, Depends(_principal)]

@@ -30,7 +30,7 @@ def settings() -> Settings:
 @cache
 def plane() -> Plane:
     """Return the stores of this process. Never call it before a pool forks: connections do not survive a fork."""
-    return open_plane(settings(), pool_size=settings().generate_slots + 2)
+    return open_plane(settings(), pool_size=2 * (settings().generate_slots + 2))
 
 
 class ClientPool:

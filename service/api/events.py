@@ -50,7 +50,6 @@ async def list_events(
 
 
 def _page(plane: Plane, run_id: RunId, after: int, limit: int) -> Page[EventRecord]:
-    plane.runs.get(run_id)
     events = plane.queries.events(run_id, after=after, limit=limit + 1)
     return cursors.page(events, limit, lambda event: event, lambda event: [event.seq])
 

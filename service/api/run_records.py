@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
+from service.answers import written
 from service.api.schemas import RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, PlaneDep
@@ -27,6 +28,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 
 
 @router.get("/candidates")
+@written
 def list_candidates(
     run_id: RunId,
     plane: PlaneDep,
@@ -52,6 +54,7 @@ def get_front(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
 
 
 @router.get("/archive")
+@written
 def get_archive(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
     """Read the holder of every cell, by island and cell."""
     return Page[EliteRecord](items=plane.queries.archive(run_id))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
+from service.answers import written
 from service.api.etags import IfNoneMatch, etag, names
 from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
@@ -27,6 +28,7 @@ IdempotencyKey = Annotated[
 
 
 @router.get("")
+@written
 def list_runs(
     plane: PlaneDep,
     problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,
@@ -69,13 +71,10 @@ def create_run(
 
 
 @router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "It is as If-None-Match says."}})
-def get_run(
-    run_id: RunId, plane: PlaneDep, response: Response, if_none_match: IfNoneMatch = None
-) -> RunRecord | Response:
+def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -> Response:
     """Read a run with its progress."""
     run = plane.runs.get(run_id)
     headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
     if if_none_match is not None and names(if_none_match, run):
         return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return run
+    return Response(run.model_dump_json(), headers=headers, media_type="application/json")

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
+from service.answers import written
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, PlaneDep
 from speciate.domain.unlock import ClaimState
@@ -25,6 +26,7 @@ def state_of(state: StateFilter) -> ClaimState | None:
 
 
 @router.get("")
+@written
 def list_unlocks(
     plane: PlaneDep,
     run: Annotated[UUID | None, Query(description="of this run")] = None,

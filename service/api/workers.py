@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.answers import written
 from service.api.schemas import WorkersAnswer
 from service.dependencies import Limit, PlaneDep
 from speciate.storage.presence import present
@@ -12,6 +13,7 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
 @router.get("")
+@written
 def list_workers(plane: PlaneDep, limit: Limit = 100) -> WorkersAnswer:
     """List the worker processes that are there, and at most ``limit`` units of work that are leased or wait."""
     return WorkersAnswer(items=present(plane.redis), work=plane.runs.work_in_flight(limit=limit))

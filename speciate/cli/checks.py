@@ -164,7 +164,7 @@ def _embedded_valkey() -> str:
 def _configured_postgres(url: str) -> str:
     from speciate.storage.database import check_version, connect
 
-    engine = connect(url, pool_size=1)
+    engine = connect(url, pool_size=2)
     try:
         return f"configured, PostgreSQL {check_version(engine)}"
     finally:

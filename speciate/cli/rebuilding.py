@@ -11,7 +11,7 @@ from rich.progress import track
 
 from speciate.cli import output
 from speciate.domain.errors import UnavailableError
-from speciate.storage.database import check_version
+from speciate.storage.database import check_version, reading
 from speciate.storage.plane import Plane
 from speciate.storage.population import EliteRow, elite_rows
 
@@ -52,5 +52,5 @@ def rebuild_cache(plane: Plane) -> Rebuilt:
 
 
 def _load(plane: Plane, run_id: UUID) -> list[EliteRow]:
-    with plane.engine.connect() as connection:
+    with reading(plane.engine) as connection:
         return elite_rows(connection, run_id)

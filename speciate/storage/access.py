@@ -23,7 +23,7 @@ from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, TokenRecord
 from speciate.ports.records import Page
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import sessions, tokens
 
@@ -118,7 +118,7 @@ class Access:
         if cursor is not None:
             older, binds["after"] = " AND t.id < :after", cursors.decode_id(cursor)
         query = sa.text(f"{_SELECT} WHERE t.project_id = :project{older} ORDER BY t.id DESC LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, binds).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 

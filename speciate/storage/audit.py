@@ -12,7 +12,7 @@ from speciate.domain.values import storable
 from speciate.ports.access import AuditRecord
 from speciate.ports.records import Page
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import audit
 
@@ -66,7 +66,7 @@ class AuditLog:
             "SELECT a.*, p.slug AS project FROM audit a LEFT JOIN projects p ON p.id = a.project_id"
             f"{where} ORDER BY a.id DESC LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
         return cursors.page(
             rows, limit, lambda row: AuditRecord.model_validate(row._asdict()), lambda row: [str(row.id)]

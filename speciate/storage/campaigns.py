@@ -17,7 +17,7 @@ from speciate.domain.values import storable
 from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
@@ -135,7 +135,7 @@ class Campaigns:
         Raises:
             NotFoundError: There is none.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             found = sa.select(campaigns.c.id).where(named(campaigns, name, self.project))
             binds = {"id": connection.execute(found).scalar_one_or_none()}
             row = connection.execute(sa.text(f"{_SELECT} WHERE c.id = :id"), binds).one_or_none()
@@ -157,21 +157,21 @@ class Campaigns:
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
         binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
         query = sa.text(_SELECT + where + " ORDER BY c.id DESC LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
             return cursors.page(rows, limit, lambda row: _record(row, ()), lambda row: [str(row.id)])
 
     @patient
     def project_of(self, campaign_id: UUID) -> UUID:
         """Return the project that it was declared in."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return project_of(connection, campaigns, campaign_id)
 
     @patient
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
         """Return decisions, newest first."""
         before = cursors.decode(cursor, [int])[0] if cursor else None
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             binds = {"id": campaign_id, "before": before, "limit": limit + 1}
             rows = connection.execute(_DECISIONS, binds).all()
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
@@ -205,13 +205,13 @@ class Campaigns:
     @patient
     def tended(self) -> tuple[UUID, ...]:
         """Return the campaigns that control has something to do for."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
 
     @patient
     def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
         """Return decisions after a place as the allocation reads them, in their order."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_SLICES, {"id": campaign_id, "after": after})
             return tuple(
                 StoredSlice(

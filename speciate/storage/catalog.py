@@ -15,7 +15,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.ports.records import Page, PolicyVersion, ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.scoping import named
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
@@ -116,7 +116,7 @@ class Catalog:
         Raises:
             NotFoundError: There is none.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             query = sa.select(problem_sets).where(named(problem_sets, name, self.project))
             row = connection.execute(query).one_or_none()
             if row is None:
@@ -127,7 +127,7 @@ class Catalog:
     def problem_sets(self, *, limit: int = 100, cursor: str | None = None) -> Page[ProblemSet]:
         """Return problem sets, newest first."""
         query = _newest(problem_sets, self.project, limit, cursor)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
             return cursors.page(rows, limit, lambda row: self._with_members(connection, row), lambda row: [str(row.id)])
 
@@ -169,7 +169,7 @@ class Catalog:
             query = query.where(named(table, slug, self.project), table.c.version == number)
         else:
             query = query.where(named(table, name, self.project))
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no {what} {str(name)!r}.")
@@ -179,7 +179,7 @@ class Catalog:
         query = _newest(table, self.project, limit, cursor)
         if slug is not None:
             query = query.where(table.c.slug == slug)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return connection.execute(query).all()
 
 

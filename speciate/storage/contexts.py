@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Objective
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunSpec
 from speciate.ports.work import RunContext
 from speciate.storage.ensemble_rows import read_shares
@@ -18,6 +21,33 @@ _CONTEXT = sa.text(
     " b.definition AS mutator FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
     " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
 )
+
+_MEASURES = sa.text(
+    "SELECT p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets"
+    " FROM runs r JOIN problems p ON p.id = r.problem_id WHERE r.id = :id"
+)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a run's candidates are measured by: the little of its problem that their records need. It never changes.
+
+    Attributes:
+        space: The objectives.
+        targets: Names of the targets, in declared order.
+    """
+
+    space: RewardSpace
+    targets: tuple[str, ...]
+
+
+def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
+    """Return what a run's candidates are measured by; raises as ``load_context`` does."""
+    row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id}.")
+    objectives = tuple(Objective.model_validate(objective) for objective in row.objectives)
+    return Measures(RewardSpace(objectives), tuple(target["name"] for target in row.targets))
 
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
+from pydantic_core import from_json
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
@@ -27,12 +29,12 @@ class StorageFullError(UnavailableError):
     title = "The database has no space left"
 
 
-def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine:
+def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine:
     """Return an engine for the database; connections are made when they are needed.
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
-        pool_size: Connections that are kept; as many again may be opened under load.
+        pool_size: Most connections. Those that were opened are kept: a new one costs more than a request.
         pooled: The address leads through a pooler in transaction mode, where every transaction may be another session.
     """
     parsed = sa.make_url(url)
@@ -43,7 +45,9 @@ def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine
     return sa.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
-        max_overflow=pool_size,
+        max_overflow=0,
+        pool_use_lifo=True,
+        json_deserializer=from_json,  # several times faster than the standard library's
         pool_timeout=30,
         # Programs and completions are parameters, and errors end up in logs.
         hide_parameters=True,
@@ -54,6 +58,17 @@ def connect(url: str, *, pool_size: int = 10, pooled: bool = False) -> sa.Engine
             **({"prepare_threshold": None} if pooled else {}),
         },
     )
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Lend a connection on which every statement is a transaction of its own: for reading, never for writing.
+
+    BEGIN and ROLLBACK are two trips that reads need not make. What is worse, psycopg forgets at a ROLLBACK what it has
+    prepared, and PostgreSQL then plans each query anew, which takes several times longer than to answer it.
+    """
+    with engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def check_version(engine: sa.Engine) -> str:

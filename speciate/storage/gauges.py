@@ -7,6 +7,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from speciate.storage.database import reading
 from speciate.storage.progress_row import RUNNING_SECONDS
 
 _RUNS: Final = sa.text(
@@ -92,7 +93,7 @@ def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:
         engine: The database.
         stall_s: Seconds without a commit after which a running run counts as stalled.
     """
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(_RUNS).all()
         failures = connection.execute(_FAILURES).all()
         work = connection.execute(_WORK).all()

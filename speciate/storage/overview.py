@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import MatrixCell, PolicyFigures, UnlockRecord
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
 _ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
@@ -58,7 +58,7 @@ class Overview:
             "SELECT g.state, count(*) AS n FROM runs r JOIN run_progress g ON g.run_id = r.id"
             f" WHERE {_OURS} GROUP BY g.state"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {"project": self.project})
             return {RunState(row.state): row.n for row in rows}
 
@@ -66,7 +66,7 @@ class Overview:
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
         """Return the targets that were confirmed last."""
         query = sa.text(SELECT_UNLOCKS + f" WHERE c.state = :state AND {_OURS} ORDER BY c.at DESC LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
             rows = connection.execute(query, binds)
             return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
@@ -75,13 +75,13 @@ class Overview:
     def matrix(self, policies: Sequence[UUID] | None = None) -> tuple[MatrixCell, ...]:
         """Return what was unlocked by problem version and policy version; runs of several policies are nobody's own."""
         binds = {"policies": None if policies is None else list(policies), "project": self.project}
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(MatrixCell.model_validate(row._asdict()) for row in connection.execute(_CELLS, binds))
 
     @patient
     def policy(self, policy_id: UUID) -> PolicyFigures:
         """Return how a policy version answers, over all of its runs."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             of_runs = connection.execute(_FIGURES, {"id": policy_id}).one()._asdict()
             of_rollouts = connection.execute(_ROLLOUTS, {"id": policy_id}).one()
         return PolicyFigures(

@@ -84,7 +84,7 @@ class Plane:
         self.celery.close()
 
 
-def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
+def open_plane(settings: Settings, *, pool_size: int = 20) -> Plane:
     """Open the stores; connections are made when they are needed.
 
     Raises:
@@ -106,7 +106,7 @@ def open_plane(settings: Settings, *, pool_size: int = 10) -> Plane:
     cache = ElitesCache(client)
     return Plane(
         engine=engine,
-        direct=engine if past is None else connect(past.get_secret_value(), pool_size=1),
+        direct=engine if past is None else connect(past.get_secret_value(), pool_size=2),
         redis=client,
         celery=celery,
         cache=cache,

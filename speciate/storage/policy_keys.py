@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import UnavailableError
 from speciate.outward.sealing import Sealer
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import policy_keys
 
@@ -90,7 +90,7 @@ class PolicyKeys:
 
     @patient
     def _read(self, key_id: str) -> str:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
         if sealed is None:
             raise UnavailableError(f"no key is kept as {key_id}.", remedy="Register the policy again with its api_key.")

@@ -17,7 +17,7 @@ from speciate.ports.records import (
     TargetUnlocks,
     UnlockRecord,
 )
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ensemble_rows import NAMES
 from speciate.storage.progress_row import RUNNING_SECONDS
 from speciate.storage.unlocks import UnlockRecords
@@ -56,7 +56,7 @@ class ProblemRecords(UnlockRecords):
     @patient
     def of_problem(self, problem: ProblemVersion) -> ProblemUnlocks:
         """Return who reached which target, and who tried in vain."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             tried = connection.execute(_TRIED, {"id": problem.id}).all()
             counts = {
                 (*_key(row), row.target): row.runs for row in connection.execute(_REACHED, {"id": problem.id}).all()
@@ -77,7 +77,7 @@ class ProblemRecords(UnlockRecords):
     def records(self, problem: ProblemVersion) -> tuple[ObjectiveRecord, ...]:
         """Return the history of records of every objective, objective by objective, the newest first."""
         found: list[ObjectiveRecord] = []
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             for i, objective in enumerate(problem.definition.objectives, start=1):
                 if objective.role is Role.CONSTRAINT:
                     continue

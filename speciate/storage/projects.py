@@ -14,7 +14,7 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.ports.access import ProjectRecord, ProjectUsage
 from speciate.ports.records import Page
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import used_today
 from speciate.storage.tables import projects
@@ -53,13 +53,13 @@ class Projects:
         Raises:
             NotFoundError: There is none.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return _record(_find(connection, name))
 
     @patient
     def usage(self, name: str) -> ProjectUsage:
         """Return a project with what counts towards its quotas; raises as ``get`` does."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = _find(connection, name)
             today = connection.execute(sa.text("SELECT date_trunc('day', clock_timestamp(), 'UTC')")).scalar_one()
             used = used_today(connection, row.id, today)
@@ -73,7 +73,7 @@ class Projects:
             query = query.where(projects.c.id == only)
         if cursor is not None:
             query = query.where(projects.c.id > cursors.decode_id(cursor))
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 

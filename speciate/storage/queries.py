@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,6 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import NotFoundError
-from speciate.domain.problem import Problem
 from speciate.domain.reward import pareto_front
 from speciate.ports.records import (
     AdviceRecord,
@@ -25,8 +25,8 @@ from speciate.ports.records import (
 )
 from speciate.storage import cursors
 from speciate.storage.advice_rows import read_page
-from speciate.storage.contexts import load_context
-from speciate.storage.database import patient
+from speciate.storage.contexts import Measures, load_context, load_measures
+from speciate.storage.database import patient, reading
 
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
@@ -51,6 +51,9 @@ class Queries:
     _engine: sa.Engine
     patience_s: float = 5.0
 
+    def __post_init__(self) -> None:
+        self._measures = lru_cache(maxsize=2048)(self._load_measures)
+
     @patient
     def candidates(
         self,
@@ -69,12 +72,12 @@ class Queries:
             clauses.append("number < :before")
         where = " AND ".join(clauses)
         query = f"SELECT {_LIGHT}, {_ADVICE} FROM candidates WHERE {where} ORDER BY number DESC LIMIT :limit"
-        with self._engine.connect() as connection:
-            problem = load_context(connection, run_id).problem
+        measures = self._measures(run_id)
+        with reading(self._engine) as connection:
             binds = {**wanted, "run_id": run_id, "before": before, "limit": limit + 1}
             rows = connection.execute(sa.text(query), {k: v for k, v in binds.items() if v is not None}).all()
         return cursors.page(
-            rows, limit, lambda row: CandidateRecord(**_candidate(problem, row)), lambda row: [row.number]
+            rows, limit, lambda row: CandidateRecord(**_candidate(measures, row)), lambda row: [row.number]
         )
 
     @patient
@@ -95,12 +98,10 @@ class Queries:
     @patient
     def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the elites that no other elite dominates, best first by the problem's first objective."""
-        with self._engine.connect() as connection:
-            problem = load_context(connection, run_id).problem
         elites = self.archive(run_id)
         unique = {elite.number: elite for elite in elites}
         rows = sorted(unique.values(), key=lambda elite: elite.number)
-        points = problem.space.normalise([tuple(elite.rewards.values()) for elite in rows])
+        points = self._measures(run_id).space.normalise([tuple(elite.rewards.values()) for elite in rows])
         kept = [(points[i][0], elite) for i, elite in enumerate(rows) if pareto_front(points)[i]]
         return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
 
@@ -111,8 +112,8 @@ class Queries:
             "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
             " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
         )
-        with self._engine.connect() as connection:
-            names = load_context(connection, run_id).problem.space.names
+        names = self._measures(run_id).space.names
+        with reading(self._engine) as connection:
             return tuple(
                 EliteRecord(
                     island=row.island,
@@ -133,7 +134,7 @@ class Queries:
             f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
             " ORDER BY batch DESC, ord DESC LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             load_context(connection, run_id)
             binds = {"run_id": run_id, "batch": after[0], "ord": after[1], "limit": limit + 1}
             rows = connection.execute(query, binds).all()
@@ -145,7 +146,7 @@ class Queries:
     def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
         """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             if load_context(connection, run_id).spec.guidance is None:
                 return Page[AdviceRecord](items=())
             records = read_page(connection, run_id, before, limit + 1)
@@ -158,7 +159,7 @@ class Queries:
             'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
             " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(
                 RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
             )
@@ -174,7 +175,7 @@ class Queries:
             "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
             " LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query, {"id": rollout_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}.")
@@ -187,9 +188,10 @@ class Queries:
             "SELECT run_id, seq, kind, data, at FROM events WHERE run_id = :id AND seq > :after"
             " ORDER BY seq LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
-            return tuple(EventRecord.model_validate(row._asdict()) for row in rows)
+            # What the columns hold has these types; to look for them inside each document costs more than the rest.
+            return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
     def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
         """Yield every candidate of a run with its texts, in order of number, without holding them all."""
@@ -197,32 +199,35 @@ class Queries:
         query = sa.text(
             f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
         )
-        with self._engine.connect() as connection:
-            problem = load_context(connection, run_id).problem
+        measures = self._measures(run_id)
         while True:
-            with self._engine.connect() as connection:
+            with reading(self._engine) as connection:
                 rows = connection.execute(query, {"id": run_id, "last": last}).all()
             for row in rows:
-                yield _detail(problem, row)
+                yield _detail(measures, row)
             if not rows:
                 return
             last = rows[-1].number
 
     def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
-            if row is None:
-                raise NotFoundError(f"there is no {what}.")
-            return _detail(load_context(connection, row.run_id).problem, row)
+        if row is None:
+            raise NotFoundError(f"there is no {what}.")
+        return _detail(self._measures(row.run_id), row)
+
+    def _load_measures(self, run_id: UUID) -> Measures:
+        with reading(self._engine) as connection:
+            return load_measures(connection, run_id)
 
 
-def _detail(problem: Problem, row: sa.Row[Any]) -> CandidateDetail:
+def _detail(measures: Measures, row: sa.Row[Any]) -> CandidateDetail:
     texts = {"program": row.program, "failure_detail": row.failure_detail, "artifacts": row.artifacts}
-    return CandidateDetail(**_candidate(problem, row), **texts)
+    return CandidateDetail(**_candidate(measures, row), **texts)
 
 
-def _candidate(problem: Problem, row: sa.Row[Any]) -> dict[str, Any]:
+def _candidate(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
     values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
-    rewards = None if row.rewards is None else dict(zip(problem.space.names, row.rewards, strict=True))
-    met = tuple(target.name for i, target in enumerate(problem.targets) if row.targets >> i & 1)
+    rewards = None if row.rewards is None else dict(zip(measures.space.names, row.rewards, strict=True))
+    met = tuple(name for i, name in enumerate(measures.targets) if row.targets >> i & 1)
     return {**values, "rewards": rewards, "targets": met}

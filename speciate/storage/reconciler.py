@@ -15,6 +15,7 @@ from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, Sweep, W
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
 from speciate.runs.payloads import read_proposals
+from speciate.storage.database import reading
 from speciate.storage.effects import confirming, write
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
@@ -85,7 +86,7 @@ class _Report:
 def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
     """Do one pass and return what others should hear of."""
     report = _Report()
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         expired = connection.execute(_EXPIRED).all()
         overdue = connection.execute(_OVERDUE).scalars().all()
         forgotten = connection.execute(_FORGOTTEN).scalars().all()

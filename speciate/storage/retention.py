@@ -16,7 +16,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import floor7
 
 DEAD: Final = (RunState.CANCELLED, RunState.FAILED)
@@ -95,7 +95,7 @@ class Retention:
     def prunable(self, before: datetime, states: Sequence[RunState] = DEAD) -> tuple[Prunable, ...]:
         """Return the runs that ended in one of some states before a moment, the earliest first."""
         asked = {"before": before, "states": [state.value for state in states]}
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(
                 Prunable(
                     run_id=row.id,
@@ -129,7 +129,7 @@ class Retention:
 
     @patient
     def _unused(self, run_ids: Sequence[UUID]) -> list[str]:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return sorted(connection.execute(_DOOMED, {"ids": list(run_ids)}).scalars())
 
     @patient

@@ -28,7 +28,7 @@ from speciate.runs.effects import Effects
 from speciate.runs.progress import Progress
 from speciate.storage import cursors
 from speciate.storage.contexts import load_context
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.effects import write
 from speciate.storage.ensemble_rows import SHARES, insert_shares, members
 from speciate.storage.idempotency import hold_key, key_in
@@ -180,7 +180,7 @@ class PostgresRunStore:
     @patient
     def get(self, run_id: UUID) -> RunRecord:
         """Return a run."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(sa.text(_SELECT + " WHERE r.id = :id"), {"id": run_id}).one_or_none()
         if row is None or self.project not in {None, row.project_id}:
             raise NotFoundError(f"there is no run {run_id}.")
@@ -208,7 +208,7 @@ class PostgresRunStore:
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
         binds = {name: value for name, (_, value) in wanted.items() if value is not None}
         query = sa.text(_SELECT + where + " ORDER BY r.id DESC LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 
@@ -220,7 +220,7 @@ class PostgresRunStore:
             " FROM work w WHERE state IN ('ready', 'leased') AND (cast(:project AS uuid) IS NULL OR EXISTS (SELECT"
             " FROM runs r WHERE r.id = w.run_id AND r.project_id = :project)) ORDER BY id LIMIT :limit"
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {"limit": limit, "project": self.project}).mappings().all()
         return tuple(
             WorkRecord(
@@ -244,7 +244,7 @@ class PostgresRunStore:
     @patient
     def unfinished(self) -> tuple[UUID, ...]:
         """Return the runs whose archive a cache should hold."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
             return tuple(connection.execute(query).scalars())
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from speciate.domain.reward import FloatArray
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 
 IntArray = NDArray[np.int64]
 
@@ -132,7 +132,7 @@ class Series:
         """
         found: list[Columns] = []
         most = _MOST_BYTES // _row(dimensions).itemsize
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             while not found or len(found[-1]) == most:
                 given = {"id": run_id, "after": found[-1].last if found else after, "most": most, "d": dimensions}
                 row = connection.execute(_ROWS, given).one()

@@ -10,6 +10,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit
 from speciate.runs.effects import Effects
+from speciate.storage.database import reading
 from speciate.storage.effects import write
 from speciate.storage.progress_row import lock_progress
 
@@ -31,7 +32,7 @@ def tell_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
     Returns:
         What others should hear of. The next commit of such a run ends the stall; it is told again after another one.
     """
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         stalled = connection.execute(_STALLED, {"stall_s": stall_s}).scalars().all()
     told = []
     for run_id in stalled:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from speciate.ports.records import TournamentRecord, TournamentRun
+from speciate.storage.database import reading
 from speciate.tournaments.summary import NUMBERS
 
 _AT_ONCE: Final = 2000
@@ -22,7 +23,7 @@ def planned_runs(engine: sa.Engine, record: TournamentRecord) -> Iterator[Tourna
     """Yield every planned run in the order of the plan, without holding them all."""
     last, told = 0, {entrant.name: (entrant.strategy, *entrant.told()) for entrant in record.declaration.entrants}
     while True:
-        with engine.connect() as connection:
+        with reading(engine) as connection:
             rows = connection.execute(_PART, {"id": record.id, "last": last, "limit": _AT_ONCE}).all()
         for row in rows:
             yield _run(record.slug, row, *told[row.entrant])

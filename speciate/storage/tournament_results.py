@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from speciate.domain.tournament import Course
 from speciate.ports.records import TournamentRecord, TournamentRun
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.tournament_export import planned_runs
 from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named
 from speciate.tournaments.arrays import FloatArray
@@ -132,7 +132,7 @@ class TournamentResults(TournamentSummaries):
         if record.revision <= held.seen:
             return
         index = _Index(held.course)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             newer = {"id": record.id, "seen": held.seen, "now": record.revision}
             parts = [
                 connection.execute(_NEWER, {**newer, "first": first, "most": _AT_ONCE}).one()
@@ -151,14 +151,14 @@ class TournamentResults(TournamentSummaries):
 
     @patient
     def _problems(self, tournament_id: UUID, course: Course) -> dict[str, ProblemFacts]:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_PROBLEMS, {"id": tournament_id, **named(course.problems)}).all()
         return {row.name: _problem_facts(row, course.declared.target) for row in rows}
 
     @patient
     def _policies(self, tournament_id: UUID, course: Course) -> dict[str, PolicyFacts]:
         names = [name for entrant in course.declared.entrants for name in entrant.asked]
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_POLICIES, {"id": tournament_id, **named(names)}).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
 

@@ -13,7 +13,7 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
@@ -127,13 +127,13 @@ class Tournaments:
         Raises:
             NotFoundError: There is none.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return _find(connection, name, self.project)
 
     @patient
     def project_of(self, tournament_id: UUID) -> UUID:
         """Return the project that it was declared in."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return project_of(connection, tournaments, tournament_id)
 
     @patient
@@ -150,7 +150,7 @@ class Tournaments:
         where = " WHERE " + " AND ".join(clauses) if clauses else ""
         binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
         query = sa.text(_SELECT + where + " ORDER BY t.id DESC LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
             return cursors.page(rows, limit, lambda row: _record(connection, row), lambda row: [str(row.id)])
 
@@ -223,20 +223,20 @@ class Tournaments:
     @patient
     def tended(self) -> tuple[UUID, ...]:
         """Return the tournaments that control has something to do for."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
 
     @patient
     def under_way(self, tournament_id: UUID) -> tuple[UnderWay, ...]:
         """Return runs that were started and have not ended."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_UNDER_WAY, {"id": tournament_id})
             return tuple(UnderWay(row.run_id, row.state, row.reason) for row in rows)
 
     @patient
     def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, Planned], ...]:
         """Return the next runs of the plan that were not started, with their places in it."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_NEXT, {"id": tournament_id, "limit": limit})
             return tuple((row.ord, Planned(row.problem, row.seed, row.entrant)) for row in rows)
 
@@ -249,7 +249,7 @@ class Tournaments:
     @patient
     def complete_runs(self, tournament_id: UUID) -> int | None:
         """Return how many leading runs of the plan have ended; None where all have."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             first = connection.execute(_FIRST_OPEN, {"id": tournament_id}).scalar_one_or_none()
         return None if first is None else int(first) - 1
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import Page, UnlockRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ensemble_rows import NAMES
 
 SELECT_UNLOCKS = f"""
@@ -95,7 +95,7 @@ class UnlockRecords:
             binds |= {"a": run, "b": evaluations, "c": target}
         where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
         query = sa.text(SELECT_UNLOCKS + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query, binds).all()
         return cursors.page(
             rows,

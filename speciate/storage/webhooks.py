@@ -16,7 +16,7 @@ from speciate.outward.sealing import Sealer
 from speciate.ports.records import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, Parcel, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient
+from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
 from speciate.storage.webhook_queue import enqueue
@@ -98,7 +98,7 @@ class Webhooks:
         Raises:
             NotFoundError: There is none.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(sa.select(webhooks).where(self._mine(webhook_id))).one_or_none()
         if row is None:
             raise _unknown(webhook_id)
@@ -112,7 +112,7 @@ class Webhooks:
             query = query.where(webhooks.c.project_id == self.project)
         if cursor is not None:
             query = query.where(webhooks.c.id < cursors.decode_id(cursor))
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, lambda r: WebhookRecord.model_validate(r._asdict()), lambda r: [str(r.id)])
 
@@ -161,7 +161,7 @@ class Webhooks:
             query = query.where(table.c.state == state.value)
         if cursor is not None:
             query = query.where(table.c.id < cursors.decode_id(cursor))
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, _delivery, lambda row: [str(row.id)])
 

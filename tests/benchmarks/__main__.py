@@ -16,6 +16,7 @@ import psutil
 from speciate.settings import Settings
 from tests.benchmarks import (
     abuse,
+    api,
     batches,
     campaigns,
     dashboard,
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "campaigns": campaigns.run,
     "power": power.run,
     "dashboard": dashboard.run,
+    "api": api.run,
     "abuse": abuse.run,
 }
 

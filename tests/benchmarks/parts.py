@@ -72,7 +72,7 @@ class SpinningStack(Stack):
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Return the processor time that processes and their descendants have used so far."""
+    """Return the processor time that processes and their descendants, ended ones included, have used so far."""
     total = 0.0
     for pid in pids:
         for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
@@ -80,7 +80,7 @@ def processor_seconds(pids: Iterable[int]) -> float:
                 times = process.cpu_times()
             except psutil.NoSuchProcess:
                 continue
-            total += times.user + times.system
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

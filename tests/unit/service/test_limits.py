@@ -88,6 +88,15 @@ def test_so_is_a_second_head_and_a_connection_that_says_nothing(url: str) -> Non
         assert answer(raw)[0] == 408
 
 
+def test_what_is_sent_ahead_is_answered_in_order_and_waits_for_the_answer_before(url: str) -> None:
+    with connected(url) as raw:
+        raw.sendall(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab" * 2 + b"GET /le")
+        received = b""
+        while chunk := raw.recv(65536):
+            received += chunk
+    assert [int(part.split()[0]) for part in received.split(b"HTTP/1.1 ")[1:]] == [200, 200, 408]
+
+
 def test_a_body_that_drips_is_given_up(url: str) -> None:
     with connected(url) as raw:
         raw.send(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
@@ -121,6 +130,9 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str, encodin
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"GET /" + b"a" * 20_000,
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000,
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n folded: 1\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_refused(url: str, sent: bytes) -> None:

@@ -1,0 +1,151 @@
+"""What a request and an event cost: processor time of one API process and of PostgreSQL, route by route."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from speciate.cli.stack import Stack
+from speciate.embedded import ChildCommand
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+from tests.benchmarks.parts import processor_seconds, show
+from tests.chaos.callers import _MIX
+from tests.chaos.wire import Replicas, events
+from tests.dashboard import exhibits
+
+ROOT = Path(__file__).parents[2]
+RUNS = 10
+UNITS = 30
+CONNECTIONS = 16
+REQUESTS = 1_600
+VIEWERS = 100
+COMMITS = 60
+
+
+class _ApiAlone(Stack):
+    """Both servers and the API as production starts it; nobody works."""
+
+    def _graph(self) -> Iterator[ChildCommand]:
+        yield next(super()._graph())
+
+    def _environment(self) -> dict[str, str]:
+        # Whoever has several checkouts measures this one: children do not start where we did.
+        return super()._environment() | {"PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class _Meter:
+    """Processor seconds so far of the API, PostgreSQL and Valkey."""
+
+    stack: Stack
+
+    def read(self) -> tuple[float, float, float]:
+        assert self.stack.servers is not None
+        servers = self.stack.servers.poll()
+        pids = (self.stack.poll()["api"].pid, servers["postgres"].pid, servers["valkey"].pid)
+        api, postgres, valkey = (processor_seconds([pid]) for pid in pids)
+        return api, postgres, valkey
+
+
+def run(settings: Settings) -> None:
+    """Measure and print the tables."""
+    with _ApiAlone(settings.model_copy(update={"policy_url": "http://127.0.0.1:9/v1"})) as stack:
+        for _ in stack.start():
+            pass
+        plane = open_plane(stack.settings)
+        try:
+            runs = [_filled(plane, seed) for seed in range(RUNS)]
+            _routes(_Meter(stack), stack.settings.port, runs)
+            _streams(_Meter(stack), stack.settings.port, plane, runs)
+        finally:
+            plane.close()
+
+
+def _filled(plane: Plane, seed: int) -> UUID:
+    run_id = exhibits.start(plane, exhibits.antenna(), exhibits.mutator(), 10**6, seed=seed)
+    exhibits.work(plane, run_id, UNITS)
+    return run_id
+
+
+def _routes(meter: _Meter, port: int, runs: list[UUID]) -> None:
+    rows = []
+    mixed = [path for path, share in _MIX for _ in range(share)]
+    for name, paths in (*((path, [path]) for path, _ in _MIX), ("all, as the storm mixes them", mixed)):
+        wanted = [paths[i % len(paths)].format(run=runs[i % RUNS]) for i in range(REQUESTS)]
+        asyncio.run(_ask(port, wanted[: REQUESTS // 8]))  # what is done once for the process is not counted
+        before, begun = meter.read(), time.perf_counter()
+        asyncio.run(_ask(port, wanted))
+        seconds = time.perf_counter() - begun
+        api, postgres, valkey = ((b - a) / REQUESTS * 1e3 for a, b in zip(before, meter.read(), strict=True))
+        rows.append((name, f"{api:.2f}", f"{postgres:.2f}", f"{valkey:.2f}", REQUESTS / seconds))
+    show(
+        f"API: {RUNS} runs, {REQUESTS} requests of each kind over {CONNECTIONS} connections, one process",
+        ["route", "API, CPU ms", "PostgreSQL", "Valkey", "answers/s"],
+        rows,
+    )
+
+
+async def _ask(port: int, paths: list[str]) -> None:
+    waiting = iter(paths)
+
+    async def one() -> None:
+        client = Replicas([port])
+        for path in waiting:
+            status, _ = await client.get(path)
+            if status != 200:
+                raise RuntimeError(f"{path} was answered with {status}")
+        client.close()
+
+    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+
+
+def _streams(meter: _Meter, port: int, plane: Plane, runs: list[UUID]) -> None:
+    rows = []
+    for name, viewers, watched in (
+        ("nobody", 0, 1),
+        ("1 viewer of one run", 1, 1),
+        (f"{VIEWERS} viewers of one run", VIEWERS, 1),
+        (f"{VIEWERS} viewers of {RUNS} runs", VIEWERS, RUNS),
+    ):
+        cost, seconds, sent = asyncio.run(_watch(meter, port, plane, runs[:watched], viewers))
+        api, postgres, _ = (each * 1e3 for each in cost)
+        per_event = f"{api / sent:.3f}" if sent else "-"
+        rows.append((name, f"{api / COMMITS:.2f}", f"{postgres / COMMITS:.2f}", f"{sent:,}", per_event, seconds))
+    show(
+        f"API: streams of events, {COMMITS} units of work booked meanwhile",
+        ["watched by", "API, CPU ms/commit", "PostgreSQL with the booking", "events sent", "API, ms/event", "s"],
+        rows,
+    )
+
+
+async def _watch(
+    meter: _Meter, port: int, plane: Plane, runs: list[UUID], viewers: int
+) -> tuple[tuple[float, ...], float, int]:
+    """Return processor seconds, seconds, and events that were sent, while work is booked."""
+    last = {run_id: plane.runs.get(run_id).last_event for run_id in runs}
+    seen = 0
+
+    async def view(run_id: UUID) -> None:
+        nonlocal seen
+        async for _ in events(port, str(run_id), last[run_id]):
+            seen += 1
+
+    watching = [asyncio.create_task(view(runs[i % len(runs)])) for i in range(viewers)]
+    await asyncio.sleep(1.0)
+    before, begun = meter.read(), time.perf_counter()
+    for i in range(COMMITS):
+        await asyncio.to_thread(exhibits.work, plane, runs[i % len(runs)], 1)
+    seconds = time.perf_counter() - begun
+    expected = sum(plane.runs.get(runs[i % len(runs)]).last_event - last[runs[i % len(runs)]] for i in range(viewers))
+    while seen < expected:
+        await asyncio.sleep(0.02)
+    cost = tuple(b - a for a, b in zip(before, meter.read(), strict=True))
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    return cost, seconds, seen

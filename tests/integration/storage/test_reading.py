@@ -1,0 +1,29 @@
+"""Reads make one trip, and PostgreSQL plans a query once for a connection."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.storage.database import connect, reading
+
+_ASKED = sa.text("SELECT count(*) FROM pg_class WHERE relpages >= :pages")
+_PREPARED = sa.text(
+    "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%relpages%' AND from_sql = false"
+)
+
+
+@pytest.mark.servers
+def test_what_is_read_often_stays_prepared(database_url: str) -> None:
+    engine = connect(database_url, pool_size=1)
+    try:
+        for _ in range(8):
+            with reading(engine) as connection:
+                connection.execute(_ASKED, {"pages": 1}).scalar_one()
+        with reading(engine) as connection:
+            assert connection.execute(_PREPARED).scalar_one() == 1
+        with engine.begin() as connection:  # the next one to borrow it has its transaction
+            first, second = (connection.execute(sa.text("SELECT txid_current()")).scalar_one() for _ in range(2))
+        assert first == second
+    finally:
+        engine.dispose()
