@@ -239,9 +239,11 @@ def load_settings(**flags: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
+        variable = f"SPECIATE_{name.upper()}"
         raise ConfigurationError(
             f"setting {name!r}: {wording(first)}.",
-            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, or as SPECIATE_{name.upper()}.",
+            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
+            f" {variable}{FILE_SUFFIX}.",
         ) from None
 
 
