@@ -23,7 +23,7 @@ class WebhookEvent(StrEnum):
     RUN_FINISHED = "run.finished"
     """A run was completed, failed or was cancelled."""
     ALARM = "alarm"
-    """Something needs a look: a run whose candidates mostly fail, or an alarm of the operator's."""
+    """Something needs a look: a run that mostly fails, is stuck or was paused by the service."""
     TEST = "test"
     """Somebody asked for it."""
 

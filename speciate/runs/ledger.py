@@ -225,12 +225,22 @@ def end_lane(progress: Progress, context: RunContext, reserved: tuple[int, int])
     return effects
 
 
-def pause(progress: Progress, reason: str | None = None) -> Effects:
-    """Stop handing out work; what is in flight is still booked."""
+def pause(progress: Progress, reason: str | None = None, *, fault: bool = False) -> Effects:
+    """Stop handing out work; what is in flight is still booked.
+
+    Args:
+        progress: The run's counters, changed in place.
+        reason: Why.
+        fault: Whether nobody asked for it: something does not work, and somebody should hear of that.
+    """
     effects = Effects()
-    progress.state, progress.reason = RunState.PAUSED, reason
-    effects.event(EventKind.RUN_PAUSED, reason=reason)
+    _pause(progress, effects, reason, fault=fault)
     return effects
+
+
+def _pause(progress: Progress, effects: Effects, reason: str | None, *, fault: bool) -> None:
+    progress.state, progress.reason = RunState.PAUSED, reason
+    effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}))
 
 
 def resume(progress: Progress, context: RunContext) -> Effects:
@@ -320,8 +330,7 @@ def poison_generate(progress: Progress, context: RunContext, lease: Lease, reser
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)
     if progress.state is RunState.RUNNING:
-        progress.state, progress.reason = RunState.PAUSED, reason
-        effects.event(EventKind.RUN_PAUSED, reason=reason)
+        _pause(progress, effects, reason, fault=True)
     return effects
 
 
