@@ -117,8 +117,10 @@ def _work(http: httpx.Client) -> Iterator[Finding]:
     yield _queues(found)
     yield _reconciler(found)
     yield _runs(found)
-    secrets = [int(found.get(("speciate_sealed_secrets", (state,)), 0)) for state in ("open", "no_key", "other_key")]
-    yield of_service(*secrets)
+    secrets = [found.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
+    # An older API does not say, and neither does one whose database is away.
+    if None not in secrets:
+        yield of_service(*(int(each or 0) for each in secrets))
 
 
 Samples = dict[tuple[str, tuple[str, ...]], float]

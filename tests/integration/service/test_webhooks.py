@@ -240,7 +240,8 @@ def test_what_is_no_webhook_is_refused(api: Api, settings: Settings, serve: Call
         ({"url": "http://me:pw@8.8.8.8/"}, "password"),
         ({"url": "gopher://8.8.8.8/"}, "http://"),
         ({"url": "https://8.8.8.8/", "events": ["test"]}, "on request only"),
-        ({"url": "https://8.8.8.8/", "events": []}, "events"),
+        ({"url": "https://8.8.8.8/", "events": []}, "expected one or several of unlock"),
+        ({"url": "https://8.8.8.8/", "events": ["bogus"]}, "is not valid: events.0: expected 'unlock'"),
         ({"url": "https://8.8.8.8/", "secret": "mine"}, "secret"),
     ):
         assert expected in str(refused(api.post("/v1/webhooks", body), 422, "invalid-input"))
