@@ -68,7 +68,9 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
     if not context.has_ensemble:
         return {}
     shares = {role.value: [[s.policy.digest, s.weight] for s in of] for role, of in sorted(context.ensembles.items())}
-    return {"choice": context.spec.policy_choice.value, "ensembles": shares}
+    discount = context.spec.policy_discount
+    more = {} if discount == 1.0 else {"discount": discount}
+    return {"choice": context.spec.policy_choice.value, **more, "ensembles": shares}
 
 
 def start(progress: Progress, context: RunContext) -> Effects:
@@ -108,9 +110,9 @@ def propose(
     progress.tokens += spent_tokens
     proposals = batch.proposals[:evaluations]
     for rollout in batch.rollouts:
-        count_arm(progress, context, rollout.role, rollout.policy, tokens=rollout.tokens)
+        count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
     for proposal in proposals:
-        count_arm(progress, context, proposal.role, proposal.policy, asked=1)
+        count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
     effects.event(
         EventKind.BATCH_PROPOSED,
         batch=lease.ordinal,
@@ -153,7 +155,7 @@ def settle(
         count(progress, context, outcome)
         proposal = outcome.proposal
         won = first + offset in winners
-        count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=won)
+        count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
     if granted:
