@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import redis
@@ -21,6 +22,7 @@ from prometheus_client.process_collector import ProcessCollector
 from sqlalchemy.pool import QueuePool
 
 from speciate import __version__
+from speciate.domain.errors import UnavailableError
 from speciate.ports.records import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
 from speciate.storage.counters import Family, Series, read_counters
@@ -28,6 +30,7 @@ from speciate.storage.database import connect
 from speciate.storage.gauges import Gauges, read_gauges
 from speciate.storage.plane import Plane
 from speciate.storage.presence import present
+from speciate.storage.sealed import Standing
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -121,8 +124,9 @@ class Installation:
         up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
         try:
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
+            yield _of_sealed(replace(self._plane.sealed, _engine=self._engine, patience_s=0.0).standing())
             up.add_metric(["postgresql"], 1)
-        except sqlalchemy.exc.SQLAlchemyError:
+        except (sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             up.add_metric(["postgresql"], 0)
         try:
             yield from _of_counters(read_counters(self._plane.redis))
@@ -158,6 +162,12 @@ def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
     if gauges.reconciler_age_s is not None:
         text = "Seconds since the reconciler looked."
         yield GaugeMetricFamily("speciate_reconciler_age_seconds", text, value=gauges.reconciler_age_s)
+
+
+def _of_sealed(standing: Standing) -> Metric:
+    shut = len(standing.shut)
+    states = {"open": standing.open, "no_key": shut * standing.keyless, "other_key": shut * (not standing.keyless)}
+    return _gauge("speciate_sealed_secrets", "Sealed secrets by whether this process opens them.", "state", states)
 
 
 def _of_work(gauges: Gauges) -> Iterator[Metric]:

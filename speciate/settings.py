@@ -108,6 +108,7 @@ class Settings(BaseSettings):
         drain_s: Seconds that a worker told to stop has for what it does; the rest is handed back at once.
         leave_s: Seconds that the API, told to stop, still answers while it reports itself as not ready.
         retain_days: Days after their end that runs keep their programs and prompts; None keeps them for ever.
+        audit_days: Days for which entries of the audit log are kept; 0 keeps them for ever.
         max_body_bytes: Largest request body.
         min_free_bytes: Runs are paused when the embedded servers' disk has less left.
         stall_s: Seconds without a commit after which a running run counts as stuck.
@@ -143,6 +144,7 @@ class Settings(BaseSettings):
     drain_s: float = Field(default=8.0, ge=0, le=3600)
     leave_s: float = Field(default=3.0, ge=0, le=300)
     retain_days: float | None = Field(default=None, gt=0)
+    audit_days: float = Field(default=400.0, ge=0)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
     stall_s: float = Field(default=900.0, ge=1)
@@ -239,9 +241,11 @@ def load_settings(**flags: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
+        variable = f"SPECIATE_{name.upper()}"
         raise ConfigurationError(
             f"setting {name!r}: {wording(first)}.",
-            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, or as SPECIATE_{name.upper()}.",
+            remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
+            f" {variable}{FILE_SUFFIX}.",
         ) from None
 
 

@@ -39,7 +39,7 @@ class CampaignTender:
             except SpeciateError as error:
                 _log.warning("campaign %s is paused: %s", campaign_id, error)
                 if plane.campaigns.get(campaign_id).state is CampaignState.RUNNING:
-                    plane.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}")
+                    plane.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}", fault=True)
 
     def _tend(self, plane: Plane, campaign_id: UUID) -> None:
         record = plane.campaigns.get(campaign_id)

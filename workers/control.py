@@ -77,7 +77,7 @@ def _one_pass(plane: Plane) -> None:
     pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
     _tender.run(plane)
     _campaigns.run(plane)
-    _retainer.run(plane, settings().retain_days)
+    _retainer.run(plane, settings().retain_days, settings().audit_days)
 
 
 class _Refresh:

@@ -37,7 +37,7 @@ def pause_when_full(plane: Plane, data_dir: Path, min_free_bytes: int) -> int:
     while running := plane.runs.list(state=RunState.RUNNING).items:
         for run in running:
             try:
-                plane.signals.committed(plane.runs.pause(run.id, reason))
+                plane.signals.committed(plane.runs.pause(run.id, reason, fault=True))
                 paused += 1
             except ConflictError as error:
                 _log.info("%s", error)

@@ -41,7 +41,9 @@ class Tender:
             except SpeciateError as error:
                 _log.warning("tournament %s is paused: %s", tournament_id, error)
                 if plane.tournaments.get(tournament_id).state is TournamentState.RUNNING:
-                    plane.tournaments.move(tournament_id, TournamentState.PAUSED, f"a run cannot be started: {error}")
+                    plane.tournaments.move(
+                        tournament_id, TournamentState.PAUSED, f"a run cannot be started: {error}", fault=True
+                    )
 
     def _tend(self, plane: Plane, tournament_id: UUID) -> None:
         store = plane.tournaments
@@ -62,7 +64,7 @@ class Tender:
         store.wait(tournament_id, WAITS if waits else None)
         if under_way and not (started or waits) and all(_stands_still(record, run) for run in under_way):
             reason = f"{len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
-            store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}")
+            store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}", fault=True)
             return
         store.complete(tournament_id)
 

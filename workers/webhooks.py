@@ -121,6 +121,9 @@ def body_of(parcel: Parcel, base_url: str) -> bytes:
 
 
 def _links(data: dict[str, Any], base_url: str) -> dict[str, str]:
+    for noun in ("tournament", "campaign"):
+        if (slug := data.get(noun)) is not None:
+            return {noun: f"{base_url}/v1/{noun}s/{slug}", "page": f"{base_url}/{noun}s/{slug}"}
     run = data.get("run_id")
     if run is None:
         return {}

@@ -29,6 +29,8 @@ def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:
             return f"{data['target']} did not hold: {clip(data.get('detail') or '', 300)}", (int(data["candidate"]),)
         case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return clip(data.get("message") or "many candidates fail", 300), ()
+        case EventKind.RUN_PAUSED:
+            return clip(data.get("reason") or "by request", 300), ()
         case _:
             return "; ".join(
                 f"{name}: {clip(value, 200)}" for name, value in data.items() if value not in (None, "")

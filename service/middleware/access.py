@@ -15,6 +15,7 @@ from typing import Final, cast
 from urllib.parse import quote
 
 from anyio import to_thread
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
@@ -30,6 +31,7 @@ from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateErro
 from speciate.domain.scope import Scope as AccessScope
 from speciate.loopback import bearer_token, from_own_page, same_token, stranger
 from speciate.storage.audit import AuditEntry
+from speciate.storage.database import noting_outage
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """What a load balancer may ask without a token."""
@@ -66,8 +68,12 @@ class Access:
             return
         headers = Headers(scope=scope)
         asked = _asked(scope, headers)
-        at_door = scope["path"] in _DOORS
         scope.setdefault("state", {})
+        with noting_outage() as scope["state"]["outage"]:
+            await self._enter(scope, receive, send, headers, asked)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send, headers: Headers, asked: Asked) -> None:
+        at_door = scope["path"] in _DOORS
         try:
             principal, again = await self._admit(scope, headers, asked)
         except SpeciateError as error:
@@ -164,11 +170,15 @@ async def _write(scope: Scope, asked: Asked, head: Message) -> None:
         action=f"{scope['method']} {route}",
         object=" ".join([*things, *([f"-> {location}"] if location else [])]),
         address=asked.address,
-        status=head["status"],
+        status=int(head["status"]),
     )
+    # Nobody is kept from working, or waiting, by a log: what it cannot take, the process's own has.
+    if scope["state"]["outage"].met:
+        _log.error("the audit log is not written, since the database is away: %s", entry)
+        return
     try:
         await to_thread.run_sync(_parts(scope).plane.audit.write, entry)
-    except (SpeciateError, AttributeError) as error:  # nobody is kept from working by a log; the process's own has it
+    except (SpeciateError, SQLAlchemyError, AttributeError) as error:
         _log.error("the audit log cannot be written: %s: %s", error, entry)
 
 

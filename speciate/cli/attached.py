@@ -54,7 +54,7 @@ def attached_plane(data_dir: Path | None = None) -> Iterator[Plane]:
     """
     from speciate.storage.plane import open_plane
 
-    plane = open_plane(_attached(load_settings(data_dir=data_dir)))
+    plane = open_plane(attached(load_settings(data_dir=data_dir)))
     try:
         yield plane
     finally:
@@ -70,7 +70,7 @@ def reached_settings(data_dir: Path | None = None) -> Iterator[Settings]:
     """
     settings = load_settings(data_dir=data_dir)
     if (settings.database_url is not None and settings.redis_url is not None) or (settings.data_dir / _FILE).exists():
-        yield _attached(settings)
+        yield attached(settings)
         return
     from speciate.embedded import EmbeddedServers
 
@@ -82,10 +82,16 @@ def reached_settings(data_dir: Path | None = None) -> Iterator[Settings]:
         yield settings.model_copy(update=missing)
 
 
-def _attached(settings: Settings) -> Settings:
+def attached(settings: Settings) -> Settings:
+    """Return settings that lead to the servers they name, or to those of the ``speciate up`` on the data directory.
+
+    Raises:
+        ConfigurationError: There are neither.
+    """
+    # A service with servers of others makes its own key, too.
+    settings = with_own_secret_key(settings, make=False)
     if settings.database_url is not None and settings.redis_url is not None:
         return settings
-    settings = with_own_secret_key(settings, make=False)
     try:
         addresses = json.loads((settings.data_dir / _FILE).read_text())
     except FileNotFoundError:

@@ -144,8 +144,13 @@ def _finding(name: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(name, Status.GOOD, look())
     except SpeciateError as error:
-        detail, remedy = str(error), error.remedy or ""
-        return Finding(name, Status.BAD, detail.removesuffix(remedy).strip(), remedy)
+        return failed(name, Status.BAD, error)
+
+
+def failed(name: str, status: Status, error: SpeciateError) -> Finding:
+    """Return what an error says as a finding."""
+    remedy = error.remedy or ""
+    return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)
 
 
 def _embedded_postgres() -> str:

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from evaluators.tiers import UNSAFE
 from speciate import __version__
-from speciate.cli.checks import Finding, Status
+from speciate.cli.checks import Finding, Status, failed
+from speciate.cli.secret_checks import of_service
 from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.errors import SpeciateError
@@ -31,7 +32,7 @@ def deployment(url: str | None) -> Iterator[Finding]:
         try:
             ready = client.ready()
         except SpeciateError as error:
-            yield _failed("api", Status.WARNING, error)
+            yield failed("api", Status.WARNING, error)
             return
         yield _api(client.url, str(ready.get("version", "")))
         for server in ("postgresql", "redis"):
@@ -41,12 +42,7 @@ def deployment(url: str | None) -> Iterator[Finding]:
         try:
             yield from _inside(client, http)
         except SpeciateError as error:
-            yield _failed("access", Status.BAD, error)
-
-
-def _failed(name: str, status: Status, error: SpeciateError) -> Finding:
-    remedy = error.remedy or ""
-    return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)
+            yield failed("access", Status.BAD, error)
 
 
 def _inside(client: Client, http: httpx.Client) -> Iterator[Finding]:
@@ -121,6 +117,10 @@ def _work(http: httpx.Client) -> Iterator[Finding]:
     yield _queues(found)
     yield _reconciler(found)
     yield _runs(found)
+    secrets = [found.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
+    # An older API does not say, and neither does one whose database is away.
+    if None not in secrets:
+        yield of_service(*(int(each or 0) for each in secrets))
 
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
@@ -162,5 +162,5 @@ def _policy(client: Client, slug: str) -> Finding:
     try:
         client.policies.ping(slug)
     except SpeciateError as error:
-        return _failed(f"policy {slug}", Status.WARNING, error)
+        return failed(f"policy {slug}", Status.WARNING, error)
     return Finding(f"policy {slug}", Status.GOOD, "answers")

@@ -32,6 +32,7 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
     """
     from speciate.cli import checks
     from speciate.cli.deployment_checks import deployment
+    from speciate.cli.secret_checks import of_this_machine
     from speciate.settings import is_loopback, load_settings
 
     flags = dict(ctx.find_root().obj or {})
@@ -44,6 +45,7 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
         if not elsewhere:
             findings += [checks.processes(), checks.data_dir(settings)]
             findings += [checks.database(settings), checks.cache(settings)]
+            findings += of_this_machine(settings)
             findings += checks.sandbox(settings)
         asked = list(deployment(flags.get(URL_FLAG)))
         if elsewhere and asked[-1].name == "api":

@@ -1,4 +1,4 @@
-"""``speciate prune``: the texts of old runs go, the record stays."""
+"""``speciate prune``: the texts of old runs go, the record stays; so do old entries of the audit log."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ PRUNE_EXAMPLES = examples(
 def prune_command(
     older_than: Annotated[float, typer.Option(min=0, help="Days since the run ended.")] = 30.0,
     completed: Annotated[bool, typer.Option("--completed", help="Completed runs too, not only dead ones.")] = False,
+    audit_older_than: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Days that entries of the audit log are kept.", show_default="SPECIATE_AUDIT_DAYS, which is 400"
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
     data_dir: DataDir = None,
@@ -30,32 +36,44 @@ def prune_command(
 
     What stays: the run with its counters and events, every candidate's rewards and descent, and all texts of candidates
     that claimed a target or hold a place of the archive. A pruned run cannot be replayed. Runs may go on meanwhile.
+
+    Entries of the audit log go that are older than they are kept; an entry says how many went.
     """
     from speciate.cli.attached import attached_plane
     from speciate.domain.errors import ConfigurationError
     from speciate.domain.run import RunState
+    from speciate.settings import load_settings
     from speciate.storage.database import check_version
     from speciate.storage.retention import DEAD, Retention
 
     states = (*DEAD, RunState.COMPLETED) if completed else DEAD
     now = datetime.now(UTC)
+    audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
+    before = now - timedelta(days=audit_days)
     with attached_plane(data_dir) as plane:
         check_version(plane.engine)
         retention = Retention(plane.engine)
         found = retention.prunable(now - timedelta(days=older_than), states)
+        entries = plane.audit.count_old(before) if audit_days else 0
         if not as_json:
             _show(found)
-        if found and not dry_run:
+            if entries:
+                output.say(f"{entries:,} entries of the audit log are older than {audit_days:g} days.")
+        if (found or entries) and not dry_run:
             if not yes and not output.console().is_terminal:
                 raise ConfigurationError("nobody is here to ask.", remedy="Give --yes to prune, or --dry-run to look.")
-            if not yes and not typer.confirm("Remove these texts for good?"):
+            if not yes and not typer.confirm("Remove this for good?"):
                 raise typer.Exit
             _prune(retention, found, now)
+            if entries:
+                entries = plane.audit.forget(before, "prune")
     if as_json:
         size = sum(run.bytes for run in found)
-        output.json_line({"runs": len(found), "bytes": size, "pruned": bool(found) and not dry_run})
-    elif found and not dry_run:
-        output.say(f"{len(found):,} runs are pruned; PostgreSQL uses the space again.")
+        pruned = bool(found or entries) and not dry_run
+        output.json_line({"runs": len(found), "bytes": size, "audit": entries, "pruned": pruned})
+    elif (found or entries) and not dry_run:
+        also = f" and {entries:,} entries of the audit log deleted" if entries else ""
+        output.say(f"{len(found):,} runs are pruned{also}; PostgreSQL uses the space again.")
 
 
 def _show(found: tuple[Prunable, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from uuid import UUID
@@ -11,9 +12,9 @@ from rich.progress import track
 
 from speciate.cli import output
 from speciate.domain.errors import UnavailableError
-from speciate.storage.database import check_version, reading
+from speciate.storage.database import check_version
 from speciate.storage.plane import Plane
-from speciate.storage.population import EliteRow, elite_rows
+from speciate.storage.population import EliteRow, stream_elites
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,12 @@ def rebuild_cache(plane: Plane) -> Rebuilt:
     steps = track(run_ids, "Rebuilding", console=console, disable=not console.is_terminal)
     try:
         plane.cache.forget(run_ids)
-        elites = sum(len(plane.cache.rebuild(run_id, partial(_load, plane, run_id))) for run_id in steps)
+        elites = sum(plane.cache.rebuild(run_id, partial(_load, plane, run_id)) for run_id in steps)
     except redis.RedisError as error:
         raise UnavailableError(f"Redis does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
     return Rebuilt(len(run_ids), elites)
 
 
-def _load(plane: Plane, run_id: UUID) -> list[EliteRow]:
-    with reading(plane.engine) as connection:
-        return elite_rows(connection, run_id)
+def _load(plane: Plane, run_id: UUID) -> Iterator[EliteRow]:
+    with plane.engine.connect() as connection:
+        yield from stream_elites(connection, run_id)

@@ -37,6 +37,10 @@ def run_command(
         str | None,
         typer.Option(help="How one of several is chosen: weights or ucb.", show_default=_CHOICE),
     ] = None,
+    discount: Annotated[
+        float | None,
+        typer.Option(help="What a batch takes off the weight of older answers, for ucb: in (0, 1].", show_default="1"),
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)
     ] = None,
@@ -103,6 +107,7 @@ def run_command(
             idempotency_key=idempotency_key,
             strategy=strategy,
             policy_choice=choice,
+            policy_discount=discount,
             strategy_options=key_values(option, "--option"),
             seed=seed,
             lanes=lanes,

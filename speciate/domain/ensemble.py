@@ -4,6 +4,10 @@
 Learning 47, 2002, section 4) with its index divided by what an answer costs, as where pulls share a budget
 (Tran-Thanh, Chapman, Rogers and Jennings, "Knapsack based optimal policies for budget-limited multi-armed bandits",
 AAAI 2012). An answer earns 1 when it takes a place in the archive and 0 otherwise, whatever the rewards' scales are.
+
+With a discount γ < 1 answers count the less the older they are: γ to the number of batches since (Garivier and
+Moulines, "On upper-confidence bound policies for non-stationary bandit problems", arXiv 0805.3415, section 2.1), since
+what finds improvements early need not find them later.
 """
 
 from __future__ import annotations
@@ -52,6 +56,36 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Faded:
+    """Counts of answers that fade, as they are at a batch; in whatever order answers are added, the sums are the same.
+
+    Attributes:
+        at: Number of the batch.
+        asked: Answers booked.
+        judged: Those that have been settled.
+        won: Those that took a place in the archive.
+    """
+
+    at: int = 0
+    asked: float = 0.0
+    judged: float = 0.0
+    won: float = 0.0
+
+    def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> Faded:
+        """Return the counts with answers of batch ``at``, which may be an older one."""
+        now = self.seen(discount, at)
+        more = discount ** (now.at - at)
+        return Faded(now.at, now.asked + more * asked, now.judged + more * judged, now.won + more * won)
+
+    def seen(self, discount: float, at: int) -> Faded:
+        """Return what is left of the counts at a batch; at an earlier one than theirs they are as they are."""
+        if at <= self.at:
+            return self
+        left = discount ** (at - self.at)
+        return Faded(at, left * self.asked, left * self.judged, left * self.won)
+
+
+@dataclass(frozen=True, slots=True)
 class Arm:
     """What a policy of an ensemble has been asked for in one role, and what came of it.
 
@@ -60,16 +94,18 @@ class Arm:
         judged: Those that have been settled.
         won: Those that took a place in the archive.
         tokens: Tokens it was charged.
+        faded: The same with a discount; None where there is none.
     """
 
     asked: int = 0
     judged: int = 0
     won: int = 0
     tokens: int = 0
+    faded: Faded | None = None
 
     def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> Arm:
         """Return the sum."""
-        return Arm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens)
+        return Arm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.faded)
 
     def cost(self, budget: Budget) -> float:
         """Return the share of the budget that an answer takes: of evaluations or of tokens, whichever is larger.
@@ -85,22 +121,33 @@ class Arm:
         return max(shares, default=1.0)
 
 
-def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget) -> int:
+def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget, discount: float = 1.0) -> int:
     """Return the position of the policy to ask next; the first among equals.
 
     Args:
         arms: What is known of the policies, shape (k,).
         waiting: Answers that the present batch has already asked of each, shape (k,).
         budget: The run's budget, by which costs are measured.
+        discount: What a batch takes off the weight of older answers, in (0, 1]; 1 takes nothing.
     """
-    pulls = [arm.asked + more for arm, more in zip(arms, waiting, strict=True)]
+    counts = _counts(arms, discount)
+    pulls = [count.asked + more for count, more in zip(counts, waiting, strict=True)]
     if 0 in pulls:
         return pulls.index(0)
-    log_total = math.log(sum(pulls))
+    # Where nearly all has faded, a total below 1 says no more than 1.
+    log_total = math.log(max(1.0, sum(pulls)))
     indexes = []
-    for arm, n in zip(arms, pulls, strict=True):
-        mean = arm.won / max(1, arm.judged)
+    for arm, count, n in zip(arms, counts, pulls, strict=True):
+        mean = count.won / count.judged if count.judged else 0.0
         # Of a reward that is 0 or 1 the mean gives the variance.
         variance = mean * (1 - mean) + math.sqrt(2 * log_total / n)
         indexes.append((mean + math.sqrt(log_total / n * min(0.25, variance))) / arm.cost(budget))
     return indexes.index(max(indexes))
+
+
+def _counts(arms: Sequence[Arm], discount: float) -> Sequence[Arm | Faded]:
+    if discount == 1.0:
+        return arms
+    faded = [arm.faded or Faded() for arm in arms]
+    latest = max(each.at for each in faded)
+    return [each.seen(discount, latest) for each in faded]

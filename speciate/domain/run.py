@@ -68,6 +68,8 @@ class RunSpec(Value):
             the default, lets it spend its budget.
         reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
         policy_choice: How the next policy is chosen where a role has several.
+        policy_discount: What a batch takes off the weight that older answers have for the choice ``ucb``; 1, the
+            default, takes nothing.
         novelty: Which programs are not evaluated again, or not at all.
         guidance: How the run writes advice for its own prompts; None, the default, writes none.
     """
@@ -83,5 +85,6 @@ class RunSpec(Value):
     stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
     reuse_results: bool = False
     policy_choice: Choice = Choice.WEIGHTS
+    policy_discount: float = Field(default=1.0, gt=0, le=1)
     novelty: Novelty = Novelty()
     guidance: Guidance | None = None

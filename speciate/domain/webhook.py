@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field, field_validator
 
@@ -23,7 +23,7 @@ class WebhookEvent(StrEnum):
     RUN_FINISHED = "run.finished"
     """A run was completed, failed or was cancelled."""
     ALARM = "alarm"
-    """Something needs a look: a run whose candidates mostly fail, or an alarm of the operator's."""
+    """Something needs a look: a run that mostly fails, is stuck or was paused by the service."""
     TEST = "test"
     """Somebody asked for it."""
 
@@ -50,12 +50,15 @@ class Webhook(Value):
     """
 
     url: str = Field(max_length=2000, pattern=WEB_ADDRESS)
-    events: Annotated[tuple[WebhookEvent, ...], Field(min_length=1, max_length=8)] = SUBSCRIBABLE
+    events: tuple[WebhookEvent, ...] = SUBSCRIBABLE
     description: str = Field(default="", max_length=200)
 
     @field_validator("events")
     @classmethod
     def _subscribable(cls, events: tuple[WebhookEvent, ...]) -> tuple[WebhookEvent, ...]:
+        # Not by a least length: what is no event would be told of twice.
+        if not events:
+            raise ValueError("expected one or several of unlock, run.finished, alarm")
         if WebhookEvent.TEST in events:
             raise ValueError("'test' is sent on request only: expected unlock, run.finished, alarm")
         return tuple(dict.fromkeys(events))

@@ -6,6 +6,8 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from speciate.domain.errors import ConfigurationError
+from speciate.outward.secret_keys import VARIABLE, split_keys
 from speciate.settings import Settings
 
 FILE: Final = "secret.key"
@@ -17,6 +19,9 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
     Args:
         settings: The effective settings.
         make: Whether to make it where there is none yet.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or does not hold secret keys.
     """
     if settings.secret_key is not None:
         return settings
@@ -32,4 +37,12 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
         draft.replace(path)
     if not path.exists():
         return settings
-    return settings.model_copy(update={"secret_key": SecretStr(path.read_text().strip())})
+    try:
+        text = path.read_text().strip()
+        split_keys(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the secret key in {path} cannot be used: {error.strerror if isinstance(error, OSError) else error}.",
+            remedy=f"Restore it from its backup, or set {VARIABLE}. Without it sealed keys have to be stored again.",
+        ) from None
+    return settings.model_copy(update={"secret_key": SecretStr(text)})

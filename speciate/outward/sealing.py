@@ -36,6 +36,11 @@ class Sealer:
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._fernet = MultiFernet([_fernet(key) for key in keys]) if keys else None
 
+    @property
+    def keyless(self) -> bool:
+        """Whether nothing can be sealed or opened."""
+        return self._fernet is None
+
     def seal(self, purpose: str, secret: str) -> str:
         """Return a secret as it is stored.
 
@@ -65,6 +70,14 @@ class Sealer:
                 remedy=f"Put the key that sealed it after the present one ({VARIABLE}=new,old), or store it again.",
             )
         return secret
+
+    def opens(self, purpose: str, sealed: str) -> bool:
+        """Tell whether ``open`` would return the secret."""
+        try:
+            self.open(purpose, sealed)
+        except SecretKeyError:
+            return False
+        return True
 
     def renew(self, purpose: str, sealed: str) -> str:
         """Return a stored secret sealed by the first key. Raises as ``open`` does."""

@@ -49,8 +49,13 @@ class RunStore(Protocol):
         """Begin a created run; raises as ``pause`` does."""
         ...
 
-    def pause(self, run_id: UUID, reason: str | None = None) -> Commit:
+    def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
         """Stop handing out work.
+
+        Args:
+            run_id: The run.
+            reason: Why.
+            fault: Whether nobody asked for it, so that webhooks are told.
 
         Raises:
             NotFoundError: There is no such run.

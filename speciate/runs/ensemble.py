@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from speciate.domain.ensemble import Arm, Choice, best_arm
+from speciate.domain.ensemble import Arm, Choice, Faded, best_arm
 from speciate.domain.policy import PolicyRole
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import Progress
 
+COUNTS: Final = ("asked", "judged", "won", "tokens")
+"""What is shown of an arm."""
 _COUNTED: Final = frozenset({PolicyRole.PROPOSE, PolicyRole.MUTATE})
 
 
@@ -41,9 +43,10 @@ class Chooser:
         if self._context.spec.policy_choice is Choice.WEIGHTS:
             bounds = np.cumsum([share.weight for share in shares])
             return int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
+        spec = self._context.spec
         keys = [arm_key(role, position) for position in range(len(shares))]
         known = [self._arms.get(key, Arm()) for key in keys]
-        chosen = best_arm(known, [self._waiting[key] for key in keys], self._context.spec.budget)
+        chosen = best_arm(known, [self._waiting[key] for key in keys], spec.budget, spec.policy_discount)
         self._waiting[keys[chosen]] += answers
         return chosen
 
@@ -53,14 +56,24 @@ def arm_key(role: PolicyRole, position: int) -> str:
     return f"{role.value}:{position}"
 
 
-def read_arms(stored: Mapping[str, Mapping[str, int]]) -> dict[str, Arm]:
+def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Arm]:
     """Return the arms that a run has counted."""
-    return {key: Arm(**counts) for key, counts in stored.items()}
+    return {key: _read(counts) for key, counts in stored.items()}
 
 
-def count_arm(progress: Progress, context: RunContext, role: PolicyRole, position: int, **more: int) -> None:
-    """Add to what a policy did, in a run with an ensemble."""
+def count_arm(progress: Progress, context: RunContext, role: PolicyRole, position: int, at: int, **more: int) -> None:
+    """Add to what a policy did, in a run with an ensemble; ``at`` is the number of the batch it did it in."""
     if role not in _COUNTED or not context.has_ensemble:
         return
-    key = arm_key(role, position)
-    progress.arms[key] = asdict(Arm(**progress.arms.get(key, {})).plus(**more))
+    key, discount = arm_key(role, position), context.spec.policy_discount
+    arm = _read(progress.arms.get(key, {})).plus(**more)
+    stored: dict[str, Any] = {name: getattr(arm, name) for name in COUNTS}
+    if discount != 1.0:
+        answers = {name: count for name, count in more.items() if name != "tokens"}
+        stored["faded"] = asdict((arm.faded or Faded()).plus(discount, at, **answers))
+    progress.arms[key] = stored
+
+
+def _read(counts: Mapping[str, Any]) -> Arm:
+    faded = counts.get("faded")
+    return Arm(**{**counts, "faded": None if faded is None else Faded(**faded)})

@@ -68,7 +68,9 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
     if not context.has_ensemble:
         return {}
     shares = {role.value: [[s.policy.digest, s.weight] for s in of] for role, of in sorted(context.ensembles.items())}
-    return {"choice": context.spec.policy_choice.value, "ensembles": shares}
+    discount = context.spec.policy_discount
+    more = {} if discount == 1.0 else {"discount": discount}
+    return {"choice": context.spec.policy_choice.value, **more, "ensembles": shares}
 
 
 def start(progress: Progress, context: RunContext) -> Effects:
@@ -108,9 +110,9 @@ def propose(
     progress.tokens += spent_tokens
     proposals = batch.proposals[:evaluations]
     for rollout in batch.rollouts:
-        count_arm(progress, context, rollout.role, rollout.policy, tokens=rollout.tokens)
+        count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
     for proposal in proposals:
-        count_arm(progress, context, proposal.role, proposal.policy, asked=1)
+        count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
     effects.event(
         EventKind.BATCH_PROPOSED,
         batch=lease.ordinal,
@@ -153,7 +155,7 @@ def settle(
         count(progress, context, outcome)
         proposal = outcome.proposal
         won = first + offset in winners
-        count_arm(progress, context, proposal.role, proposal.policy, judged=1, won=won)
+        count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
     if granted:
@@ -225,12 +227,22 @@ def end_lane(progress: Progress, context: RunContext, reserved: tuple[int, int])
     return effects
 
 
-def pause(progress: Progress, reason: str | None = None) -> Effects:
-    """Stop handing out work; what is in flight is still booked."""
+def pause(progress: Progress, reason: str | None = None, *, fault: bool = False) -> Effects:
+    """Stop handing out work; what is in flight is still booked.
+
+    Args:
+        progress: The run's counters, changed in place.
+        reason: Why.
+        fault: Whether nobody asked for it: something does not work, and somebody should hear of that.
+    """
     effects = Effects()
-    progress.state, progress.reason = RunState.PAUSED, reason
-    effects.event(EventKind.RUN_PAUSED, reason=reason)
+    _pause(progress, effects, reason, fault=fault)
     return effects
+
+
+def _pause(progress: Progress, effects: Effects, reason: str | None, *, fault: bool) -> None:
+    progress.state, progress.reason = RunState.PAUSED, reason
+    effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}))
 
 
 def resume(progress: Progress, context: RunContext) -> Effects:
@@ -320,8 +332,7 @@ def poison_generate(progress: Progress, context: RunContext, lease: Lease, reser
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)
     if progress.state is RunState.RUNNING:
-        progress.state, progress.reason = RunState.PAUSED, reason
-        effects.event(EventKind.RUN_PAUSED, reason=reason)
+        _pause(progress, effects, reason, fault=True)
     return effects
 
 

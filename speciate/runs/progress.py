@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from speciate.domain.budget import Budget, Spent
 from speciate.domain.run import RunState
@@ -73,7 +74,7 @@ class Progress:
     recent: dict[str, int] = field(default_factory=dict)
     improved_at: int = 0
     stopping: str | None = None
-    arms: dict[str, dict[str, int]] = field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     advice: dict[str, dict[str, float]] = field(default_factory=dict)
     alarm: str | None = None
     events: int = 0

@@ -84,6 +84,8 @@ def start_run(
 
 def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
     learns = spec.policy_choice is Choice.UCB
+    if spec.policy_discount != 1.0 and not learns:
+        raise InvalidInputError("policy_discount is an option of policy_choice 'ucb': expected that, or 1.")
     if learns and not ensembles:
         raise InvalidInputError("policy_choice 'ucb' chooses between several policies: expected at least two.")
     for role, shares in ensembles.items():

@@ -18,7 +18,7 @@ from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
+from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -177,7 +177,7 @@ class Campaigns:
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
 
     @patient
-    def move(self, campaign_id: UUID, goal: CampaignState, reason: str | None = None) -> None:
+    def move(self, campaign_id: UUID, goal: CampaignState, reason: str | None = None, *, fault: bool = False) -> None:
         """Pause, resume or cancel it; control then does the same with its runs.
 
         Raises:
@@ -188,6 +188,8 @@ class Campaigns:
             row = lock(connection, campaigns, campaign_id, noun="campaign")
             check_move(row.slug, CampaignState(row.state), goal)
             set_state(connection, campaigns, campaign_id, goal, reason)
+            if fault:
+                tell_fault(connection, row, "campaign", reason)
 
     @patient
     def complete(self, campaign_id: UUID, reason: str) -> None:

@@ -7,11 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 from pydantic_core import from_json
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
 
@@ -98,6 +101,36 @@ class HasEngine(Protocol):
     patience_s: float
 
 
+@dataclass
+class Outage:
+    """What calls of one request found out about the server; threads that work for it share the object.
+
+    Attributes:
+        met: Whether one of them waited in vain.
+    """
+
+    met: bool = False
+
+
+_outage: Final[ContextVar[Outage | None]] = ContextVar("outage", default=None)
+
+
+@contextmanager
+def noting_outage() -> Iterator[Outage]:
+    """Note, in what is yielded, whether a call in this block waited for the server in vain."""
+    outage = Outage()
+    before = _outage.set(outage)
+    try:
+        yield outage
+    finally:
+        _outage.reset(before)
+
+
+def _note_outage() -> None:
+    if (outage := _outage.get()) is not None:
+        outage.met = True
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=HasEngine)
@@ -126,11 +159,17 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
                     raise StorageFullError(
                         "PostgreSQL's disk is full; nothing was written.", remedy="Free space, then resume the run."
                     ) from error
-                if not _is_away(error):
+                away = _is_away(error)
+                if not (away or _is_conflict(error)):
                     raise
                 if time.monotonic() + delay > deadline:
+                    if away:
+                        _note_outage()
                     raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
                 _log.warning("PostgreSQL is away, trying again in %.2f s: %s", delay, _first_line(error))
+            except PoolTimeoutError:  # it has waited for a connection
+                _note_outage()
+                raise
             time.sleep(delay)
             delay = min(delay * 2, 1.0)
 
@@ -139,13 +178,13 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 def _is_away(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
-    # 57P01..3: the server is shutting down or starting; 40001, 40P01, 55P03: a conflict that a repetition resolves.
-    return (
-        error.connection_invalidated
-        or state is None
-        or state[:2] in {"08", "57"}
-        or state in {"40001", "40P01", "55P03"}
-    )
+    # 57P01..3: the server is shutting down or starting.
+    return error.connection_invalidated or state is None or state[:2] in {"08", "57"}
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    # A repetition resolves it.
+    return getattr(error.orig, "sqlstate", None) in {"40001", "40P01", "55P03"}
 
 
 def _first_line(error: DBAPIError) -> str:

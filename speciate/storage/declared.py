@@ -12,9 +12,11 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
+from speciate.domain.webhook import WebhookEvent
 from speciate.storage.idempotency import hold_key, key_in
 from speciate.storage.scoping import named
 from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.webhook_queue import enqueue
 
 _ENDED = ("completed", "cancelled")
 
@@ -122,6 +124,19 @@ def set_waiting(connection: sa.Connection, table: sa.Table, declared_id: UUID, r
     changed = table.c.reason.is_distinct_from(reason)
     mine = sa.and_(table.c.id == declared_id, table.c.state == "running", changed)
     connection.execute(sa.update(table).where(mine).values(reason=reason))
+
+
+def tell_fault(connection: sa.Connection, row: sa.Row[Any], noun: str, reason: str | None) -> None:
+    """Tell webhooks that something declared was paused though nobody asked for it.
+
+    Args:
+        connection: In the transaction that pauses it.
+        row: Its row.
+        noun: What it is, in words.
+        reason: Why.
+    """
+    data = {"name": f"{noun}.paused", "message": reason, noun: row.slug}
+    enqueue(connection, WebhookEvent.ALARM, row.project_id, data)
 
 
 def set_state(connection: sa.Connection, table: sa.Table, declared_id: UUID, state: str, reason: str | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,7 +12,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.records import EnsembleMember
 from speciate.ports.runs import Ensembles
 from speciate.ports.work import Share
-from speciate.runs.ensemble import arm_key, read_arms
+from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.storage.tables import run_policies
 
 SHARES: Final = (
@@ -62,7 +61,9 @@ def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
     of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
     arms = read_arms(row.arms)
     return tuple(
-        EnsembleMember(**share | {"role": role}, **asdict(arms.get(arm_key(role, i), Arm())))
+        EnsembleMember(
+            **share | {"role": role}, **{name: getattr(arms.get(arm_key(role, i), Arm()), name) for name in COUNTS}
+        )
         for role, mine in of_role.items()
         for i, share in enumerate(mine or of_role[PolicyRole.PROPOSE])
     )

@@ -221,7 +221,7 @@ class MemoryWorkStore:
         run.progress.tokens += tokens
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         running = run.progress.state is RunState.RUNNING
-        return self._write(run, ledger.pause(run.progress, reason) if running else Effects())
+        return self._write(run, ledger.pause(run.progress, reason, fault=True) if running else Effects())
 
     def move(self, run_id: UUID, step: Callable[[Progress], Effects]) -> Commit:
         """Pause, resume or cancel by a function of the ledger; ready work of a running run is dispatched."""

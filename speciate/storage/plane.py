@@ -26,6 +26,7 @@ from speciate.storage.problem_unlocks import ProblemRecords
 from speciate.storage.projects import Projects
 from speciate.storage.queries import Queries
 from speciate.storage.run_store import PostgresRunStore
+from speciate.storage.sealed import SealedSecrets
 from speciate.storage.signals import RedisSignals
 from speciate.storage.tournament_results import TournamentResults
 from speciate.storage.webhooks import Webhooks
@@ -58,6 +59,7 @@ class Plane:
     audit: AuditLog
     projects: Projects
     webhooks: Webhooks
+    sealed: SealedSecrets
 
     def within(self, project: UUID, *, own: bool = True) -> Plane:
         """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
@@ -122,5 +124,6 @@ def open_plane(settings: Settings, *, pool_size: int = 20) -> Plane:
         audit=AuditLog(engine),
         projects=Projects(engine),
         webhooks=Webhooks(engine, sealer),
+        sealed=SealedSecrets(engine, sealer),
         signals=RedisSignals(client, cache, partial(ring, celery)),
     )

@@ -42,7 +42,7 @@ class PolicyKeys:
             SecretKeyError: None could be stored.
         """
         key_id = str(uuid7())
-        self._sealer.seal(_purpose(key_id), "")
+        self._sealer.seal(purpose(key_id), "")
         return key_id
 
     @patient
@@ -52,7 +52,7 @@ class PolicyKeys:
         Raises:
             SecretKeyError: There is no secret key to seal it with.
         """
-        sealed = self._sealer.seal(_purpose(key_id), key)
+        sealed = self._sealer.seal(purpose(key_id), key)
         statement = insert(policy_keys).values(id=key_id, sealed=sealed)
         with self._engine.begin() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
@@ -84,7 +84,7 @@ class PolicyKeys:
         with self._engine.begin() as connection:
             rows = connection.execute(sa.select(policy_keys.c.id, policy_keys.c.sealed).with_for_update()).all()
             for row in rows:
-                sealed = self._sealer.renew(_purpose(row.id), row.sealed)
+                sealed = self._sealer.renew(purpose(row.id), row.sealed)
                 connection.execute(sa.update(policy_keys).where(policy_keys.c.id == row.id).values(sealed=sealed))
         return len(rows)
 
@@ -94,8 +94,9 @@ class PolicyKeys:
             sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
         if sealed is None:
             raise UnavailableError(f"no key is kept as {key_id}.", remedy="Register the policy again with its api_key.")
-        return self._sealer.open(_purpose(key_id), sealed)
+        return self._sealer.open(purpose(key_id), sealed)
 
 
-def _purpose(key_id: str) -> str:
+def purpose(key_id: str) -> str:
+    """Return what a key is sealed for."""
     return f"policy-key:{key_id}"

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
 from uuid import UUID
 
+import psycopg
 import sqlalchemy as sa
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Member
+from speciate.domain.errors import UnavailableError
 from speciate.ports.work import Twin
 
 EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
 """``(island, (cell, number, fitness, raw rewards))``."""
 
 _ELITES = sa.text("SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id")
+# It streams, and its binary form is read without going through text.
+_ELITES_COPY: Final = (
+    "COPY (SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = %s) TO STDOUT (FORMAT binary)"
+)
+_ELITE_TYPES: Final = ("int4", "text", "int8", "float8", "float8[]")
 _MEMBERS = sa.text(
     "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents,"
     " stopped_at"
@@ -33,6 +41,22 @@ def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
         (row.island, (row.cell, row.number, row.fitness, tuple(row.rewards)))
         for row in connection.execute(_ELITES, {"id": run_id})
     ]
+
+
+def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]:
+    """Return every elite of a run as they arrive, for archives of millions; ``connection`` is busy until the last one.
+
+    Raises:
+        UnavailableError: The server went away.
+    """
+    driver = cast("psycopg.Connection", connection.connection.driver_connection)
+    try:
+        with driver.cursor() as cursor, cursor.copy(_ELITES_COPY, (run_id,)) as copy:
+            copy.set_types(_ELITE_TYPES)
+            for island, cell, number, fitness, rewards in copy.rows():
+                yield island, (cell, number, fitness, tuple(rewards))
+    except psycopg.OperationalError as error:
+        raise UnavailableError(f"PostgreSQL does not answer: {type(error).__name__}.") from error
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:

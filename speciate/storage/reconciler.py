@@ -156,7 +156,7 @@ def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) 
     connection.execute(_AFRESH, {"id": work_id})
     reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
     running = locked.progress.state is RunState.RUNNING
-    return write(connection, locked, ledger.pause(locked.progress, reason) if running else Effects())
+    return write(connection, locked, ledger.pause(locked.progress, reason, fault=True) if running else Effects())
 
 
 def beat(engine: sa.Engine) -> None:

@@ -153,9 +153,9 @@ class PostgresRunStore:
         """Begin a created run."""
         return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
 
-    def pause(self, run_id: UUID, reason: str | None = None) -> Commit:
+    def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
         """Stop handing out work."""
-        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _told(reason)))
+        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _told(reason), fault=fault))
 
     def resume(self, run_id: UUID) -> Commit:
         """Hand out work again."""

@@ -14,7 +14,7 @@ from speciate.domain.tournament import Extension, Planned, Tournament, Tournamen
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting
+from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -155,7 +155,9 @@ class Tournaments:
             return cursors.page(rows, limit, lambda row: _record(connection, row), lambda row: [str(row.id)])
 
     @patient
-    def move(self, tournament_id: UUID, goal: TournamentState, reason: str | None = None) -> None:
+    def move(
+        self, tournament_id: UUID, goal: TournamentState, reason: str | None = None, *, fault: bool = False
+    ) -> None:
         """Pause, resume or cancel it; control then does the same with its runs, whatever they were paused for.
 
         Raises:
@@ -166,6 +168,8 @@ class Tournaments:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
             check_move(row.slug, TournamentState(row.state), goal)
             set_state(connection, tournaments, tournament_id, goal, reason)
+            if fault:
+                tell_fault(connection, row, "tournament", reason)
             if goal is TournamentState.RUNNING:
                 connection.execute(_TAKE_ALONG, {"id": tournament_id, "told": paused_with(row.slug)})
 

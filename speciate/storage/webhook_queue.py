@@ -61,11 +61,16 @@ def _name(event: Event) -> WebhookEvent | None:
             return WebhookEvent.RUN_FINISHED
         case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return WebhookEvent.ALARM
+        # Whoever paused it himself knows.
+        case EventKind.RUN_PAUSED if event.data.get("fault"):
+            return WebhookEvent.ALARM
         case _:
             return None
 
 
 def _facts(event: Event) -> dict[str, Any]:
+    if event.kind is EventKind.RUN_PAUSED:
+        return {"name": "run.paused", "message": event.data.get("reason")}
     state = _ENDS.get(event.kind)
     name = _ALARMS.get(event.kind)
     return {**({} if name is None else {"name": name}), **({} if state is None else {"state": state}), **event.data}

@@ -85,7 +85,7 @@ class Webhooks:
             "url": webhook.url,
             "events": [event.value for event in webhook.events],
             "description": webhook.description,
-            "sealed": self._sealer.seal(_purpose(webhook_id), secret),
+            "sealed": self._sealer.seal(purpose(webhook_id), secret),
         }
         with self._engine.begin() as connection:
             row = connection.execute(sa.insert(webhooks).values(values).returning(webhooks)).one()
@@ -210,20 +210,21 @@ class Webhooks:
         with self._engine.begin() as connection:
             rows = connection.execute(sa.select(webhooks.c.id, webhooks.c.sealed).with_for_update()).all()
             for row in rows:
-                sealed = self._sealer.renew(_purpose(row.id), row.sealed)
+                sealed = self._sealer.renew(purpose(row.id), row.sealed)
                 connection.execute(sa.update(webhooks).where(webhooks.c.id == row.id).values(sealed=sealed))
         return len(rows)
 
     def secret_of(self, parcel: Parcel) -> str:
         """Return what signs a delivery; raises ``SecretKeyError``."""
-        return self._sealer.open(_purpose(parcel.webhook_id), parcel.sealed)
+        return self._sealer.open(purpose(parcel.webhook_id), parcel.sealed)
 
     def _mine(self, webhook_id: UUID) -> sa.ColumnElement[bool]:
         by_id = webhooks.c.id == webhook_id
         return by_id if self.project is None else sa.and_(by_id, webhooks.c.project_id == self.project)
 
 
-def _purpose(webhook_id: UUID) -> str:
+def purpose(webhook_id: UUID) -> str:
+    """Return what the secret of a webhook is sealed for."""
     return f"webhook:{webhook_id}"
 
 

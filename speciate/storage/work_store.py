@@ -298,7 +298,7 @@ class PostgresWorkStore:
             locked.progress.reserved_tokens -= back.reserved
             locked.progress.tokens += tokens
             running = locked.progress.state is RunState.RUNNING
-            effects = ledger.pause(locked.progress, reason) if running else Effects()
+            effects = ledger.pause(locked.progress, reason, fault=True) if running else Effects()
             return write(connection, locked, effects)
 
     def sweep(self) -> Sweep:

@@ -85,7 +85,8 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
             round_robin([_port(first), _port(second)]) as proxy,
         ):
             yield _filled(plane, settings, f"http://127.0.0.1:{proxy.port}")
-            assert len(proxy.served) == 2
+            # Connections take turns: two are enough for both replicas, a test that runs alone may make fewer.
+            assert len(proxy.served) == min(2, proxy.served.total()), proxy.served
     finally:
         plane.close()
 

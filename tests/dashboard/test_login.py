@@ -97,6 +97,43 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
 
 
+def test_who_may_only_read_is_shown_no_way_to_change_anything(
+    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+) -> None:
+    run = f"/runs/{exhibition.running}"
+    paths = (
+        "/", "/runs", run, "/runs/new", f"/runs/new?like={exhibition.running}", "/problems", "/problems/new",
+        "/tournaments", "/tournaments/new", f"/tournaments/{exhibition.open}", f"/campaigns/{exhibition.campaign}",
+        f"{run}/candidates/1", "/access",
+    )  # fmt: skip
+    page = visitor_context.new_page()
+    shown: dict[Scope, dict[str, int]] = {}
+    changing = "main form[method=post] button, main [popovertarget], main .button[href*='/new']"
+    for scope in (Scope.READ, Scope.SUBMIT):
+        made = exhibition.plane.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
+        page.context.clear_cookies()
+        log_in(page, f"{guarded.url}/access", made.token)
+        expect(page.get_by_role("heading", name="Access")).to_be_visible()
+        shown[scope] = {}
+        for path in paths:
+            page.goto(guarded.url + path)
+            shown[scope][path] = page.locator(changing).locator("visible=true").count()
+            assert page.get_by_text("Your token may only read").is_visible() == (scope is Scope.READ)
+            needs = page.get_by_text("This needs a token with scope submit").count()
+            assert bool(needs) == (scope is Scope.READ and page.url.split("?")[0].endswith("/new"))
+    # What there is to hide is on every one of them but the last.
+    assert {path for path, count in shown[Scope.SUBMIT].items() if not count} == {"/access"}
+    assert not {path: count for path, count in shown[Scope.READ].items() if count}
+    # Filters, which change nothing, stay.
+    page.context.clear_cookies()
+    log_in(
+        page,
+        f"{guarded.url}/runs",
+        exhibition.plane.access.create(DEFAULT_PROJECT_ID, "again", Scope.READ, created_by="test").token,
+    )
+    expect(page.get_by_role("button", name="Filter")).to_be_visible()
+
+
 def test_the_operator_makes_tokens_and_looks_at_other_projects(
     guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import insert
 
 from speciate.cli.app import app
 from speciate.cli.exits import Exit
@@ -14,7 +16,9 @@ from speciate.domain.policy import Policy
 from speciate.runs.drive import LocalSignals
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
+from speciate.storage.ids import floor7
 from speciate.storage.plane import Plane
+from speciate.storage.tables import audit
 from speciate.testing.runs import toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -48,14 +52,22 @@ def _cancelled(plane: Plane) -> UUID:
     return run_id
 
 
-def test_it_looks_asks_and_prunes(plane: Plane, prune: Call) -> None:
+def _old_entry(plane: Plane) -> None:
+    at = datetime.now(UTC) - timedelta(days=406)
+    values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "action": "", "object": "", "address": ""}
+    with plane.engine.begin() as connection:
+        connection.execute(insert(audit).values(status=200, **values))
+
+
+def test_it_looks_asks_and_prunes(plane: Plane, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = prune("--dry-run")
     assert (code, out) == (Exit.OK, "")
     assert "No run is old enough" in err
     run_id = _cancelled(plane)
+    _old_entry(plane)
 
     code, out, _ = prune("--dry-run", "--json")
-    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "bytes": 0, "pruned": False})
+    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "bytes": 0, "audit": 1, "pruned": False})
     code, out, err = prune()
     assert code == Exit.CONFIGURATION
     assert str(run_id) in out
@@ -64,6 +76,14 @@ def test_it_looks_asks_and_prunes(plane: Plane, prune: Call) -> None:
 
     code, out, _ = prune("--yes")
     assert code == Exit.OK
-    assert "1 runs are pruned" in out
+    assert "1 runs are pruned and 1 entries of the audit log deleted" in out
+    (entry,) = plane.audit.list(project=None).items
+    assert (entry.who, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
+    _old_entry(plane)
+    monkeypatch.setenv("SPECIATE_AUDIT_DAYS", "0")
+    assert "No run is old enough" in prune("--dry-run")[2]
+    monkeypatch.setenv("SPECIATE_AUDIT_DAYS", "410")
+    assert json.loads(prune("--dry-run", "--json")[1])["audit"] == 0
+    assert json.loads(prune("--yes", "--json", "--audit-older-than", "405")[1])["audit"] == 1
     assert plane.runs.get(run_id).pruned_at is not None
     assert prune("--yes", "--completed", "--json")[0] == Exit.OK

@@ -59,6 +59,8 @@ def test_every_candidate_names_the_policy_that_was_asked(lab: Lab, ids: dict[str
 @pytest.mark.parametrize("choice", ["weights", "ucb"])
 def test_a_run_of_several_is_replayed_event_by_event(lab: Lab, ids: dict[str, str], choice: str) -> None:
     changes = {"policy": dict.fromkeys(ids, 1), "policy_choice": choice, "strategy": "best_of_n"}
+    if choice == "ucb":
+        changes["policy_discount"] = 0.9
     run_id = lab.start(60, **changes)
     lab.work()
     assert {c["policy_id"] for c in _candidates(lab, run_id)} == {None, *ids.values()}
@@ -113,6 +115,8 @@ def test_one_key_is_one_ensemble(lab: Lab, ids: dict[str, str]) -> None:
         ({"policy": {str(i): 1 for i in range(17)}}, "16"),
         ({"policy": {"scripted": 1, "scripted@1": 1}}, "scripted@1 twice"),
         ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
+        ({"policy": {"scripted": 1, "mute": 1}, "policy_discount": 0.9}, "policy_choice 'ucb'"),
+        ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "ucb", "policy_discount": 0}, "policy_discount"),
         ({"policy": {"scripted": 2, "mute": 1}, "policy_choice": "ucb"}, "equal weights"),
         ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "luck"}, "policy_choice"),
     ],

@@ -7,11 +7,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import delete, insert, text
+from sqlalchemy.exc import DBAPIError
 
 from speciate.cli.replaying import replay_run
 from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
+from speciate.storage import audit
+from speciate.storage.ids import floor7
+from speciate.storage.plane import Plane
 from speciate.storage.retention import DEAD, Retention
+from speciate.storage.tables import audit as audit_table
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
@@ -87,13 +93,44 @@ def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
 
 
+def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
+    lab: Lab, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speciate.storage.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2")))
+    now = datetime.now(UTC)
+    for days in (900, 500, 401, 399, 0):
+        at = now - timedelta(days=days)
+        values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "object": "", "address": "", "status": 200}
+        with plane.engine.begin() as connection:
+            connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
+    assert plane.audit.count_old(now - timedelta(days=400)) == 3
+    retainer = Retainer()
+    retainer.run(plane, None, 400.0)
+    assert retainer._thread is not None
+    retainer._thread.join(30)
+    entries = plane.audit.list(project=None).items
+    assert [e.action for e in entries if e.who == "x"] == ["0 days ago", "399 days ago"]
+    told = [e for e in entries if e.action == "DELETE audit"]
+    # Two steps, newest first: each is an entry.
+    assert [(e.who, e.object.split(",")[0], e.status) for e in told] == [
+        ("retention", "1 entries", 200),
+        ("retention", "2 entries", 200),
+    ]
+    assert (now - timedelta(days=900)).date().isoformat() in told[1].object
+    # What says so is an entry as any other, and everybody else is still refused.
+    assert plane.audit.forget(now - timedelta(days=400), "prune") == 0
+    assert len(plane.audit.list(project=None).items) == len(entries)
+    with pytest.raises(DBAPIError, match="append-only"), plane.engine.begin() as connection:
+        connection.execute(delete(audit_table))
+
+
 def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()
     retainer = Retainer()
-    retainer.run(lab.plane, None)
+    retainer.run(lab.plane, None, 0.0)
     assert retainer._thread is None
-    retainer.run(lab.plane, 30.0)
+    retainer.run(lab.plane, 30.0, 0.0)
     assert retainer._thread is not None
     retainer._thread.join(30)
     assert lab.plane.runs.get(run).pruned_at is None

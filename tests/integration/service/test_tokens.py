@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +14,9 @@ from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
 from service.middleware import access
+from speciate.problems.template import example
 from speciate.settings import Settings
+from speciate.storage.database import connect
 from speciate.storage.plane import Plane
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.runs import toy_problem
@@ -210,3 +213,48 @@ def test_without_valkey_nobody_waits(settings: Settings, serve: Callable[..., Ap
     api = serve(settings.model_copy(update={**update, "redis_url": SecretStr("redis://127.0.0.1:1/0")}))
     token = make(api)["token"]
     assert {api.get("/v1/strategies", headers=bearer(token)).status_code for _ in range(5)} == {200}
+
+
+def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
+    api: Api, settings: Settings, plane: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = api.app.state.parts
+    parts.plane.catalog.patience_s = 0.2
+    parts.plane.audit.patience_s = 15.0
+    assert settings.database_url is not None
+    url = sa.make_url(settings.database_url.get_secret_value())
+    admin = connect(url.set(database="postgres").render_as_string(hide_password=False)).execution_options(
+        isolation_level="AUTOCOMMIT"
+    )
+
+    def allow(allowed: bool) -> None:
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"ALTER DATABASE {url.database} WITH ALLOW_CONNECTIONS {allowed}")
+            end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            connection.exec_driver_sql(end, (url.database,))
+
+    problem = toy_problem().model_dump(mode="json")
+    allow(False)
+    try:
+        before = time.monotonic()
+        assert api.post("/v1/problems", {"definition": problem}).status_code == 503
+        # A form answers by itself: what it was told is in its page.
+        files = example()
+        form = {"toml": files.pop("problem.toml"), **{f"file:{name}": text for name, text in files.items()}}
+        page = api.http.post("/problems", data=form, headers={"Origin": str(api.http.base_url)})
+        assert "PostgreSQL does not answer" in page.text
+        assert time.monotonic() - before < 10
+    finally:
+        allow(True)
+        admin.dispose()
+    lost = [record.getMessage() for record in caplog.records if "the audit log is not written" in record.getMessage()]
+    assert [("POST /v1/problems" in line, "POST /problems'" in line) for line in lost] == [(True, False), (False, True)]
+    fields = ("who='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
+    for line in lost:
+        assert all(field in line for field in fields)
+    assert "status=503" in lost[0]
+    # It is written again as soon as it can be.
+    parts.plane.catalog.patience_s = 5.0
+    assert api.post("/v1/problems", {"definition": problem}).status_code == 201
+    (entry,) = plane.audit.list(project=None).items
+    assert (entry.action, entry.status) == ("POST /v1/problems", 201)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.webhook import Webhook
 from speciate.testing.runs import toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import (
@@ -25,6 +27,7 @@ from tests.integration.service.tournament_lab import (
     rows_of,
 )
 from workers.tournaments import Tender
+from workers.webhooks import body_of
 
 __all__ = ["fair"]
 
@@ -146,6 +149,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
 
 
 def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_them(fair: Lab) -> None:
+    told = fair.plane.webhooks.add(Webhook(url="https://8.8.8.8/")).id
     declare(fair)
     tender = Tender()
     tender.run(fair.plane)
@@ -159,6 +163,14 @@ def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_t
     stuck = fair.api.get("/v1/tournaments/first").json()
     assert stuck["state"] == "paused"
     assert stuck["reason"] == "nothing goes on: 12 of its runs are paused, the first one for: the endpoint is gone"
+    # All that was paused here was paused by hand; that nothing goes on any more is what nobody asked for.
+    data = {"name": "tournament.paused", "message": stuck["reason"], "tournament": "first"}
+    asked = "SELECT event, data FROM webhook_deliveries"
+    assert rows_of(fair, asked) == [("alarm", data)]
+    (parcel,) = fair.plane.webhooks.claim(8)
+    assert parcel.webhook_id == told
+    links = json.loads(body_of(parcel, "http://speciate.example"))["links"]
+    assert {fair.api.get(link.removeprefix("http://speciate.example")).status_code for link in links.values()} == {200}
     assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
     play(fair)
     done = fair.api.get("/v1/tournaments/first").json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,6 +21,7 @@ from speciate.storage.tables import webhook_deliveries
 from speciate.testing.http_server import wait_for
 from tests.integration.service.conftest import Api, Lab, refused
 from tests.unit.outward.test_delivery import Receiver, receiver
+from workers.disk import pause_when_full
 from workers.webhooks import Courier
 
 pytestmark = pytest.mark.servers
@@ -180,6 +182,46 @@ def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, plane: Plane) -> None:
     assert (told[1]["name"], told[1]["run_id"]) == ("failures", str(run_id))
 
 
+def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, plane: Plane, tmp_path: Path) -> None:
+    hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
+
+    def told() -> list[str]:
+        with plane.engine.connect() as connection:
+            query = sa.select(webhook_deliveries.c.data).order_by(webhook_deliveries.c.id)
+            found = connection.execute(query).scalars().all()
+        assert {each["name"] for each in found} <= {"run.paused"}
+        assert {each["run_id"] for each in found} <= {str(run_id)}
+        return [each["message"] for each in found]
+
+    run_id = lab.start(13)
+    lab.work(1)  # the seed program's evaluation
+    lab.api.post(f"/v1/runs/{run_id}:pause", {"reason": "lunch"})
+    lab.api.post(f"/v1/runs/{run_id}:resume")
+    assert told() == []
+    # The policy does not answer.
+    ref = plane.runs.work_in_flight(limit=1)[0]
+    lease = plane.work.claim(ref.work_id)
+    assert lease is not None
+    plane.work.give_back(lease, "the endpoint does not answer")
+    lab.api.post(f"/v1/runs/{run_id}:resume")
+    assert told() == ["the endpoint does not answer"]
+    # Whatever asks the policy kills its worker, again and again.
+    with plane.engine.begin() as connection:
+        expired = "state = 'leased', lease_until = now() - interval '1 s', attempt = 3"
+        connection.exec_driver_sql(f"UPDATE work SET {expired} WHERE id = %s", (ref.work_id,))
+    assert plane.work.sweep().poisoned == 1
+    lab.api.post(f"/v1/runs/{run_id}:resume")
+    assert told()[1:] == ["batch 1 lost its worker 3 times while asking the policy"]
+    # The disk is full.
+    (tmp_path / "postgres").mkdir()
+    assert pause_when_full(plane, tmp_path, 1 << 62) == 1
+    assert told()[2].startswith("the disk is full")
+    assert len(_deliveries(lab.api, hook)) == 3
+    events = lab.api.get(f"/v1/runs/{run_id}/events").json()["items"]
+    faults = [event["data"].get("fault") for event in events if event["kind"] == "run.paused"]
+    assert faults == [None, True, True, True]
+
+
 def test_webhooks_belong_to_a_project(api: Api, plane: Plane) -> None:
     hook = _add(api, "https://8.8.8.8/")
     other = plane.within(plane.projects.create("other").id)
@@ -198,7 +240,8 @@ def test_what_is_no_webhook_is_refused(api: Api, settings: Settings, serve: Call
         ({"url": "http://me:pw@8.8.8.8/"}, "password"),
         ({"url": "gopher://8.8.8.8/"}, "http://"),
         ({"url": "https://8.8.8.8/", "events": ["test"]}, "on request only"),
-        ({"url": "https://8.8.8.8/", "events": []}, "events"),
+        ({"url": "https://8.8.8.8/", "events": []}, "expected one or several of unlock"),
+        ({"url": "https://8.8.8.8/", "events": ["bogus"]}, "is not valid: events.0: expected 'unlock'"),
         ({"url": "https://8.8.8.8/", "secret": "mine"}, "secret"),
     ):
         assert expected in str(refused(api.post("/v1/webhooks", body), 422, "invalid-input"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -74,6 +75,35 @@ def test_a_commit_during_the_rebuild_is_not_lost(cache: ElitesCache) -> None:
 
     cache.rebuild(run_id, load)
     assert [n for _, n, _, _ in _read(cache, run_id, [])] == [2]
+
+
+def test_a_rebuild_takes_the_place_of_what_was_there_and_leaves_nothing_else(cache: ElitesCache) -> None:
+    run_id = uuid4()
+    many = [(i % 3, (f"c{i}", i, i / 10, (i / 10,))) for i in range(5000)]
+    cache.apply(run_id, [_place("w0", 1, 0.5)])  # nobody asked for it yet
+    assert cache.rebuild(run_id, lambda: iter(many)) == 5000
+    assert sorted(cache.read(run_id, 1, list)) == sorted(row for island, row in many if island == 1)
+    # A cell that PostgreSQL does not have goes; a rebuild that finds less does not keep it.
+    assert cache.rebuild(run_id, lambda: many[:4]) == 4
+    assert cache.read(run_id, 1, list) == [many[1][1]]
+    assert len(cast("list[bytes]", cache._redis.keys(f"speciate:elites:{run_id}*"))) == 1 + 3
+
+
+def test_of_two_rebuilds_at_once_the_later_one_counts(cache: ElitesCache) -> None:
+    run_id = uuid4()
+
+    def load() -> list[EliteRow]:
+        # While this one reads, another begins, and hears of a commit that this one has not read.
+        def later() -> list[EliteRow]:
+            cache.apply(run_id, [_place("w1", 3, 0.3)])
+            return _rows(("w0", 2, 0.2))
+
+        cache.rebuild(run_id, later)
+        return _rows(("w0", 1, 0.1))
+
+    assert cache.rebuild(run_id, load) == 1
+    assert [(c, n) for c, n, _, _ in _read(cache, run_id, [])] == [("w0", 2), ("w1", 3)]
+    assert len(cast("list[bytes]", cache._redis.keys(f"speciate:elites:{run_id}*"))) == 2
 
 
 def test_after_a_flush_it_is_filled_again(cache: ElitesCache) -> None:

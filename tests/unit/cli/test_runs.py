@@ -78,6 +78,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "stop_on_plateau": 50,
         "reuse_results": True,
         "policy_choice": "weights",
+        "policy_discount": 1.0,
         "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
         "guidance": {"every": 12, "most": 4},
     }
@@ -85,11 +86,24 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
 
 def test_several_policies_are_asked_by_weight(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
-    several = ["-p", "m@1=3", "-p", "k", "--mutator", "n=1", "--mutator", "o=0.5", "--choice", "ucb"]
+    several = [
+        "-p",
+        "m@1=3",
+        "-p",
+        "k",
+        "--mutator",
+        "n=1",
+        "--mutator",
+        "o=0.5",
+        "--choice",
+        "ucb",
+        "--discount",
+        "0.98",
+    ]
     assert cli("run", "packing", *several, "--budget", 5).code == Exit.OK
     body = service.requests[0].body
     assert (body["policy"], body["mutator"]) == ({"m@1": 3.0, "k": 1.0}, {"n": 1.0, "o": 0.5})
-    assert body["policy_choice"] == "ucb"
+    assert (body["policy_choice"], body["policy_discount"]) == ("ucb", 0.98)
 
 
 @pytest.mark.parametrize("named", [["-p", "m=much"], ["-p", "m", "-p", "m=2"]])

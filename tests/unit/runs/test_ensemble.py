@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import asdict
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
 from speciate.domain.budget import Budget
-from speciate.domain.ensemble import Arm, Choice, best_arm
+from speciate.domain.ensemble import Arm, Choice, Faded, best_arm
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.run import RunState
@@ -18,7 +19,8 @@ from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext, Share
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.ensemble import Chooser
+from speciate.runs.ensemble import Chooser, arm_key, count_arm, read_arms
+from speciate.runs.progress import Progress
 from speciate.runs.replay import Recorded, replay
 from speciate.runs.workbench import Workbench
 from speciate.storage.memory import MemoryWorkStore
@@ -205,3 +207,62 @@ def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
     assert progress.tokens == 10 * len(recorded)
     booked = [event for event in store.events(context.run_id) if event.kind is EventKind.BATCH_PROPOSED]
     assert len(recorded) > sum(event.data["rollouts"] for event in booked)
+
+
+def test_faded_counts_do_not_depend_on_the_order_of_answers() -> None:
+    answers = [(batch, batch % 3, batch % 2) for batch in range(1, 30)]
+    rng = np.random.default_rng(3)
+
+    def counted(order: list[int]) -> Faded:
+        found = Faded()
+        for i in order:
+            at, judged, won = answers[i]
+            found = found.plus(0.9, at, asked=4).plus(0.9, at, judged=judged, won=won)
+        return found
+
+    straight = counted(list(range(29)))
+    assert straight.at == 29
+    assert straight.asked == pytest.approx(4 * (1 - 0.9**29) / (1 - 0.9), rel=1e-12)
+    for _ in range(5):
+        assert asdict(counted(rng.permutation(29).tolist())) == pytest.approx(asdict(straight), rel=1e-12)
+    assert straight.seen(0.9, 31).won == pytest.approx(0.81 * straight.won)
+    assert straight.seen(0.9, 3) is straight
+
+
+@pytest.mark.parametrize(("discount", "follows"), [(1.0, False), (0.95, True)])
+def test_a_discount_follows_a_change_of_the_best_policy(discount: float, follows: bool) -> None:
+    # Policy 0 wins half of its answers for 100 batches and then none; policy 1 a fifth of them all the time.
+    progress, rng = Progress(), np.random.default_rng(5)
+    context = _context({"good": 1, "third": 1}, policy_choice="ucb", policy_discount=discount)
+    asked = []
+    for batch in range(1, 201):
+        arms = read_arms(progress.arms)
+        known = [arms.get(arm_key(PolicyRole.PROPOSE, i), Arm()) for i in (0, 1)]
+        chosen = best_arm(known, [0, 0], EVALUATIONS, discount)
+        asked.append(chosen)
+        for _ in range(8):
+            won = rng.random() < (0.2, 0.5 if batch <= 100 else 0.0)[chosen == 0]
+            count_arm(progress, context, PolicyRole.PROPOSE, chosen, batch, asked=1, judged=1, won=won)
+    assert asked[20:100].count(0) > 60
+    # Right after the change, and to the end.
+    assert (asked[120:150].count(1) > 20, asked[150:].count(1) > 40) == (follows, follows)
+    assert sum(arm["asked"] for arm in progress.arms.values()) == 1600
+    assert ("faded" in progress.arms["propose:0"]) == (discount < 1)
+
+
+def test_a_replay_with_a_discount_is_identical() -> None:
+    lab = Lab(_context({"good": 1, "third": 1}, (), 120, policy_choice="ucb", policy_discount=0.8, batch=4))
+    assert lab.events[0].data["discount"] == 0.8
+    assert set(lab.asked(PolicyRole.PROPOSE) + lab.asked()) == {0, 1}
+    report = replay(
+        lab.context, lab.recorded, lab.events,
+        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=build_client,
+    )  # fmt: skip
+    assert report.identical, report.describe()
+
+
+def test_an_index_survives_when_all_but_nothing_is_left() -> None:
+    old, new = Faded(1, 8.0, 8.0, 8.0), Faded(10**6, 8.0, 8.0, 0.0)
+    # What has faded away altogether is as if it had never been asked.
+    assert best_arm([Arm(8, 8, 0, faded=new), Arm(8, 8, 8, faded=old)], [0, 0], EVALUATIONS, 0.5) == 1
+    assert best_arm([Arm(8, 8, 0, faded=new)], [0], EVALUATIONS, 0.5) == 0

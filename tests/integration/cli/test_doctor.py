@@ -1,0 +1,98 @@
+"""``speciate doctor`` tries the secret key on what the database keeps sealed, and never shows a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pydantic import SecretStr
+
+from service.metrics import Installation, Meter
+from speciate.cli import deployment_checks
+from speciate.cli.checks import Finding, Status
+from speciate.cli.secret_checks import of_this_machine
+from speciate.domain.policy import Policy
+from speciate.domain.webhook import Webhook
+from speciate.settings import Settings
+from speciate.storage.plane import Plane, open_plane
+
+pytestmark = pytest.mark.servers
+
+OTHER = "o" * 40
+
+
+def _remotely(settings: Settings) -> Finding:
+    """What is found in the metrics of an API with these settings."""
+    assert settings.database_url is not None
+    plane, meter = open_plane(settings), Meter()
+    installation = Installation(plane, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
+    meter.watch(installation)
+    answer = SimpleNamespace(status_code=200, text=meter.text().decode())
+    found = list(deployment_checks._work(SimpleNamespace(get=lambda _: answer)))
+    meter.forget(installation)
+    plane.close()
+    return next(each for each in found if each.name == "service's secret key")
+
+
+def _both(settings: Settings) -> tuple[Finding, Finding]:
+    (here,) = of_this_machine(settings)
+    there = _remotely(settings)
+    for finding in (here, there):
+        assert OTHER not in str(finding)
+        assert "a secret key of tests" not in str(finding)
+    return here, there
+
+
+def test_sealed_secrets_are_tried_with_the_key(settings: Settings, plane: Plane) -> None:
+    keyless = settings.model_copy(update={"secret_key": None})
+    other = settings.model_copy(update={"secret_key": SecretStr(OTHER)})
+    for each in (settings, keyless):
+        assert {(f.status, f.detail) for f in _both(each)} == {(Status.GOOD, "nothing is sealed yet")}
+
+    key_id = plane.policy_keys.new_id()
+    plane.policy_keys.store(key_id, "sk-something")
+    endpoint = {"kind": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_id": key_id}
+    plane.catalog.add_policy(Policy.model_validate({"slug": "hosted", **endpoint}))
+    webhook = plane.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
+    assert {(f.status, f.detail) for f in _both(settings)} == {(Status.GOOD, "opens all 2 sealed secrets")}
+
+    here, there = _both(keyless)
+    assert here.status == there.status == Status.BAD
+    assert here.detail.startswith("SPECIATE_SECRET_KEY is not set, and 2 sealed secrets need it: the key of policy")
+    assert there.detail.startswith("the API's SPECIATE_SECRET_KEY is not set, and 2 sealed secrets need it")
+    assert f"hosted, webhook {webhook.id}" in here.detail
+    assert "SPECIATE_SECRET_KEY_FILE" in here.remedy
+
+    here, there = _both(other)
+    assert here.status == there.status == Status.BAD
+    assert here.detail.startswith("2 of 2 sealed secrets do not open with SPECIATE_SECRET_KEY: the key of policy")
+    assert there.detail.startswith("2 of 2 sealed secrets do not open with the API's SPECIATE_SECRET_KEY")
+    assert "SPECIATE_SECRET_KEY=new,old" in here.remedy
+    assert "speciate secrets renew" in here.remedy
+
+
+def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, plane: Plane, tmp_path: Path) -> None:
+    plane.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
+    at_hand = settings.model_copy(update={"secret_key": None, "data_dir": tmp_path})
+    file = tmp_path / "secret.key"
+    file.write_text("a secret key of tests that is long enough\n")
+    assert [each.status for each in of_this_machine(at_hand)] == [Status.GOOD]
+    file.write_text(OTHER)
+    (found,) = of_this_machine(at_hand)
+    assert (found.status, str(file) in found.detail) == (Status.BAD, True)
+    file.write_text("too-short-a-key")
+    # Whether or not there is a database.
+    for each in (at_hand, at_hand.model_copy(update={"database_url": None, "redis_url": None})):
+        (found,) = of_this_machine(each)
+        assert found.status is Status.BAD
+        assert f"the secret key in {file} cannot be used: expected one or several keys" in found.detail
+        assert "backup" in found.remedy
+        assert "too-short-a-key" not in str(found)
+
+
+def test_an_older_schema_ends_nothing(settings: Settings, plane: Plane) -> None:
+    with plane.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE webhooks CASCADE")
+    (found,) = of_this_machine(settings)
+    assert (found.status, found.remedy) == (Status.WARNING, "Run `speciate migrate`.")

@@ -1,0 +1,60 @@
+"""Whether a call waited for the server in vain is known to the request that it worked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from speciate.domain.errors import UnavailableError
+from speciate.storage.database import noting_outage, patient
+
+
+class _RefusedError(Exception):
+    sqlstate: str | None = None
+
+
+class _Store:
+    patience_s = 0.0
+    _engine: sa.Engine
+
+    @patient
+    def fail(self, error: Exception) -> None:
+        raise error
+
+
+def _operational(state: str | None) -> OperationalError:
+    refused = _RefusedError("no")
+    refused.sqlstate = state
+    return OperationalError("SELECT 1", {}, refused)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "met"),
+    [
+        (_operational(None), UnavailableError, True),
+        (_operational("57P03"), UnavailableError, True),
+        (PoolTimeoutError("every connection is in use"), PoolTimeoutError, True),
+        (_operational("40001"), UnavailableError, False),
+        (_operational("53300"), OperationalError, False),
+    ],
+)
+def test_an_outage_is_noted(error: Exception, raised: type[Exception], met: bool) -> None:
+    def call(*_: Any) -> None:
+        with pytest.raises(raised):
+            _Store().fail(error)
+
+    call()  # nobody asks
+    with noting_outage() as outage, ThreadPoolExecutor(1) as pool:
+        with noting_outage() as inner:
+            pass
+        # As a route's thread is started.
+        pool.submit(copy_context().run, call).result()
+        assert (outage.met, inner.met) == (met, False)
+    with noting_outage() as next_one:
+        assert not next_one.met
