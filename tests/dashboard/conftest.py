@@ -67,7 +67,7 @@ class Exhibition:
 
 @pytest.fixture(scope="package")
 def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exhibition]:
-    """The exhibition, made once for each test worker."""
+    """The exhibition, made once for the tests of this package that follow each other in a worker."""
     with _admin(servers) as connection:
         connection.execute(f"CREATE DATABASE {_DATABASE} TEMPLATE migrated STRATEGY file_copy")
     url = sa.make_url(servers.database_url).set(database=_DATABASE).render_as_string(hide_password=False)
@@ -89,6 +89,8 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
             assert len(proxy.served) == min(2, proxy.served.total()), proxy.served
     finally:
         plane.close()
+        with _admin(servers) as connection:
+            connection.execute(f"DROP DATABASE {_DATABASE} WITH (FORCE)")
 
 
 def _port(address: str) -> int:
