@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 import redis
@@ -124,7 +123,7 @@ class Installation:
         up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
         try:
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
-            yield _of_sealed(replace(self._plane.sealed, _engine=self._engine, patience_s=0.0).standing())
+            yield _of_sealed(self._plane.sealed.impatient(self._engine).standing())
             up.add_metric(["postgresql"], 1)
         except (sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             up.add_metric(["postgresql"], 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import sqlalchemy as sa
 
@@ -45,6 +45,10 @@ class SealedSecrets:
     _engine: sa.Engine
     _sealer: Sealer
     patience_s: float = 5.0
+
+    def impatient(self, engine: sa.Engine) -> Self:
+        """Return the same on an engine of the caller's own, without waiting for a server that restarts."""
+        return replace(self, _engine=engine, patience_s=0.0)
 
     @patient
     def standing(self) -> Standing:
