@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.session import Ending, Session, SessionEndedError
+from evaluators.session import Allowance, Ending, Session, SessionEndedError
 from evaluators.texts import clean
 from evaluators.tiers.sandbox import Contained, Usage
 from evaluators.verdict import REFUSALS, failure_of
@@ -64,24 +63,28 @@ class Callee:
             return None
         limit_s = self._language.build_s
         try:
-            return self.answer(min(time.monotonic() + limit_s, deadline)).failure
+            return self.answer(self.allow(limit_s, deadline)).failure
         except SessionEndedError as ended:
             usage, _ = self.end()
             return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
+
+    def allow(self, limit_s: float, until: float) -> Allowance:
+        """Begin to count the time that the process has, as in ``Allowance``."""
+        return self._session.allow(limit_s, until)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         """Queue a call."""
         self._open.add(index)
         self._session.post({"index": index, "call": name, "args": args})
 
-    def answer(self, deadline: float) -> Answer:
+    def answer(self, allowance: Allowance) -> Answer:
         """Return the next answer to a question that is open.
 
         Raises:
             SessionEndedError: None will come.
         """
         while True:
-            message = self._session.receive(deadline)
+            message = self._session.receive(allowance)
             index = message.get("index")
             if type(index) is int and index in self._open:
                 self._open.remove(index)

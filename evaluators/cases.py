@@ -68,15 +68,13 @@ class _Interview:
         self._unloadable: Failure | None = None
         self._refusal: Failure | None = None  # the first of the present stage
         self._stop: Failure | None = None
-        self._deadline = batch.deadline
         self._logs: dict[str, str] = {}
 
     def score(self) -> Score:
         """Ask everything that the cascade wants."""
-        limit_s = self._problem.limits.wall_s
         if (failure := self._callee.build(self._batch.deadline)) is not None:
             return Score(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
-        self._deadline = min(time.monotonic() + limit_s, self._batch.deadline)
+        self._allowance = self._callee.allow(self._problem.limits.wall_s, self._batch.deadline)
         return climb(self._problem, self._measure)
 
     def end(self) -> Usage:
@@ -121,7 +119,7 @@ class _Interview:
             self._callee.ask(index, self._problem.entry_point, self._problem.cases[index].input)
         try:
             for _ in indices:
-                self._judge(self._callee.answer(self._deadline))
+                self._judge(self._callee.answer(self._allowance))
                 if self._unloadable is not None:
                     return
         except SessionEndedError as ended:

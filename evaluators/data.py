@@ -24,11 +24,11 @@ def evaluate_data(batch: Batch) -> list[Evaluation]:
 def _evaluate(batch: Batch, script: Script, text: str, seed: int) -> Evaluation:
     findings = Findings()
     started = time.monotonic()
-    deadline_s = batch.problem.limits.wall_s
+    limit_s = batch.problem.limits.wall_s
 
     score = climb(
         batch.problem,
-        lambda step: script.measure(step, text, seed, lambda: script.receive(time.monotonic() + deadline_s), findings),
+        lambda step: script.measure(step, text, seed, lambda: script.receive(script.allow(limit_s)), findings),
     )
     return Evaluation(
         rewards=score.rewards,

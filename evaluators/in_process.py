@@ -55,7 +55,7 @@ class _Trial:
     def evaluation(self) -> Evaluation:
         """Run the stages and return what came of them."""
         started = time.monotonic()
-        self._deadline = min(started + self._batch.problem.limits.wall_s, self._batch.deadline)
+        self._allowance = self._session.allow(self._batch.problem.limits.wall_s, self._batch.deadline)
         try:
             score = self._score()
         finally:
@@ -106,7 +106,7 @@ class _Trial:
 
     def _receive(self) -> Message | Failure:
         try:
-            return self._session.receive(self._deadline)
+            return self._session.receive(self._allowance)
         except SessionEndedError as ended:
             return self._died(ended)
 

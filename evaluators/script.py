@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Self
 from evaluators.batch import Batch, Starter
 from evaluators.cascade import Measured
 from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.session import Ending, Session, SessionEndedError
+from evaluators.session import Allowance, Ending, Session, SessionEndedError
 from evaluators.texts import clean
 from evaluators.tiers.sandbox import Role
 from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
@@ -81,18 +80,30 @@ class Script:
         if self._session is not None:
             self._session.post(message)
 
-    def receive(self, deadline: float) -> Message:
+    def allow(self, limit_s: float) -> Allowance:
+        """Begin to count the time that the script has, as in ``Allowance``.
+
+        Raises:
+            ScriptFailedError: It does not run.
+        """
+        return self._running().allow(limit_s, self._batch.deadline)
+
+    def receive(self, allowance: Allowance) -> Message:
         """Return the script's next message.
 
         Raises:
             ScriptFailedError: None came; the script is started anew for the next program.
         """
-        if self._session is None:
-            raise ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
+        session = self._running()
         try:
-            return self._session.receive(min(deadline, self._batch.deadline))
+            return session.receive(allowance)
         except SessionEndedError as ended:
             raise self._dead(ended) from None
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
+        return self._session
 
     def _begin(self, step: Step, program: str, seed: int) -> None:
         """Hand the script a program; it is loaded first where it does not run yet."""
@@ -121,7 +132,7 @@ class Script:
         calls = problem.kind is not ProblemKind.DATA  # a text is only read
         self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
         try:
-            self._expect_ready(self.receive(time.monotonic() + self._batch.author_s))
+            self._expect_ready(self.receive(self.allow(self._batch.author_s)))
         except ScriptFailedError as error:
             if error.failure is not BATCH_DEADLINE:
                 self._unloadable = error  # a script that cannot be loaded now cannot be loaded for the next program

@@ -64,16 +64,16 @@ def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed
 
 def _carry(batch: Batch, script: Script, subject: Subject, reasons: set[str]) -> Message:
     """Carry calls to the candidate until the script sends something else, and return that; note why calls fail."""
-    deadline = time.monotonic() + batch.author_s
+    allowance = script.allow(batch.author_s)
     while True:
-        match script.receive(deadline):
+        match script.receive(allowance):
             case {"call": str(name), "args": list(args), "timeout_s": (int() | float() | None) as timeout_s}:
                 asked = time.monotonic()
                 answer = subject.call(name, args, timeout_s)
                 script.reply(_reply(answer))
                 if answer.failure is not None:
                     reasons.add(answer.failure.reason)
-                deadline += time.monotonic() - asked  # the candidate's time is not the script's
+                allowance.extend(time.monotonic() - asked)  # the candidate's time is not the script's
             case verdict:
                 return verdict
 

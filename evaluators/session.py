@@ -16,6 +16,46 @@ from evaluators.tiers.sandbox import Contained, Usage
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
 _DYING_S = 0.2
+_PATIENCE = 10.0
+_LONGEST_POLL_S = 3600.0
+
+
+class Allowance:
+    """The seconds that a process has for something, without those in which it waits for a processor.
+
+    On a busy host, or behind processes that go first, a verdict would else depend on what others do. The clock sets a
+    bound all the same: ``_PATIENCE`` times the limit.
+
+    Args:
+        contained: The process; it must have started.
+        limit_s: Seconds.
+        until: When all must end, on the clock of ``time.monotonic``; may be infinite.
+    """
+
+    def __init__(self, contained: Contained, limit_s: float, until: float) -> None:
+        self._contained = contained
+        self._began, self._waited_s = time.monotonic(), contained.waited_s()
+        self._limit_s, self._until = limit_s, until
+        self._granted_s = 0.0
+
+    @property
+    def used_s(self) -> float:
+        """Seconds that count so far."""
+        return time.monotonic() - self._began - (self._contained.waited_s() - self._waited_s)
+
+    def left_s(self) -> float:
+        """Return how many seconds are left at least; none are once it is 0 or less."""
+        now = time.monotonic()
+        left = self._began + self._limit_s + self._granted_s - now
+        if left <= 0.0:  # only now is it worth asking the kernel
+            waited_s = self._contained.waited_s() - self._waited_s
+            self._granted_s = min(waited_s, (_PATIENCE - 1) * self._limit_s)
+            left = self._began + self._limit_s + self._granted_s - now
+        return min(left, self._until - now)
+
+    def extend(self, seconds: float) -> None:
+        """Do not count some time in which the process itself waited for an answer."""
+        self._limit_s += seconds
 
 
 class Ending(StrEnum):
@@ -58,14 +98,15 @@ class Session:
         """Queue a message; it is sent while the broker waits for answers."""
         self._unsent += encode(message)
 
-    def receive(self, deadline: float) -> Message:
+    def allow(self, limit_s: float, until: float) -> Allowance:
+        """Begin to count the time that the process has, as in ``Allowance``."""
+        return Allowance(self._contained, limit_s, until)
+
+    def receive(self, allowance: Allowance) -> Message:
         """Return the next message.
 
-        Args:
-            deadline: On the clock of ``time.monotonic``; may be infinite.
-
         Raises:
-            SessionEndedError: The deadline passed, the process is gone, or it broke the protocol.
+            SessionEndedError: Nothing of the allowance is left, the process is gone, or it broke the protocol.
         """
         if self._broken is not None:
             raise SessionEndedError(Ending.BROKEN, self._broken)
@@ -73,7 +114,7 @@ class Session:
             while (message := self._reader.next()) is None:
                 if self._gone:
                     raise SessionEndedError(Ending.GONE)
-                self._pump(deadline)
+                self._pump(allowance)
         except FrameError as error:
             self._broken = str(error)
             raise SessionEndedError(Ending.BROKEN, self._broken) from None
@@ -92,16 +133,16 @@ class Session:
         self._contained.close()
         return usage
 
-    def _pump(self, deadline: float) -> None:
-        """Move bytes once, waiting for some until the deadline."""
-        left = deadline - time.monotonic()
+    def _pump(self, allowance: Allowance) -> None:
+        """Move bytes once, waiting for some as long as the process has time."""
+        left = allowance.left_s()
         if left <= 0:
             raise SessionEndedError(Ending.LATE)
         poll = select.poll()
         poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         for fd in self._open_logs:
             poll.register(fd, select.POLLIN)
-        for fd, event in poll.poll(None if math.isinf(left) else math.ceil(min(left, 3600.0) * 1000)):
+        for fd, event in poll.poll(math.ceil(min(left, _LONGEST_POLL_S) * 1000)):
             if fd != self._channel.fileno():
                 self._drain(fd)
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Self
 
@@ -59,14 +58,14 @@ class Subject:
         if self._final is not None:
             return Answer(index, failure=self._final)
         callee.ask(index, name, args)
-        started = time.monotonic()
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
+        allowance = callee.allow(allowed_s, self._batch.deadline)
         try:
-            answer = callee.answer(min(started + allowed_s, self._batch.deadline))
+            answer = callee.answer(allowance)
         except SessionEndedError as ended:
             return Answer(index, failure=self._died(ended, allowed_s))
         finally:
-            self._left_s -= time.monotonic() - started
+            self._left_s -= allowance.used_s
         if answer.index == LOADING:
             self._final = answer.failure
         return answer

@@ -104,6 +104,8 @@ class Settings(BaseSettings):
         sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
         evaluate_slots: Evaluations that run at once; 0 means one per core.
         generate_slots: Policy requests that wait at once.
+        work_nice: How far workers that generate and evaluate, candidates, and the policy server stand back behind API
+            and databases where processors are scarce: niceness, 0 to 19.
         lease_s: Seconds after which work of a silent worker is given to another.
         drain_s: Seconds that a worker told to stop has for what it does; the rest is handed back at once.
         leave_s: Seconds that the API, told to stop, still answers while it reports itself as not ready.
@@ -140,6 +142,7 @@ class Settings(BaseSettings):
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)
+    work_nice: int = Field(default=10, ge=0, le=19)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
     drain_s: float = Field(default=8.0, ge=0, le=3600)
     leave_s: float = Field(default=3.0, ge=0, le=300)

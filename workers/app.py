@@ -8,6 +8,7 @@ from celery import signals
 
 from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.ports.work import Queue
+from speciate.precedence import step_back
 from speciate.storage.broker import make_celery
 from speciate.telemetry import tracing
 from speciate.telemetry.setup import configure_telemetry
@@ -28,12 +29,15 @@ register(app)
 
 @signals.celeryd_after_setup.connect
 def _contain(**_: object) -> None:
-    """Try the sandbox before anything is evaluated; a worker that cannot contain candidates does not start.
+    """Let answers go first, and try the sandbox: a worker that cannot contain candidates does not start.
 
     Nor does one before the schema has what it needs.
     """
+    queues = app.amqp.queues.consume_from
+    if not {Queue.RETRY.value, Queue.CONTROL.value} & queues.keys():  # these are short, and others wait for them
+        step_back(settings().work_nice)
     wait_for_schema(settings())
-    if Queue.EVALUATE.value not in app.amqp.queues.consume_from:
+    if Queue.EVALUATE.value not in queues:
         return
     try:
         evaluator()

@@ -120,7 +120,7 @@ def _contained(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> No
 def _enter(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
     """Leave everything of the supervisor behind, enclose this process, and return what it is to do."""
     channel, out, err, ready = fds
-    os.setsid()
+    os.setpgid(0, 0)  # to be swept as one; not a session: where those are scheduled as groups, it would be one more
     kernel.die_with_parent()
     # Opened anew: flags and locks of what the zygote has open would be seen by every other candidate.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

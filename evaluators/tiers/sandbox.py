@@ -82,6 +82,13 @@ class Contained(Protocol):
         """Return whether the process runs and can be given work, after waiting for it to start."""
         ...
 
+    def waited_s(self) -> float:
+        """Return for how many seconds the process was ready to run while others had the processor.
+
+        It never falls while the process lives; 0 where the kernel does not tell.
+        """
+        ...
+
     def stop(self, *, grace_s: float = 0.0) -> Usage:
         """Kill the process and everything it started, remove its files, and return how it ended. Only once.
 

@@ -21,7 +21,9 @@ from evaluators.limits import rlimits
 from evaluators.tiers.cgroup import Group, delegated
 from evaluators.tiers.launch import environment, launch
 from evaluators.tiers.sandbox import Needs, Role, Usage
+from evaluators.tiers.waiting import Waiting
 from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.precedence import group_nice, set_group_nice
 
 AUTHOR_FRAME_BYTES = 64 << 20
 """Longest message of an author's script, which may hand large inputs to a candidate."""
@@ -69,6 +71,7 @@ class Zygote:
             self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             self.pid, self.missing = self._greet(tier, started.boot.encode(), log)
             self._requests.settimeout(None)
+            set_group_nice(group_nice(), self.pid)  # its session is a new one, and candidates stay in it
             undo.pop_all()
 
     @property
@@ -109,11 +112,10 @@ class Zygote:
         problem = ""
         try:
             self._requests.send(boot)
-            # The kernel says who sends; behind bubblewrap a zygote knows only its number inside.
             data, credentials, _, _ = self._requests.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
             hello = json.loads(data or b"{}")
             if "missing" in hello:
-                return _CREDENTIALS.unpack(credentials[0][2])[0], dict(hello["missing"])
+                return _sender(credentials), dict(hello["missing"])
             problem = str(hello.get("error", ""))
         except (OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
@@ -147,10 +149,12 @@ class ContainedProcess:
         self._ended = ended
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
+        self._waiting = Waiting(0)
         self._group: Group | None = None
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             self.channel, channel = _socket_pair(undo, theirs)
             self._control, control = _socket_pair(undo, theirs)
+            self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [channel.fileno(), control.fileno(), their_out, their_err]
@@ -171,6 +175,10 @@ class ContainedProcess:
             self._started = self._report(time.monotonic() + timeout_s)
         # The next thing its supervisor says is how the process ended.
         return self._started is not None and not _readable(self._control, 0)
+
+    def waited_s(self) -> float:
+        """Return for how many seconds the contained process was ready to run while others had the processor."""
+        return self._waiting.seconds()
 
     def stop(self, *, grace_s: float = 0.0) -> Usage:
         """Have the supervisor kill and sweep everything, and return its report."""
@@ -208,9 +216,11 @@ class ContainedProcess:
         try:
             while (message := self._reports.next()) is None:
                 self._control.settimeout(max(deadline - time.monotonic(), 0.001))
-                data = self._control.recv(1 << 16)
+                data, credentials, _, _ = self._control.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
                 if not data:
                     return None
+                if self._started is None:
+                    self._waiting = Waiting(_sender(credentials))
                 self._reports.feed(data)
         except (OSError, FrameError):
             return None
@@ -244,6 +254,11 @@ def _order(needs: Needs, folder: str) -> Order:
         freedom=needs.freedom,
         folder=folder,
     )
+
+
+def _sender(credentials: list[tuple[int, int, bytes]]) -> int:
+    """Return who sent a message, as the kernel says: in a namespace, a process knows only its number inside."""
+    return int(_CREDENTIALS.unpack(credentials[0][2])[0]) if credentials else 0
 
 
 def _socket_pair(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -74,7 +74,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 pass_fds=inherit,
-                process_group=0,
+                start_new_session=True,  # a group to end as one, and, where sessions are scheduled, one to rank
                 preexec_fn=tie_to_guard,  # noqa: PLW1509 - this process has one thread
                 **switch,
             )

@@ -1,11 +1,16 @@
 """What never answers meets the wall limit, and what measures it is not the candidate's clock."""
 
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.arenas import PATIENT, SHORT
+from tests.sandbox.arenas import CASES, CONTAINING, NOT_TRIED, PATIENT, SHORT, Arena, ArenaClosedError, make_problem
 from tests.sandbox.programs import in_solve
 
 LOOP = "while True: pass"
@@ -77,3 +82,48 @@ def test_a_clock_that_stands_still_does_not_stop_the_wall_limit(arena):
     failure = arena.attack(in_solve("while time.time() < 9: pass", top=top), limits=SHORT).failure
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
+
+
+@contextmanager
+def crowd() -> Iterator[None]:
+    """Keep this process, and what it starts meanwhile, on one processor with four others that never rest."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cpus)})
+    # Each in a session of its own: where sessions are scheduled as groups, the others of one would count as one.
+    busy = [subprocess.Popen([sys.executable, "-c", LOOP], start_new_session=True) for _ in range(4)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+        os.sched_setaffinity(0, cpus)
+
+
+@pytest.fixture(params=CONTAINING)
+def crowded(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    """A tier whose processes get a fifth of a processor."""
+    with crowd():
+        try:
+            arena = Arena(request.param)
+        except ArenaClosedError as error:
+            pytest.skip(f"{NOT_TRIED}tier {request.param}: {error}")
+        with closing(arena):
+            yield arena
+
+
+CROWDED = {"wall_s": 0.25, "cpu_s": 20, "log_bytes": 4096}
+
+
+def test_time_in_which_others_have_the_processor_does_not_count_within_reason(crowded):
+    until = "while time.thread_time() < begun + 0.1: pass"
+    hungry = in_solve("begun = time.thread_time()", until, "return 2 * x", top="import time")
+    sleeping = in_solve("time.sleep(30)", top="import time")
+    problem = make_problem(cases=CASES[:1], limits=CROWDED)
+    worked, slept, looped = crowded.evaluate(problem, [hungry, sleeping, in_solve(LOOP)])
+    assert worked.rewards == (1.0,)
+    assert worked.wall_s > CROWDED["wall_s"]  # else nothing was shown
+    for late in slept, looped:
+        assert late.failure is not None
+        assert late.failure.reason == "wall_limit"
+        assert late.wall_s < 30

@@ -1,11 +1,14 @@
+import math
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 from evaluators.limits import rlimits
-from evaluators.session import Ending, SessionEndedError
+from evaluators.session import Allowance, Ending, SessionEndedError
 from evaluators.texts import Tail, clean, short_json
 from evaluators.tiers import Usage
+from evaluators.tiers.waiting import Waiting
 from evaluators.verdict import failure_of
 from speciate.domain.candidate import FailureKind
 from speciate.domain.problem import Limits
@@ -39,6 +42,58 @@ def test_fractions_of_processor_seconds_are_rounded_up_and_the_hard_limit_follow
 def test_every_end_has_a_kind_and_a_reason(ending, usage, kind, reason):
     failure = failure_of(SessionEndedError(ending), usage, LIMITS)
     assert (failure.kind, failure.reason) == (kind, reason)
+
+
+class Waiter:
+    """A process that has waited as long as a test says."""
+
+    def __init__(self):
+        self.waited = 3.0
+
+    def waited_s(self):
+        return self.waited
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    times = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("evaluators.session.time", SimpleNamespace(monotonic=lambda: times.now))
+    return times
+
+
+def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    assert allowance.left_s() == 2.0
+    clock.now, process.waited = 101.5, 4.0
+    assert allowance.left_s() == 0.5  # there is time to find out
+    assert allowance.used_s == 0.5
+    clock.now = 102.5
+    assert allowance.left_s() == 0.5
+    clock.now = 103.0
+    assert allowance.left_s() == 0.0
+    process.waited = 4.25
+    assert allowance.left_s() == 0.25
+    allowance.extend(1.0)
+    assert allowance.left_s() == 1.25
+
+
+def test_waiting_has_an_end(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.waited = 119.0, 23.0
+    assert allowance.left_s() == 1.0
+    clock.now, process.waited = 120.0, 24.0
+    assert allowance.left_s() == 0.0
+    bounded = Allowance(process, 2.0, clock.now + 1.0)
+    assert bounded.left_s() == 1.0
+    clock.now, process.waited = 121.0, 25.0
+    assert bounded.left_s() == 0.0
+
+
+def test_what_the_kernel_does_not_tell_is_no_waiting():
+    assert Waiting(0).seconds() == 0.0
+    assert Waiting(2**22 + 1).seconds() == 0.0  # no process has such a number
 
 
 def test_a_tail_keeps_the_end_and_forgets_what_was_taken():
