@@ -7,7 +7,7 @@ waits for a child does not wait for a processor.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 
 class Waiting:
@@ -35,14 +35,24 @@ class Waiting:
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()]
-    except OSError:  # it has ended, or the kernel does not list them
-        return []
+    # Empty where the process has ended, or the kernel does not list them.
+    return [int(child) for child in _fields(f"/proc/{pid}/task/{pid}/children")]
 
 
 def _delay_s(pid: int) -> float:
+    fields = _fields(f"/proc/{pid}/schedstat")
+    return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
+
+
+def _fields(path: str) -> list[bytes]:
+    # Not pathlib: every evaluation pays for this twice, and some for every call.
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        return os.read(fd, 4096).split()
+    except OSError:  # it ended in between
+        return []
+    finally:
+        os.close(fd)

@@ -26,6 +26,7 @@ _KEYS = {
     "cap_drop",
     "command",
     "configs",
+    "cpu_shares",
     "depends_on",
     "deploy",
     "entrypoint",
