@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
@@ -12,9 +12,6 @@ from speciate.domain.values import Slug, Value
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """Id, ``slug`` (the newest version) or ``slug@version``; a stored declaration holds only ``slug@version``."""
-
-CAME_LATER: Final[dict[str, Any]] = {"policies": [], "mutators": [], "choice": Choice.WEIGHTS.value}
-"""Fields of an entrant that older declarations lack, with their defaults as JSON."""
 
 
 class Member(Value):
@@ -40,6 +37,8 @@ class Entrant(Value):
         samples_per_prompt: Answers drawn for one prompt.
         against: Entrant that it is compared with; None is the tournament's baseline.
     """
+
+    came_later: ClassVar[frozenset[str]] = frozenset({"policies", "mutators", "choice"})
 
     name: Slug
     policy: Named

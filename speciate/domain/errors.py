@@ -134,6 +134,13 @@ class UnavailableError(SpeciateError):
     title = "A needed part does not answer"
 
 
+class NewerRecordError(UnavailableError):
+    """Something was stored by a newer version of Speciate than this process has."""
+
+    slug = "newer-record"
+    title = "A newer version wrote this"
+
+
 class PolicyUnavailableError(UnavailableError):
     """The policy's endpoint did not answer, or answered what cannot be used, after bounded retries.
 

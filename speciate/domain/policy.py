@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_without_defaults
+from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
-_CAME_LATER: Final = ("prompt_tokens", "training", "api_key_id", "served")
 _EDITORS: Final = frozenset({"program_mutator"})
 """Kinds that read programs and no prompt."""
 
@@ -130,6 +129,8 @@ class Policy(Value):
         options: Options of the client, checked by its own config model.
     """
 
+    came_later: ClassVar[frozenset[str]] = frozenset({"prompt_tokens", "training", "api_key_id", "served"})
+
     slug: Slug
     kind: str = Field(min_length=1, max_length=80)
     description: str = Field(default="", max_length=2000)
@@ -161,7 +162,7 @@ class Policy(Value):
         """SHA-256 of the registration: two registrations with one digest are the same version."""
         # That there is a key is part of it, which one is not: keys are exchanged without another version.
         kept = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
-        return digest_without_defaults(kept, _CAME_LATER)
+        return digest_of(kept.stored())
 
     @property
     def converses(self) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -28,10 +28,8 @@ from speciate.domain.values import (
     Slug,
     Value,
     digest_of,
-    digest_without_defaults,
 )
 
-_CAME_LATER = ("prompts", "many_files")
 _RESERVED = frozenset({"and", "or", "not"})
 _TEXT_READERS = ("source", "vars(", "__dict__")
 
@@ -120,6 +118,8 @@ class Problem(Value):
         confirmations: How often a candidate is evaluated again before its target counts.
         stochastic: Whether the score depends on the evaluation's seed.
     """
+
+    came_later: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
 
     slug: Slug
     title: str = Field(min_length=1, max_length=200)
@@ -271,7 +271,7 @@ class Problem(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole definition: two problems with one digest are the same version."""
-        return digest_without_defaults(self, _CAME_LATER)
+        return digest_of(self.stored())
 
     @cached_property
     def evaluator_digest(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import Field, JsonValue
 
@@ -73,6 +73,8 @@ class RunSpec(Value):
         novelty: Which programs are not evaluated again, or not at all.
         guidance: How the run writes advice for its own prompts; None, the default, writes none.
     """
+
+    came_later: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount"})
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from speciate.domain.budget import Budget
-from speciate.domain.entrant import CAME_LATER, Entrant, Named
+from speciate.domain.entrant import Entrant, Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Identifier, Slug, Value, digest_of
@@ -129,11 +129,7 @@ class Tournament(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
-        values = self.model_dump(mode="json")
-        for entrant in values["entrants"]:
-            for name in [name for name, unset in CAME_LATER.items() if entrant[name] == unset]:
-                del entrant[name]
-        return digest_of(values)
+        return digest_of(self.stored())
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -40,9 +39,24 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Value(BaseModel):
-    """Base of the frozen models: unknown fields are refused, so that a typing mistake is never silently ignored."""
+    """Base of the frozen models: unknown fields are refused, so that a typing mistake is never silently ignored.
+
+    Attributes:
+        came_later: Names of fields that processes and records of an earlier version do not know. Their defaults stand
+            for what was done before there was such a field, and so never change.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    came_later: ClassVar[frozenset[str]] = frozenset()
+
+    def stored(self) -> dict[str, Any]:
+        """Return the value as JSON; here and within, fields that came later and are at their defaults are left out.
+
+        So what was registered before such a field was there has the same digest, and during an upgrade older processes
+        read what newer ones write, until somebody uses what is new.
+        """
+        values: dict[str, Any] = _without_later(self, self.model_dump(mode="json"))
+        return values
 
 
 def canonical_json(value: Any) -> str:
@@ -55,14 +69,21 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def digest_without_defaults(value: Value, came_later: Iterable[str]) -> str:
-    """Return the SHA-256 of a value's JSON text, without fields that came later as long as they are at their defaults.
-
-    So what was registered before such a field was there is still the same version.
-    """
-    fields = type(value).model_fields
-    unset = {name for name in came_later if getattr(value, name) == fields[name].get_default(call_default_factory=True)}
-    return digest_of(value.model_dump(mode="json", exclude=unset))
+def _without_later(value: object, dumped: Any) -> Any:
+    """Return the JSON of a value without its fields that came later and are at their defaults."""
+    match value:
+        case Value():
+            fields = type(value).model_fields
+            later = {
+                n for n in value.came_later if getattr(value, n) == fields[n].get_default(call_default_factory=True)
+            }
+            return {name: _without_later(getattr(value, name), dumped[name]) for name in dumped if name not in later}
+        case tuple() | list():
+            return [_without_later(*pair) for pair in zip(value, dumped, strict=True)]
+        case dict() if all(key in dumped for key in value):
+            return {key: _without_later(inner, dumped[key]) for key, inner in value.items()}
+        case _:
+            return dumped
 
 
 def text_digest(text: str) -> str:

@@ -22,6 +22,7 @@ from speciate.storage.declared import declare, lock, project_of, set_state, set_
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
+from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, campaign_runs, campaign_slices, campaigns
 
 _SELECT = """
@@ -301,7 +302,7 @@ def _record(row: sa.Row[Any], problems: Sequence[CampaignProblem]) -> CampaignRe
     return CampaignRecord(
         id=row.id,
         slug=row.slug,
-        declaration=Campaign.model_validate(row.declaration),
+        declaration=read_stored(Campaign, row.declaration),
         digest=row.digest,
         state=CampaignState(row.state),
         reason=row.reason,

@@ -18,6 +18,7 @@ from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.scoping import named
+from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
 
 
@@ -42,7 +43,7 @@ class Catalog:
             The stored version, and whether it is new.
         """
         extra = {"evaluator_digest": problem.evaluator_digest}
-        row, new = self._add(problems, problem.slug, problem.digest, problem.definition(), extra)
+        row, new = self._add(problems, problem.slug, problem.digest, problem.stored(), extra)
         return _problem(row), new
 
     @patient
@@ -52,7 +53,7 @@ class Catalog:
         Returns:
             The stored version, and whether it is new.
         """
-        row, new = self._add(policies, policy.slug, policy.digest, policy.definition(), {})
+        row, new = self._add(policies, policy.slug, policy.digest, policy.stored(), {})
         return _policy(row), new
 
     @patient
@@ -196,7 +197,7 @@ def _problem(row: sa.Row[Any]) -> ProblemVersion:
         digest=row.digest,
         evaluator_digest=row.evaluator_digest,
         created_at=row.created_at,
-        definition=Problem.model_validate(row.definition),
+        definition=read_stored(Problem, row.definition),
     )
 
 
@@ -221,5 +222,5 @@ def _policy(row: sa.Row[Any]) -> PolicyVersion:
         version=row.version,
         digest=row.digest,
         created_at=row.created_at,
-        definition=Policy.model_validate(row.definition),
+        definition=read_stored(Policy, row.definition),
     )

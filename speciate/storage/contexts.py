@@ -15,6 +15,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunSpec
 from speciate.ports.work import RunContext
 from speciate.storage.ensemble_rows import read_shares
+from speciate.storage.stored import read_stored
 
 _CONTEXT = sa.text(
     "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
@@ -46,7 +47,7 @@ def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
     row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
-    objectives = tuple(Objective.model_validate(objective) for objective in row.objectives)
+    objectives = tuple(read_stored(Objective, objective) for objective in row.objectives)
     return Measures(RewardSpace(objectives), tuple(target["name"] for target in row.targets))
 
 
@@ -62,11 +63,11 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
     return RunContext(
         run_id=run_id,
         project_id=row.project_id,
-        problem=Problem.model_validate(row.problem),
-        proposer=Policy.model_validate(row.proposer),
+        problem=read_stored(Problem, row.problem),
+        proposer=read_stored(Policy, row.proposer),
         proposer_id=row.policy_id,
-        spec=RunSpec.model_validate(row.spec),
-        mutator=None if row.mutator is None else Policy.model_validate(row.mutator),
+        spec=read_stored(RunSpec, row.spec),
+        mutator=None if row.mutator is None else read_stored(Policy, row.mutator),
         mutator_id=row.mutator_id,
         ensembles=read_shares(connection, run_id),
     )

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import sqlalchemy as sa
-from pydantic import JsonValue
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
@@ -34,8 +33,8 @@ class Declaration(Protocol):
         """SHA-256 of all of it."""
         ...
 
-    def model_dump(self, *, mode: str) -> dict[str, JsonValue]:
-        """Return it as JSON values."""
+    def stored(self) -> dict[str, Any]:
+        """Return it as JSON values, as tables keep it."""
         ...
 
 
@@ -81,7 +80,7 @@ def declare(
         "project_id": home,
         "slug": declared.slug,
         "digest": declared.digest,
-        "declaration": declared.model_dump(mode="json"),
+        "declaration": declared.stored(),
         "state": "running",
     }
     statement = insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)

@@ -13,6 +13,7 @@ from speciate.ports.records import EnsembleMember
 from speciate.ports.runs import Ensembles
 from speciate.ports.work import Share
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
+from speciate.storage.stored import read_stored
 from speciate.storage.tables import run_policies
 
 SHARES: Final = (
@@ -49,7 +50,7 @@ def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tup
     """Return the policies of a run by role."""
     found: dict[PolicyRole, tuple[Share, ...]] = {}
     for row in connection.execute(_READ, {"id": run_id}):
-        share = Share(Policy.model_validate(row.definition), row.policy_id, row.weight)
+        share = Share(read_stored(Policy, row.definition), row.policy_id, row.weight)
         role = PolicyRole(row.role)
         found[role] = (*found.get(role, ()), share)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -90,29 +91,36 @@ def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
         expired = connection.execute(_EXPIRED).all()
         overdue = connection.execute(_OVERDUE).scalars().all()
         forgotten = connection.execute(_FORGOTTEN).scalars().all()
-    for work in expired:
-        try:
-            _reclaim(engine, store, work, report)
-        except Exception:  # noqa: BLE001 - one unit that cannot be mended must not keep the others from it
-            _log.exception("%s could not be taken back", work.id)
-    for run_id in overdue:
-        with engine.begin() as connection:
-            locked = lock_progress(connection, run_id)
-            context, left = store.context(run_id), confirming(connection, run_id)
-            if ledger.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
-                report.commits.append(write(connection, locked, ledger.expire(locked.progress, context, left)))
-    for run_id in forgotten:
-        with engine.begin() as connection:
-            locked = lock_progress(connection, run_id)
-            if locked.progress.state is RunState.CREATED:
-                effects = ledger.start(locked.progress, store.context(run_id))
-                report.commits.append(write(connection, locked, effects))
+    mend: tuple[tuple[Callable[..., None], Sequence[Any]], ...]
+    mend = ((_reclaim, expired), (_end_overdue, overdue), (_begin_forgotten, forgotten))
+    for step, found in mend:
+        for each in found:
+            try:
+                step(engine, store, each, report)
+            except Exception:  # noqa: BLE001 - one that cannot be mended must not keep the others from it
+                _log.exception("%s: %s", step.__name__.strip("_").replace("_", " "), each)
     with engine.begin() as connection:
         for row in connection.execute(_RING):
             ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
             report.commits.append(Commit(row.run_id, dispatch=(ref,)))
             report.rung_again += 1
     return Sweep(tuple(report.commits), report.retried, report.poisoned, report.rung_again)
+
+
+def _end_overdue(engine: sa.Engine, store: PostgresWorkStore, run_id: UUID, report: _Report) -> None:
+    with engine.begin() as connection:
+        locked = lock_progress(connection, run_id)
+        context, left = store.context(run_id), confirming(connection, run_id)
+        if ledger.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
+            report.commits.append(write(connection, locked, ledger.expire(locked.progress, context, left)))
+
+
+def _begin_forgotten(engine: sa.Engine, store: PostgresWorkStore, run_id: UUID, report: _Report) -> None:
+    with engine.begin() as connection:
+        locked = lock_progress(connection, run_id)
+        if locked.progress.state is RunState.CREATED:
+            effects = ledger.start(locked.progress, store.context(run_id))
+            report.commits.append(write(connection, locked, effects))
 
 
 def _reclaim(engine: sa.Engine, store: PostgresWorkStore, work: sa.Row[Any], report: _Report) -> None:

@@ -35,6 +35,7 @@ from speciate.storage.idempotency import hold_key, key_in
 from speciate.storage.ids import uuid7
 from speciate.storage.progress_row import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.quotas import hold_quota, hold_quota_of, room_of
+from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
 
 _SELECT = f"""
@@ -106,8 +107,7 @@ class PostgresRunStore:
                     str(problem.id),
                     str(policy.id),
                     str(mutator and mutator.id),
-                    # What was asked before there was such a thing is still the same request.
-                    spec.model_dump(mode="json", exclude=None if spec.guidance else {"guidance"}),
+                    spec.stored(),  # what was asked before there was some option is still the same request
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
@@ -127,7 +127,7 @@ class PostgresRunStore:
                     policy_id=policy.id,
                     mutator_id=mutator.id if mutator else None,
                     strategy=spec.strategy,
-                    spec=spec.model_dump(mode="json"),
+                    spec=spec.stored(),
                 )
                 .on_conflict_do_nothing()
                 .returning(runs.c.id)
@@ -296,7 +296,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         mutator=row.mutator,
         mutator_version=row.mutator_version,
         ensembles=members(row),
-        spec=RunSpec.model_validate(row.spec),
+        spec=read_stored(RunSpec, row.spec),
         state=RunState(row.state),
         reason=row.reason,
         created_at=row.created_at,

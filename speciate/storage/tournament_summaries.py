@@ -15,6 +15,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
 from speciate.ports.records import TournamentRecord
 from speciate.storage.database import patient
+from speciate.storage.stored import read_stored
 from speciate.storage.tournaments import Tournaments
 from speciate.tournaments.arrays import FloatArray
 from speciate.tournaments.results import ENDED, MISSING
@@ -86,7 +87,7 @@ def _summaries(
     declared, runs = record.declaration, {"runs": [row.run_id for row in rows]}
     candidates, rollouts = (_by_run(connection.execute(query, runs)) for query in (_CANDIDATES, _ROLLOUTS))
     found = connection.execute(_SPACES, {"id": record.id, **named(row.problem for row in rows)})
-    spaces = {each.name: RewardSpace(tuple(Objective.model_validate(o) for o in each.objectives)) for each in found}
+    spaces = {each.name: RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)) for each in found}
     kept = []
     for row in rows:
         voices = {name: i for i, name in enumerate(declared.entrant(row.entrant).asked)}

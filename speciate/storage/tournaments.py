@@ -18,6 +18,7 @@ from speciate.storage.declared import declare, lock, project_of, set_state, set_
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
+from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, tournament_amendments, tournaments
 
 _SELECT = """
@@ -210,7 +211,7 @@ class Tournaments:
                 sa.insert(tournament_amendments).values(
                     tournament_id=tournament_id,
                     ord=len(record.amendments) + 1,
-                    extension=extension.model_dump(mode="json"),
+                    extension=extension.stored(),
                     ended_runs=record.ended,
                 )
             )
@@ -292,7 +293,7 @@ def _record(connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
     return TournamentRecord(
         id=row.id,
         slug=row.slug,
-        declaration=Tournament.model_validate(row.declaration),
+        declaration=read_stored(Tournament, row.declaration),
         digest=row.digest,
         state=TournamentState(row.state),
         reason=row.reason,

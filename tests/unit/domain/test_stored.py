@@ -1,0 +1,111 @@
+"""What is written to tables can be read by the version before, as long as nobody uses what came later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field, ValidationError
+
+from speciate.domain.budget import Budget
+from speciate.domain.campaign import Campaign
+from speciate.domain.entrant import Entrant
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunSpec
+from speciate.domain.tournament import Extension, Tournament
+from speciate.domain.values import Value
+
+FIRST = Path(__file__).with_name("stored_fields.json")
+"""The fields of every value in a table as the first version has them. Never add to it: name new ones in came_later."""
+
+ROOTS = (RunSpec, Problem, Policy, Tournament, Campaign, Extension)
+
+
+def stored_kinds() -> dict[str, type[Value]]:
+    """Return every value that is stored, or is within one that is, by name."""
+    found: dict[str, type[Value]] = {}
+    queue: list[Any] = list(ROOTS)
+    while queue:
+        kind = queue.pop()
+        queue += getattr(kind, "__args__", ())
+        if isinstance(kind, type) and issubclass(kind, Value) and kind.__name__ not in found:
+            found[kind.__name__] = kind
+            queue += [field.annotation for field in kind.model_fields.values()]
+    return found
+
+
+KINDS = stored_kinds()
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_fields_that_came_later_are_named_and_have_defaults(name: str) -> None:
+    kind, first = KINDS[name], set(json.loads(FIRST.read_text())[name])
+    fields = kind.model_fields
+    assert first <= fields.keys(), "a field of the first version is gone: what is stored could not be read"
+    new = fields.keys() - first - kind.came_later
+    assert not new, f"name {new} in came_later of {name}: older processes do not know them"
+    assert all(not fields[field].is_required() for field in kind.came_later)
+
+
+class Detail(Value):
+    """A value within another."""
+
+    came_later = frozenset({"shade"})
+
+    size: int = 1
+    shade: str = "plain"
+
+
+class Thing(Value):
+    """A value with fields that came later, and values with such fields."""
+
+    came_later = frozenset({"extra", "listed"})
+
+    name: str
+    detail: Detail = Detail()
+    details: tuple[Detail, ...] = ()
+    by_name: dict[str, Detail] = Field(default_factory=dict)
+    extra: int | None = None
+    listed: list[int] = Field(default_factory=list)
+
+
+def test_fields_that_came_later_are_stored_where_they_are_used_and_only_there() -> None:
+    plain = Thing(name="a", details=(Detail(), Detail(shade="red")), by_name={"x": Detail(), "y": Detail(shade="red")})
+    assert plain.stored() == {
+        "name": "a",
+        "detail": {"size": 1},
+        "details": [{"size": 1}, {"size": 1, "shade": "red"}],
+        "by_name": {"x": {"size": 1}, "y": {"size": 1, "shade": "red"}},
+    }
+    assert Thing.model_validate(plain.stored()) == plain
+    used = Thing(name="a", extra=0, listed=[1])
+    assert {"extra": 0, "listed": [1]}.items() <= used.stored().items()
+    assert Thing.model_validate(used.stored()) == used
+
+
+class OlderEntrant(Value):
+    """An entrant as it was before there were ensembles."""
+
+    name: str
+    policy: str
+    mutator: str | None
+    strategy: str
+    strategy_options: dict[str, Any]
+    batch: int
+    samples_per_prompt: int
+    against: str | None
+
+
+def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what_is_new() -> None:
+    OlderEntrant.model_validate(Entrant(name="a", policy="base").stored())
+    with pytest.raises(ValidationError, match="policies"):
+        OlderEntrant.model_validate(Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored())
+
+
+def test_a_run_names_its_options_but_those_that_came_later() -> None:
+    spec = RunSpec(budget=Budget(evaluations=1))
+    assert spec.stored().keys() == RunSpec.model_fields.keys() - RunSpec.came_later
+    assert "policy_discount" in spec.model_copy(update={"policy_discount": 0.9}).stored()
