@@ -12,6 +12,7 @@ from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
 from speciate.domain.run import RunState
+from speciate.domain.values import WORD
 from speciate.ports.records import Page, RunRecord
 from speciate.runs.campaigns import cast_of
 from speciate.runs.steer import start_run
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        pattern=r"^[\x21-\x7e]{1,255}$",
+        pattern=WORD,
         description="The same request with the same key again answers the same run; another one is refused.",
     ),
 ]

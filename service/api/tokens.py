@@ -14,7 +14,7 @@ from service.principal import NeedsAdmin, PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.scope import Scope
-from speciate.domain.values import Value
+from speciate.domain.values import ONE_LINE, Value
 from speciate.ports.access import Identity, NewToken, TokenRecord
 from speciate.ports.records import Page
 
@@ -32,7 +32,7 @@ class TokenRequest(Value):
         expires_at: When it ends; without it never.
     """
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=ONE_LINE)]
     scope: Scope = Scope.READ
     expires_at: AwareDatetime | None = Field(default=None, description="with an offset, such as 2030-01-31T00:00:00Z")
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from speciate.domain.values import FileName, Value
+from speciate.domain.values import NO_NUL, FileName, Value
 
-Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
+Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)]
 
 
 class Exchange(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.values import IDENTIFIER, WEB_ADDRESS, Finite, Slug, Value, digest_of
+from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
 _EDITORS: Final = frozenset({"program_mutator"})
 """Kinds that read programs and no prompt."""
@@ -137,7 +137,7 @@ class Policy(Value):
     base_url: str | None = Field(default=None, max_length=2000, pattern=WEB_ADDRESS)
     model: str | None = Field(default=None, max_length=500)
     api_key_env: str | None = Field(default=None, max_length=200, pattern=IDENTIFIER)
-    api_key_id: str | None = Field(default=None, max_length=36, pattern=r"^[0-9a-f-]{36}$")
+    api_key_id: str | None = Field(default=None, max_length=36, pattern=KEY_ID)
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     training: Training | None = None

@@ -17,6 +17,10 @@ IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"
 MODULE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$"
 WEB_ADDRESS: Final = r"^https?://"
+WORD: Final = r"^[\x21-\x7e]{1,255}$"
+ONE_LINE: Final = r"^[^\x00-\x1f\x7f]+$"
+NO_NUL: Final = r"^[^\x00]+$"
+KEY_ID: Final = r"^[0-9a-f-]{36}$"
 
 Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=80)]
 """Name of a problem, set or policy: lower-case words joined by hyphens."""

@@ -13,6 +13,10 @@ _PATTERNS: Final = {
     values.FILE_NAME: "the name of a file without a folder: letters, digits, dots, hyphens and underscores",
     values.MODULE_NAME: "the name of a Python module, such as scipy.optimize",
     values.WEB_ADDRESS: "an address that begins with http:// or https://",
+    values.WORD: "1 to 255 visible ASCII characters without blanks",
+    values.ONE_LINE: "one line without control characters",
+    values.NO_NUL: "a text without NUL characters",
+    values.KEY_ID: "the id of a stored key: 36 digits, letters from a to f and hyphens",
 }
 
 

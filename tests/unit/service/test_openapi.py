@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from service import openapi
+from speciate.domain.wording import wording
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +51,19 @@ def _references(value: Any) -> list[str]:
             return [each for child in value for each in _references(child)]
         case _:
             return []
+
+
+def _patterns(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("pattern"), str):
+            yield part["pattern"]
+        part = [*part.values()]
+    if isinstance(part, list):
+        for inner in part:
+            yield from _patterns(inner)
+
+
+@pytest.mark.parametrize("pattern", sorted({*_patterns(json.loads(openapi.PATH.read_text()))}))
+def test_no_message_shows_a_regular_expression(pattern: str) -> None:
+    said = wording({"type": "string_pattern_mismatch", "msg": "raw", "ctx": {"pattern": pattern}})
+    assert said.startswith("expected "), f"give {pattern} words in speciate.domain.wording"
