@@ -33,23 +33,24 @@ class Allowance:
     """
 
     def __init__(self, contained: Contained, limit_s: float, until: float) -> None:
-        self._contained = contained
-        self._began, self._waited_s = time.monotonic(), contained.waited_s()
+        self._waiting = contained.waiting
+        self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
         self._limit_s, self._until = limit_s, until
         self._granted_s = 0.0
 
     @property
     def used_s(self) -> float:
         """Seconds that count so far."""
-        return time.monotonic() - self._began - (self._contained.waited_s() - self._waited_s)
+        return time.monotonic() - self._began - (self._waiting.own_s() - self._waited_s)
 
     def left_s(self) -> float:
         """Return how many seconds are left at least; none are once it is 0 or less."""
         now = time.monotonic()
         left = self._began + self._limit_s + self._granted_s - now
         if left <= 0.0:  # only now is it worth asking the kernel
-            waited_s = self._contained.waited_s() - self._waited_s
-            self._granted_s = min(waited_s, (_PATIENCE - 1) * self._limit_s)
+            waited_s = self._waiting.own_s() - self._waited_s
+            waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
+            self._granted_s = max(self._granted_s, min(waited_s, (_PATIENCE - 1) * self._limit_s))
             left = self._began + self._limit_s + self._granted_s - now
         return min(left, self._until - now)
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from evaluators.contained.seccomp import Freedom
 from evaluators.tiers.folders import Folders
+from evaluators.tiers.waiting import Waiting
 from speciate.domain.problem import Limits
 
 
@@ -82,11 +83,9 @@ class Contained(Protocol):
         """Return whether the process runs and can be given work, after waiting for it to start."""
         ...
 
-    def waited_s(self) -> float:
-        """Return for how many seconds the process was ready to run while others had the processor.
-
-        It never falls while the process lives; 0 where the kernel does not tell.
-        """
+    @property
+    def waiting(self) -> Waiting:
+        """For how long the process was ready to run while others had the processor."""
         ...
 
     def stop(self, *, grace_s: float = 0.0) -> Usage:

@@ -140,6 +140,7 @@ class ContainedProcess:
     Attributes:
         channel: Non-blocking stream to the contained process.
         logs: Descriptors of its standard output and error.
+        waiting: How long it waited for a processor, once it is ready.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class ContainedProcess:
         self._ended = ended
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
-        self._waiting = Waiting(0)
+        self.waiting = Waiting(0)
         self._group: Group | None = None
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             self.channel, channel = _socket_pair(undo, theirs)
@@ -175,10 +176,6 @@ class ContainedProcess:
             self._started = self._report(time.monotonic() + timeout_s)
         # The next thing its supervisor says is how the process ended.
         return self._started is not None and not _readable(self._control, 0)
-
-    def waited_s(self) -> float:
-        """Return for how many seconds the contained process was ready to run while others had the processor."""
-        return self._waiting.seconds()
 
     def stop(self, *, grace_s: float = 0.0) -> Usage:
         """Have the supervisor kill and sweep everything, and return its report."""
@@ -208,6 +205,7 @@ class ContainedProcess:
     def close(self) -> None:
         """Close the channel and the logs."""
         self.channel.close()
+        self.waiting.close()
         for fd in self.logs.values():
             os.close(fd)
 
@@ -220,7 +218,7 @@ class ContainedProcess:
                 if not data:
                     return None
                 if self._started is None:
-                    self._waiting = Waiting(_sender(credentials))
+                    self.waiting = Waiting(_sender(credentials))
                 self._reports.feed(data)
         except (OSError, FrameError):
             return None

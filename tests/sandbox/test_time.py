@@ -127,3 +127,12 @@ def test_time_in_which_others_have_the_processor_does_not_count_within_reason(cr
         assert late.failure is not None
         assert late.failure.reason == "wall_limit"
         assert late.wall_s < 30
+    if crowded.tier == "A":  # the only one that runs commands, whose process sleeps while its child waits
+        cases = [{"input": ["3"], "expected": "6"}]
+        shell = make_problem(
+            cases=cases, limits=CROWDED, language={"name": "sh", "file": "a.sh", "run": ["sh", "a.sh"]}
+        )
+        count = "i=0\nwhile [ $i -lt 50000 ]; do i=$((i + 1)); done\n"
+        (worked,) = crowded.evaluate(shell, [f"{count}read x\necho $((2 * x))\n"])
+        assert worked.rewards == (1.0,)
+        assert worked.wall_s > CROWDED["wall_s"]

@@ -12,6 +12,7 @@ from evaluators.callee import LOADING, Callee
 from evaluators.channel import FrameError, FrameReader, encode
 from evaluators.session import SessionEndedError
 from evaluators.tiers import Usage
+from evaluators.tiers.waiting import Waiting
 from speciate.domain.problem import Problem
 
 LIMIT = 4096
@@ -100,12 +101,10 @@ class Puppet:
         os.close(end)
         os.set_blocking(out, False)
         self.logs = {"stdout": out}
+        self.waiting = Waiting(0)
 
     def wait_ready(self, timeout_s):
         return True
-
-    def waited_s(self):
-        return 0.0
 
     def stop(self, *, grace_s=0.0):
         return Usage(0, ended=True)

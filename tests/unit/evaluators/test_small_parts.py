@@ -1,5 +1,10 @@
 import math
+import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -48,10 +53,13 @@ class Waiter:
     """A process that has waited as long as a test says."""
 
     def __init__(self):
-        self.waited = 3.0
+        self.waiting, self.waited, self.below = self, 3.0, 0.0
 
-    def waited_s(self):
+    def own_s(self):
         return self.waited
+
+    def below_s(self, enough_s):
+        return self.below
 
 
 @pytest.fixture
@@ -91,9 +99,50 @@ def test_waiting_has_an_end(clock):
     assert bounded.left_s() == 0.0
 
 
+def test_what_is_waited_for_may_have_waited_before(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.below = 102.5, 9.0
+    assert allowance.left_s() == 2.0
+    process.below = 0.0  # it has ended
+    assert allowance.left_s() == 2.0
+    assert allowance.used_s == 2.5
+
+
 def test_what_the_kernel_does_not_tell_is_no_waiting():
-    assert Waiting(0).seconds() == 0.0
-    assert Waiting(2**22 + 1).seconds() == 0.0  # no process has such a number
+    for supervisor in (0, 2**22 + 1):  # no process has such a number
+        waiting = Waiting(supervisor)
+        assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
+        waiting.close()
+
+
+CROWD = """
+import os, subprocess, sys, time
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+for _ in range(4):
+    subprocess.Popen([sys.executable, "-c", "while True: pass"])
+time.sleep(60)
+"""
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def test_many_that_wait_for_each_other_were_not_kept_waiting_by_others():
+    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, CROWD], start_new_session=True)
+    try:
+        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text():
+            time.sleep(0.01)
+        waiting = Waiting(supervisor.pid)
+        waiting.own_s()
+        while waiting.below_s(1e9) < 0.2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert waiting.below_s(0.01) == 0.0
+        waiting.close()
+    finally:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
 
 
 def test_a_tail_keeps_the_end_and_forgets_what_was_taken():
