@@ -40,8 +40,8 @@ class Allowance:
 
     @property
     def used_s(self) -> float:
-        """Seconds that count so far."""
-        return time.monotonic() - self._began - (self._waiting.own_s() - self._waited_s)
+        """Seconds that count so far; not those that were granted for what has been waited for and may have ended."""
+        return time.monotonic() - self._began - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
         """Return how many seconds are left at least; none are once it is 0 or less."""

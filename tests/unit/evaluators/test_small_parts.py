@@ -104,9 +104,18 @@ def test_what_is_waited_for_may_have_waited_before(clock):
     allowance = Allowance(process, 2.0, math.inf)
     clock.now, process.below = 102.5, 9.0
     assert allowance.left_s() == 2.0
+
+
+def test_what_was_granted_is_not_charged_afterwards(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.below = 102.5, 1.5
+    assert allowance.left_s() == 1.0
     process.below = 0.0  # it has ended
-    assert allowance.left_s() == 2.0
-    assert allowance.used_s == 2.5
+    assert allowance.left_s() == 1.0
+    assert allowance.used_s == 1.0
+    process.waited = 5.0  # its own, of which more is known now
+    assert allowance.used_s == 0.5
 
 
 def test_what_the_kernel_does_not_tell_is_no_waiting():
