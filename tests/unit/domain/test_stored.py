@@ -105,6 +105,21 @@ def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what
         OlderEntrant.model_validate(Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored())
 
 
+class LaterCampaign(Campaign):
+    """A campaign with a field more."""
+
+    came_later = frozenset({"shade"})
+
+    shade: str = "plain"
+
+
+def test_a_campaign_that_was_declared_before_a_field_came_is_still_the_same_one() -> None:
+    values = {"slug": "a", "problems": ["b"], "policy": "base", "evaluations": 100}
+    before = Campaign.model_validate(values).digest
+    assert LaterCampaign.model_validate(values).digest == before
+    assert LaterCampaign.model_validate(values | {"shade": "red"}).digest != before
+
+
 def test_a_run_names_its_options_but_those_that_came_later() -> None:
     spec = RunSpec(budget=Budget(evaluations=1))
     assert spec.stored().keys() == RunSpec.model_fields.keys() - RunSpec.came_later
