@@ -16,7 +16,9 @@ from evaluators.tiers.sandbox import Contained, Usage
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
 _DYING_S = 0.2
-_PATIENCE = 10.0
+PATIENCE = 10.0
+"""How many times its limit a process has on the clock, whatever it waits for."""
+
 _LONGEST_POLL_S = 3600.0
 
 
@@ -24,7 +26,7 @@ class Allowance:
     """The seconds that a process has for something, without those in which it waits for a processor.
 
     On a busy host, or behind processes that go first, a verdict would else depend on what others do. The clock sets a
-    bound all the same: ``_PATIENCE`` times the limit.
+    bound all the same: ``PATIENCE`` times the limit.
 
     Args:
         contained: The process; it must have started.
@@ -50,7 +52,7 @@ class Allowance:
         if left <= 0.0:  # only now is it worth asking the kernel
             waited_s = self._waiting.own_s() - self._waited_s
             waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
-            self._granted_s = max(self._granted_s, min(waited_s, (_PATIENCE - 1) * self._limit_s))
+            self._granted_s = max(self._granted_s, min(waited_s, (PATIENCE - 1) * self._limit_s))
             left = self._began + self._limit_s + self._granted_s - now
         return min(left, self._until - now)
 

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from evaluators.callee import Answer
 from evaluators.limits import rlimits
 from evaluators.session import Allowance, Ending, SessionEndedError
+from evaluators.subject import Subject
 from evaluators.texts import Tail, clean, short_json
 from evaluators.tiers import Usage
 from evaluators.tiers.waiting import Waiting
@@ -116,6 +118,45 @@ def test_what_was_granted_is_not_charged_afterwards(clock):
     assert allowance.used_s == 1.0
     process.waited = 5.0  # its own, of which more is known now
     assert allowance.used_s == 0.5
+
+
+class Slow:
+    """A callee that answers after three seconds, most of them waited."""
+
+    def __init__(self, clock):
+        self._clock, self.process = clock, Waiter()
+
+    def build(self, deadline):
+        return None
+
+    def ask(self, index, name, args):
+        self._index = index
+
+    def allow(self, limit_s, until):
+        return Allowance(self.process, limit_s, until)
+
+    def answer(self, allowance):
+        self._clock.now += 3.0
+        self.process.waited += 2.99
+        if allowance.left_s() <= 0:
+            raise SessionEndedError(Ending.LATE)
+        return Answer(self._index, value=1)
+
+    def end(self):
+        return Usage(None, ended=False), {}
+
+
+def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
+    monkeypatch.setattr("evaluators.subject.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("evaluators.subject.Callee", lambda *_: Slow(clock))
+    starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
+    problem = SimpleNamespace(limits=Limits(wall_s=2))
+    batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
+    with Subject(batch, starter, "", 0) as subject:
+        failures = [subject.call("f", [], None).failure for _ in range(8)]
+    assert failures[:6] == [None] * 6
+    assert failures[6] is not None
+    assert failures[6].reason == failures[7].reason == "wall_limit"
 
 
 def test_what_the_kernel_does_not_tell_is_no_waiting():
