@@ -37,6 +37,7 @@ class Allowance:
     def __init__(self, contained: Contained, limit_s: float, until: float) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
+        self._ran_s = self._waiting.ran_s
         self._limit_s, self._until = limit_s, until
         self._granted_s = 0.0
 
@@ -51,6 +52,9 @@ class Allowance:
         left = self._began + self._limit_s + self._granted_s - now
         if left <= 0.0:  # only now is it worth asking the kernel
             waited_s = self._waiting.own_s() - self._waited_s
+            # Who has run for that long was not kept waiting: threads that crowd each other are no excuse.
+            if self._waiting.ran_s - self._ran_s + self._waiting.others_ran_s() >= self._limit_s:
+                waited_s = 0.0
             waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
             self._granted_s = max(self._granted_s, min(waited_s, (PATIENCE - 1) * self._limit_s))
             left = self._began + self._limit_s + self._granted_s - now

@@ -56,12 +56,16 @@ class Waiter:
 
     def __init__(self):
         self.waiting, self.waited, self.below = self, 3.0, 0.0
+        self.ran_s, self.others = 50.0, 0.0
 
     def own_s(self):
         return self.waited
 
     def below_s(self, enough_s):
         return self.below
+
+    def others_ran_s(self):
+        return self.others
 
 
 @pytest.fixture
@@ -86,6 +90,15 @@ def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
     assert allowance.left_s() == 0.25
     allowance.extend(1.0)
     assert allowance.left_s() == 1.25
+
+
+def test_threads_that_crowd_each_other_were_not_kept_waiting_by_others(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.waited, process.ran_s, process.others = 102.0, 4.5, 50.5, 1.0
+    assert allowance.left_s() == 1.5
+    clock.now, process.waited, process.others = 104.0, 6.5, 3.0
+    assert allowance.left_s() == -0.5
 
 
 def test_waiting_has_an_end(clock):
@@ -164,6 +177,34 @@ def test_what_the_kernel_does_not_tell_is_no_waiting():
         waiting = Waiting(supervisor)
         assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
         waiting.close()
+
+
+THREAD = """
+import threading, time
+def burn():
+    while time.thread_time() < 60: pass
+threading.Thread(target=burn).start()
+threading.Event().wait()
+"""
+
+
+def test_what_other_threads_run_is_told_from_the_first():
+    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, THREAD], start_new_session=True)
+    try:
+        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text():
+            time.sleep(0.01)
+        waiting = Waiting(supervisor.pid)
+        while waiting.others_ran_s() < 0.5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+            waiting.own_s()
+        assert 0.0 < waiting.ran_s < 0.5
+        waiting.close()
+    finally:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
 
 
 CROWD = """
