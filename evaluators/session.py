@@ -16,7 +16,9 @@ from evaluators.tiers.sandbox import Contained, Usage
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
 _DYING_S = 0.2
-_PATIENCE = 10.0
+PATIENCE = 10.0
+"""How many times its limit a process has on the clock, whatever it waits for."""
+
 _LONGEST_POLL_S = 3600.0
 
 
@@ -24,7 +26,7 @@ class Allowance:
     """The seconds that a process has for something, without those in which it waits for a processor.
 
     On a busy host, or behind processes that go first, a verdict would else depend on what others do. The clock sets a
-    bound all the same: ``_PATIENCE`` times the limit.
+    bound all the same: ``PATIENCE`` times the limit.
 
     Args:
         contained: The process; it must have started.
@@ -35,13 +37,14 @@ class Allowance:
     def __init__(self, contained: Contained, limit_s: float, until: float) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
+        self._ran_s = self._waiting.ran_s
         self._limit_s, self._until = limit_s, until
         self._granted_s = 0.0
 
     @property
     def used_s(self) -> float:
-        """Seconds that count so far."""
-        return time.monotonic() - self._began - (self._waiting.own_s() - self._waited_s)
+        """Seconds that count so far; not those that were granted for what has been waited for and may have ended."""
+        return time.monotonic() - self._began - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
         """Return how many seconds are left at least; none are once it is 0 or less."""
@@ -49,8 +52,11 @@ class Allowance:
         left = self._began + self._limit_s + self._granted_s - now
         if left <= 0.0:  # only now is it worth asking the kernel
             waited_s = self._waiting.own_s() - self._waited_s
+            # Who has run for that long was not kept waiting: threads that crowd each other are no excuse.
+            if self._waiting.ran_s - self._ran_s + self._waiting.others_ran_s() >= self._limit_s:
+                waited_s = 0.0
             waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
-            self._granted_s = max(self._granted_s, min(waited_s, (_PATIENCE - 1) * self._limit_s))
+            self._granted_s = max(self._granted_s, min(waited_s, (PATIENCE - 1) * self._limit_s))
             left = self._began + self._limit_s + self._granted_s - now
         return min(left, self._until - now)
 

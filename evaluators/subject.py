@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 
 from evaluators.batch import Batch, Starter
 from evaluators.callee import LOADING, Answer, Callee
-from evaluators.session import SessionEndedError
+from evaluators.session import PATIENCE, SessionEndedError
 from evaluators.tiers.sandbox import Usage
 from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import Failure, FailureKind
@@ -34,6 +35,7 @@ class Subject:
         self._batch, self._starter = batch, starter
         self._program, self._seed = program, seed
         self._left_s = batch.problem.limits.wall_s
+        self._clock_left_s = PATIENCE * self._left_s  # for all calls, as for one: each has a bound of its own
         self._callee: Callee | None = None
         self._final: Failure | None = None
         self._deaths = 0
@@ -59,13 +61,15 @@ class Subject:
             return Answer(index, failure=self._final)
         callee.ask(index, name, args)
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
-        allowance = callee.allow(allowed_s, self._batch.deadline)
+        began = time.monotonic()
+        allowance = callee.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
         try:
             answer = callee.answer(allowance)
         except SessionEndedError as ended:
             return Answer(index, failure=self._died(ended, allowed_s))
         finally:
             self._left_s -= allowance.used_s
+            self._clock_left_s -= time.monotonic() - began
         if answer.index == LOADING:
             self._final = answer.failure
         return answer

@@ -1,8 +1,9 @@
 """How long a contained process has waited for a processor: time on the clock that is not its own.
 
 The kernel counts it for every task (``/proc/PID/schedstat``: nanoseconds it ran, and was ready to run and did not). Of
-the process that serves a candidate, the first thread counts. One that runs commands sleeps meanwhile, so of what it
-has started, the one that waited longest counts as well, unless they are many and waited for each other.
+the process that serves a candidate, the first thread counts, unless it waited for its own others. One that runs
+commands sleeps meanwhile, so of what it has started, the one that waited longest counts as well, unless they are many
+and waited for each other.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import os
 from typing import Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_TIMES: Final = slice(
-    11, 15
-)  # after the name: user, system, and the same of children that have ended (man 5 proc_pid_stat)
+# After the name: user, system, and the same of children that have ended (man 5 proc_pid_stat).
+_OWN_TIMES: Final = slice(11, 13)
+_TIMES: Final = slice(11, 15)
 
 
 class Waiting:
@@ -21,12 +22,16 @@ class Waiting:
 
     Args:
         supervisor: Its process id, as seen from here; 0 where it is not known.
+
+    Attributes:
+        ran_s: Seconds of processor time of the process's first thread, as of the last ``own_s``.
     """
 
     def __init__(self, supervisor: int) -> None:
         self._supervisor, self._pid = supervisor, 0
         self._fd: int | None = None
         self._own_s = 0.0
+        self.ran_s = 0.0
 
     def own_s(self) -> float:
         """Return the seconds of the process itself; they stay when it ends.
@@ -40,10 +45,14 @@ class Waiting:
         if self._fd is not None:
             try:
                 # One open file, read again and again: some evaluations ask a thousand times.
-                self._own_s = int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+                self.ran_s, self._own_s = (int(field) / 1e9 for field in os.pread(self._fd, 64, 0).split()[:2])
             except OSError:  # it has ended
                 self.close()
         return self._own_s
+
+    def others_ran_s(self) -> float:
+        """Return the seconds of processor time of all its threads but the first, in their whole life."""
+        return max(_ran_s(self._pid, _OWN_TIMES) - self.ran_s, 0.0) if self._pid else 0.0
 
     def below_s(self, enough_s: float) -> float:
         """Return the most seconds of any process below it that lives.
@@ -79,8 +88,8 @@ def _delay_s(pid: int) -> float:
     return int(fields[1]) / 1e9 if fields else 0.0
 
 
-def _ran_s(pid: int) -> float:
-    return sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[_TIMES])) / _TICKS
+def _ran_s(pid: int, which: slice = _TIMES) -> float:
+    return sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[which])) / _TICKS
 
 
 def _open(path: str) -> int | None:

@@ -102,8 +102,8 @@ class Campaign(Value):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the declaration."""
-        return digest_of(self.model_dump(mode="json"))
+        """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
+        return digest_of(self.stored())
 
     @property
     def least(self) -> int:

@@ -277,9 +277,8 @@ class Problem(Value):
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on besides the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
-        scored_by |= {"data_files", "preload", "stages", "language", "limits"}
-        scored_by |= {"many_files"} if self.many_files else set()
-        return digest_of(self.model_dump(mode="json", include=scored_by))
+        scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files"}
+        return digest_of({name: value for name, value in self.stored().items() if name in scored_by})
 
     @cached_property
     def weight_vector(self) -> tuple[float, ...] | None:

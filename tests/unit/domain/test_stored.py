@@ -13,7 +13,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.campaign import Campaign
 from speciate.domain.entrant import Entrant
 from speciate.domain.policy import Policy
-from speciate.domain.problem import Problem
+from speciate.domain.problem import Limits, Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import Value
@@ -103,6 +103,50 @@ def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what
     OlderEntrant.model_validate(Entrant(name="a", policy="base").stored())
     with pytest.raises(ValidationError, match="policies"):
         OlderEntrant.model_validate(Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored())
+
+
+class LaterLimits(Limits):
+    """Limits with a field more."""
+
+    came_later = frozenset({"shade"})
+
+    shade: str = "plain"
+
+
+class LaterProblem(Problem):
+    """A problem whose limits have a field more."""
+
+    limits: LaterLimits = LaterLimits()
+
+
+def test_what_was_measured_before_a_field_came_is_still_measured_by_the_same_evaluator() -> None:
+    values = {
+        "slug": "a",
+        "title": "A",
+        "kind": "cases",
+        "objectives": [{"name": "score"}],
+        "targets": [{"name": "all", "rule": "score >= 1", "unlock": True}],
+        "cases": [{"input": [1], "expected": 1}],
+    }
+    before = Problem.model_validate(values).evaluator_digest
+    assert LaterProblem.model_validate(values).evaluator_digest == before
+    assert LaterProblem.model_validate(values | {"limits": {"shade": "red"}}).evaluator_digest != before
+    assert LaterProblem.model_validate(values | {"many_files": True}).evaluator_digest != before
+
+
+class LaterCampaign(Campaign):
+    """A campaign with a field more."""
+
+    came_later = frozenset({"shade"})
+
+    shade: str = "plain"
+
+
+def test_a_campaign_that_was_declared_before_a_field_came_is_still_the_same_one() -> None:
+    values = {"slug": "a", "problems": ["b"], "policy": "base", "evaluations": 100}
+    before = Campaign.model_validate(values).digest
+    assert LaterCampaign.model_validate(values).digest == before
+    assert LaterCampaign.model_validate(values | {"shade": "red"}).digest != before
 
 
 def test_a_run_names_its_options_but_those_that_came_later() -> None:

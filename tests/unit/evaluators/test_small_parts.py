@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from evaluators.callee import Answer
 from evaluators.limits import rlimits
 from evaluators.session import Allowance, Ending, SessionEndedError
+from evaluators.subject import Subject
 from evaluators.texts import Tail, clean, short_json
 from evaluators.tiers import Usage
 from evaluators.tiers.waiting import Waiting
@@ -54,12 +56,16 @@ class Waiter:
 
     def __init__(self):
         self.waiting, self.waited, self.below = self, 3.0, 0.0
+        self.ran_s, self.others = 50.0, 0.0
 
     def own_s(self):
         return self.waited
 
     def below_s(self, enough_s):
         return self.below
+
+    def others_ran_s(self):
+        return self.others
 
 
 @pytest.fixture
@@ -86,6 +92,15 @@ def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
     assert allowance.left_s() == 1.25
 
 
+def test_threads_that_crowd_each_other_were_not_kept_waiting_by_others(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.waited, process.ran_s, process.others = 102.0, 4.5, 50.5, 1.0
+    assert allowance.left_s() == 1.5
+    clock.now, process.waited, process.others = 104.0, 6.5, 3.0
+    assert allowance.left_s() == -0.5
+
+
 def test_waiting_has_an_end(clock):
     process = Waiter()
     allowance = Allowance(process, 2.0, math.inf)
@@ -104,9 +119,57 @@ def test_what_is_waited_for_may_have_waited_before(clock):
     allowance = Allowance(process, 2.0, math.inf)
     clock.now, process.below = 102.5, 9.0
     assert allowance.left_s() == 2.0
+
+
+def test_what_was_granted_is_not_charged_afterwards(clock):
+    process = Waiter()
+    allowance = Allowance(process, 2.0, math.inf)
+    clock.now, process.below = 102.5, 1.5
+    assert allowance.left_s() == 1.0
     process.below = 0.0  # it has ended
-    assert allowance.left_s() == 2.0
-    assert allowance.used_s == 2.5
+    assert allowance.left_s() == 1.0
+    assert allowance.used_s == 1.0
+    process.waited = 5.0  # its own, of which more is known now
+    assert allowance.used_s == 0.5
+
+
+class Slow:
+    """A callee that answers after three seconds, most of them waited."""
+
+    def __init__(self, clock):
+        self._clock, self.process = clock, Waiter()
+
+    def build(self, deadline):
+        return None
+
+    def ask(self, index, name, args):
+        self._index = index
+
+    def allow(self, limit_s, until):
+        return Allowance(self.process, limit_s, until)
+
+    def answer(self, allowance):
+        self._clock.now += 3.0
+        self.process.waited += 2.99
+        if allowance.left_s() <= 0:
+            raise SessionEndedError(Ending.LATE)
+        return Answer(self._index, value=1)
+
+    def end(self):
+        return Usage(None, ended=False), {}
+
+
+def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
+    monkeypatch.setattr("evaluators.subject.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("evaluators.subject.Callee", lambda *_: Slow(clock))
+    starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
+    problem = SimpleNamespace(limits=Limits(wall_s=2))
+    batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
+    with Subject(batch, starter, "", 0) as subject:
+        failures = [subject.call("f", [], None).failure for _ in range(8)]
+    assert failures[:6] == [None] * 6
+    assert failures[6] is not None
+    assert failures[6].reason == failures[7].reason == "wall_limit"
 
 
 def test_what_the_kernel_does_not_tell_is_no_waiting():
@@ -114,6 +177,34 @@ def test_what_the_kernel_does_not_tell_is_no_waiting():
         waiting = Waiting(supervisor)
         assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
         waiting.close()
+
+
+THREAD = """
+import threading, time
+def burn():
+    while time.thread_time() < 60: pass
+threading.Thread(target=burn).start()
+threading.Event().wait()
+"""
+
+
+def test_what_other_threads_run_is_told_from_the_first():
+    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, THREAD], start_new_session=True)
+    try:
+        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text():
+            time.sleep(0.01)
+        waiting = Waiting(supervisor.pid)
+        while waiting.others_ran_s() < 0.5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+            waiting.own_s()
+        assert 0.0 < waiting.ran_s < 0.5
+        waiting.close()
+    finally:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
 
 
 CROWD = """
