@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from errno import EAGAIN
 from pathlib import Path
 from typing import Final
@@ -25,9 +26,18 @@ def step_back(nice: int) -> None:
     Args:
         nice: Niceness from 0, which changes nothing, to 19; a process that stands further back already stays there.
     """
-    os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+    for thread in _threads():  # to Linux, niceness belongs to a thread
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
     if os.getsid(0) == os.getpid():
         set_group_nice(max(nice, group_nice()))
+
+
+def _threads() -> list[int]:
+    try:
+        return [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return [0]
 
 
 def group_nice() -> int:

@@ -11,6 +11,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.errors import NewerRecordError
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, Sweep, WorkKind, WorkRef
 from speciate.runs import ledger
@@ -97,6 +98,8 @@ def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
         for each in found:
             try:
                 step(engine, store, each, report)
+            except NewerRecordError as error:
+                _log.warning("%s: %s: %s", step.__name__.strip("_").replace("_", " "), each, error)
             except Exception:  # noqa: BLE001 - one that cannot be mended must not keep the others from it
                 _log.exception("%s: %s", step.__name__.strip("_").replace("_", " "), each)
     with engine.begin() as connection:

@@ -27,8 +27,12 @@ from speciate.precedence import step_back
 before = tell()
 step_back(0)
 assert tell() == before
+import threading
+waiter = threading.Thread(target=threading.Event().wait, daemon=True)
+waiter.start()
 step_back(7)
 first = tell()
+assert os.getpriority(os.PRIO_PROCESS, waiter.native_id) == first[0]
 step_back(3)
 import subprocess, sys
 code = sys.argv[1] + "print(json.dumps(tell()))"
