@@ -93,8 +93,9 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     readable = _readable()
-    # Without namespaces another user's interpreter may be out of reach; the walls do not depend on the user.
-    user = _own_user() if all(map(_open_to_all, readable)) else None
+    # Without namespaces our interpreter and folders may be out of another user's reach; the walls do not depend on it.
+    reachable = all(map(_open_to_all, readable)) and (folders is None or _passable(folders))
+    user = _own_user() if reachable else None
     hidden = _hidden(readable)
     paths = (*readable, *_kept(hidden), *_DEVICES)
     boot = Boot(tier_b.NAME, user, preload, _site(), paths, tuple(hidden), str(folders or ""))
@@ -184,8 +185,11 @@ def _covers(shown: list[str]) -> list[str]:
 
 def _open_to_all(path: str) -> bool:
     needed = 0o5 if Path(path).is_dir() else 0o4
-    parents_pass = all(parent.stat().st_mode & 0o1 for parent in Path(path).parents)
-    return parents_pass and Path(path).stat().st_mode & needed == needed
+    return _passable(Path(path)) and Path(path).stat().st_mode & needed == needed
+
+
+def _passable(path: Path) -> bool:
+    return all(parent.stat().st_mode & 0o1 for parent in path.parents)
 
 
 def _own_user() -> int | None:
