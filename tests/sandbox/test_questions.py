@@ -2,7 +2,7 @@
 
 from tests.sandbox.arenas import make_problem
 from tests.sandbox.programs import answer, in_solve
-from tests.sandbox.test_secrets import probe
+from tests.sandbox.test_secrets import PATIENT, probe
 
 SECRET = "sesame-beside-456456"
 
@@ -55,7 +55,8 @@ def test_a_candidate_at_the_same_time_is_out_of_sight(arena):
         "try: open('kept', 'w').write(kept[0])", "except OSError: pass", "time.sleep(1.5)", "return x"
     )
     number = arena.begin(make_problem(cases=[{"input": [SECRET], "expected": SECRET}]), [beside])
-    problem = make_problem(cases=[{"input": [0], "expected": [False, False]}])
+    # It reads all that is mapped, libraries too, perhaps from a slow disk.
+    problem = make_problem(cases=[{"input": [0], "expected": [False, False]}], limits=PATIENT)
     (looking,) = arena.evaluate(problem, [probe(SECRET)])
     assert looking.rewards == (1.0,), looking
     assert arena.collect(number)[0].rewards == (1.0,)
