@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -179,6 +181,7 @@ def test_what_the_kernel_does_not_tell_is_no_waiting():
         waiting.close()
 
 
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 THREAD = """
 import threading, time
 def burn():
@@ -186,27 +189,6 @@ def burn():
 threading.Thread(target=burn).start()
 threading.Event().wait()
 """
-
-
-def test_what_other_threads_run_is_told_from_the_first():
-    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, THREAD], start_new_session=True)
-    try:
-        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
-        deadline = time.monotonic() + 60
-        while not children.read_text():
-            time.sleep(0.01)
-        waiting = Waiting(supervisor.pid)
-        while waiting.others_ran_s() < 0.5:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-            waiting.own_s()
-        assert 0.0 < waiting.ran_s < 0.5
-        waiting.close()
-    finally:
-        os.killpg(supervisor.pid, signal.SIGKILL)
-        supervisor.wait()
-
-
 CROWD = """
 import os, subprocess, sys, time
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -214,26 +196,41 @@ for _ in range(4):
     subprocess.Popen([sys.executable, "-c", "while True: pass"])
 time.sleep(60)
 """
-PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@contextmanager
+def watched(code: str) -> Iterator[Waiting]:
+    """Watch a process as the broker does: as the child of another."""
+    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, code], start_new_session=True)
+    waiting = Waiting(supervisor.pid)
+    try:
+        until(lambda: Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text())
+        waiting.own_s()
+        yield waiting
+    finally:
+        waiting.close()
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_other_threads_run_is_told_from_the_first():
+    with watched(THREAD) as waiting:
+        until(lambda: waiting.own_s() >= 0.0 and waiting.others_ran_s() >= 0.5)
+        assert 0.0 < waiting.ran_s < 0.5
 
 
 def test_many_that_wait_for_each_other_were_not_kept_waiting_by_others():
-    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, CROWD], start_new_session=True)
-    try:
-        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
-        deadline = time.monotonic() + 60
-        while not children.read_text():
-            time.sleep(0.01)
-        waiting = Waiting(supervisor.pid)
-        waiting.own_s()
-        while waiting.below_s(1e9) < 0.2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    with watched(CROWD) as waiting:
+        until(lambda: waiting.below_s(1e9) >= 0.2)
         assert waiting.below_s(0.01) == 0.0
-        waiting.close()
-    finally:
-        os.killpg(supervisor.pid, signal.SIGKILL)
-        supervisor.wait()
 
 
 def test_a_tail_keeps_the_end_and_forgets_what_was_taken():
