@@ -41,16 +41,18 @@ from speciate.training.measures import measure
 from speciate.training.models import AT_ONCE
 from speciate.training.populations import Populations
 from speciate.training.rollouts import RolloutRewards, stack_rollouts
+from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 
 HOOKS: Final = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("inputs",),
+    "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep"),
     "_compute_loss": ("model", "inputs"),
     "_save_checkpoint": ("model", "trial"),
 }
-"""Private methods of TRL's trainer that are overridden, with their parameters."""
+"""Private methods of TRL's trainer that are overridden, with the parameters that we name."""
 
 STATE: Final = "speciate_state.json"
 
@@ -241,6 +243,21 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     # 5. Loss
 
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        **options: Any,
+    ) -> Any:
+        if not shares_prompts(self.config, self.accelerator.num_processes):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, **options
+            )
+        ids, mask = (tensor.tensor_split([-logits_to_keep], dim=1) for tensor in (input_ids, attention_mask))
+        return *shared_logps(model, ids[0], mask[0], ids[1], mask[1], self.temperature), None
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         inputs = trimmed(inputs)
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
@@ -300,7 +317,7 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
     # As long as a server lets it be, and no token more: a policy would learn answers that nobody else can read.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
     local = config.batch // processes
-    micro = min(config.micro_batch or (_at_once(config, local) if cpu else local), local)
+    micro = min(config.micro_batch or _at_once(config, local, processes, cpu=cpu), local)
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
@@ -345,9 +362,14 @@ def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
     return kept | {name: inputs[name][:, -prompt:] for name in ("prompt_ids", "prompt_mask")}
 
 
-def _at_once(config: TrainConfig, local: int) -> int:
-    """Return how many rollouts a processor takes at once: whole groups, and few enough to stay in its cache."""
-    if config.updates > 1:
+def shares_prompts(config: TrainConfig, processes: int) -> bool:
+    """Tell whether passes read a group's prompt once. They go over the batch as a whole, which one process has."""
+    return config.use_engine and processes == 1
+
+
+def _at_once(config: TrainConfig, local: int, processes: int, *, cpu: bool) -> int:
+    """Return how many rollouts a pass takes: a processor whole groups, and few enough to stay in its cache."""
+    if config.updates > 1 or not cpu or shares_prompts(config, processes):
         return local
     groups = local // config.group
     fitting = (n for n in range(1, groups + 1) if groups % n == 0 and n * config.group <= AT_ONCE)

@@ -29,6 +29,7 @@ from tests.benchmarks import (
     strategies,
     throughput,
     tournaments,
+    training,
 )
 from tests.benchmarks.parts import CONSOLE
 
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "strategies": strategies.run,
     "sandbox": sandbox.run,
     "serving": serving.run,
+    "training": training.run,
     "tournaments": tournaments.run,
     "campaigns": campaigns.run,
     "power": power.run,

@@ -100,7 +100,7 @@ def test_a_processor_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     from speciate.training.tasks import GROWN
     from speciate.training.trainer import trl_arguments
 
-    config = replace(TrainConfig.tiny("vpo", "maze"), group=group)
+    config = replace(TrainConfig.tiny("vpo", "maze"), group=group, use_engine=False)
     args = trl_arguments(config, GROWN["maze"], tmp_path)
     rows = args.per_device_train_batch_size
     assert rows % group == 0

@@ -74,8 +74,11 @@ def test_the_private_methods_of_trl_are_those_that_we_override():
     for name, parameters in HOOKS.items():
         theirs = inspect.signature(getattr(GRPOTrainer, name)).parameters
         ours = inspect.signature(getattr(VectorTrainer, name)).parameters
-        assert tuple(theirs)[1:] == parameters, f"TRL changed {name}: read what it does now"
-        assert tuple(ours)[1:] == parameters
+        named = [one for one, parameter in ours.items() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        assert tuple(named)[1:] == parameters
+        handed_on = len(named) < len(ours)
+        known = tuple(theirs)[: len(named)] if handed_on else tuple(theirs)
+        assert known[1:] == parameters, f"TRL changed {name}: read what it does now"
     overridden = {name for name in vars(VectorTrainer) if hasattr(GRPOTrainer, name) and not name.startswith("__")}
     assert overridden - {"create_model_card"} == set(HOOKS)
 
