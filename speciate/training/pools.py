@@ -72,6 +72,7 @@ class Asked:
         self._engine = Engine.load(folder, max_live=512)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._temperature = temperature
+        self._texts: dict[str, list[str]] = {}
 
     def answers(
         self, asked: Sequence[tuple[Problem, Member | None]], count: int, seeds: Sequence[int]
@@ -104,8 +105,10 @@ class Asked:
 
     def _read(self, sampled: Sampled, problem: Problem, m: int) -> list[Given]:
         text = self._tokenizer.decode(list(sampled.token_ids), skip_special_tokens=True)
-        read = parse_completion(text, problem=problem, policy=self.policy, parent=None)
-        texts = [answer.program if answer.failure is None else "" for answer in read]
+        if (texts := self._texts.get(text)) is None:
+            # A task has problems of one kind and codecs know no parents: the same completion says the same again.
+            read = parse_completion(text, problem=problem, policy=self.policy, parent=None)
+            texts = self._texts[text] = [answer.program if answer.failure is None else "" for answer in read]
         # The tokens of a rollout are shared out evenly: it is paid for as a whole.
         size, surprise = len(sampled.token_ids), -float(np.mean(sampled.logprobs))
         shares = [size * (i + 1) // m - size * i // m for i in range(m)]
@@ -119,20 +122,27 @@ def independent(policy: Asked, task: Task, problems: Sequence[Problem], count: i
     return _pool(pools)
 
 
-def evolved(proposer: Asked, mutator: Asked, task: Task, problems: Sequence[Problem], count: int, seed: int) -> Pool:
-    """Return a pool of evolved answers: 30 from scratch, then rounds of 10 changes of what was found.
+def evolved(
+    proposer: Asked, mutators: Sequence[Asked], task: Task, problems: Sequence[Problem], count: int, seed: int
+) -> list[Pool]:
+    """Return a pool of evolved answers for each mutator: 30 from scratch, then rounds of 10 changes of what was found.
 
     Parents are the best under a weighting of their own, w ~ Dir(1). Repeats cost as much as any other answer, and are
-    not kept. A problem for which nothing valid was found is asked from scratch again.
+    not kept. A problem for which nothing valid was found is asked from scratch again. All begin with the same answers.
     """
-    pools = [_Growing(task, problem) for problem in problems]
+    begun = [_Growing(task, problem) for problem in problems]
+    for number in range(0, min(count, SCRATCH), CHILDREN):
+        _ask(proposer, [(pool, None) for pool in begun], min(CHILDREN, count - number), [seed, 0, number])
+    return [_go_on(proposer, mutator, [pool.copy() for pool in begun], count, seed) for mutator in mutators]
+
+
+def _go_on(proposer: Asked, mutator: Asked, pools: list[_Growing], count: int, seed: int) -> Pool:
     rng = np.random.default_rng([seed, 11])
-    for begun in range(0, count, CHILDREN):
-        size = min(CHILDREN, count - begun)
-        changing = [pool for pool in pools if begun >= SCRATCH and pool.members]
-        scratch = [pool for pool in pools if not (begun >= SCRATCH and pool.members)]
-        _ask(proposer, [(pool, None) for pool in scratch], size, [seed, 0, begun])
-        _ask(mutator, [(pool, pool.parent(rng)) for pool in changing for _ in range(size)], 1, [seed, 1, begun])
+    for number in range(SCRATCH, count, CHILDREN):
+        size = min(CHILDREN, count - number)
+        changing = [pool for pool in pools if pool.members]
+        _ask(proposer, [(pool, None) for pool in pools if not pool.members], size, [seed, 0, number])
+        _ask(mutator, [(pool, pool.parent(rng)) for pool in changing for _ in range(size)], 1, [seed, 1, number])
     return _pool(pools)
 
 
@@ -154,6 +164,11 @@ class _Growing:
         self._seen: dict[str, tuple[float, ...]] = {}
         self.rows: list[tuple[tuple[float, ...], int, bool, float]] = []
         self.members: list[Member] = []
+
+    def copy(self) -> _Growing:
+        other = _Growing(self._task, self.problem)
+        other._seen, other.rows, other.members = dict(self._seen), list(self.rows), list(self.members)
+        return other
 
     def add(self, answers: Sequence[Given]) -> None:
         fresh = [

@@ -1,7 +1,8 @@
 """``make reproduce``: train every arm, ask all of them about held-out problems, and write down what came out.
 
-``python -m speciate.training.reproduction --out DIR``. Every step keeps its result in the folder and is skipped when it
-is there: a run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one.
+``python -m speciate.training.reproduction --out DIR``. Every step keeps its result and is skipped when that is there: a
+run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one. What the report of this
+repository was written from lies beside it: ``--only-report --evidence docs/evidence/reproduction``.
 """
 
 from __future__ import annotations
@@ -11,28 +12,24 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
-import numpy as np
 from rich.console import Console
 
 from speciate.domain.errors import SpeciateError
-from speciate.policies.manifest import MANIFEST
+from speciate.policies.manifest import MANIFEST, read_manifest, weights_digest
 from speciate.training.arms import ABLATIONS, ARMS, PLANS, SEEDS, VARIANTS, Arm, Plan
+from speciate.training.outcomes import Evidence, Mode, outcome_of, problems_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import write_ablations, write_report
-from speciate.training.tasks import GROWN, Split
-
-MODES: Final = ("independent", "evolved", "base_mutates")
-"""How answers are gathered: each by itself; evolved by the policy itself; proposed by it and changed by the base."""
+from speciate.training.tasks import GROWN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the reproduction."""
     parser = argparse.ArgumentParser(prog="python -m speciate.training.reproduction", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints and answers")
+    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints")
+    parser.add_argument("--evidence", type=Path, help="folder of what they answered, by default OUT/evidence")
     parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="training seeds")
     parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
@@ -43,16 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     plans = [ABLATIONS] if given.ablations else [PLANS[task] for task in given.tasks]
     report = given.report or Path("docs/vector-max-at-k.md" if given.ablations else "docs/reproduction.md")
+    evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:
             train_all(given.out, plans, given.seeds, given.jobs, console)
             for plan in plans:
                 for seed in given.seeds:
-                    ask_all(given.out, plan, seed, console)
+                    ask_all(given.out, evidence, plan, seed, console)
         if given.ablations:
-            write_ablations(given.out, report, given.seeds)
+            write_ablations(evidence, report, given.seeds)
         else:
-            write_report(given.out, report, plans, given.seeds)
+            write_report(evidence, report, plans, given.seeds)
     except SpeciateError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
@@ -77,29 +75,29 @@ def train_all(folder: Path, plans: Sequence[Plan], seeds: Sequence[int], jobs: i
                 console.print(f"trained {made.name}", markup=False)
 
 
-def ask_all(folder: Path, plan: Plan, seed: int, console: Console) -> None:
-    """Ask every arm of a seed about the held-out problems, in every mode; keep the answers' rewards."""
-    task = GROWN[plan.task]
-    arms = [arm for arm in arms_of(plan) if (checkpoint(folder, plan, arm, seed) / MANIFEST).is_file()]
-    missing = [(a, m) for a in arms for m in MODES if not answers(folder, plan, a, seed, m).is_file()]
-    if not missing:
+def ask_all(folder: Path, evidence: Evidence, plan: Plan, seed: int, console: Console) -> None:
+    """Ask every arm of a seed that is trained about the held-out problems, in every mode; keep what came of it."""
+    arms = [
+        arm
+        for arm in arms_of(plan)
+        if (checkpoint(folder, plan, arm, seed) / MANIFEST).is_file() and not evidence.has(plan, arm, seed)
+    ]
+    if not arms:
         return
-    problems = list(task.problems(Split.TEST, plan.problems, start=plan.start))
+    task, problems = GROWN[plan.task], problems_of(plan)
     base = Asked(checkpoint(folder, plan, ARMS[0], seed))
     for arm in arms:
-        modes = [mode for a, mode in missing if a is arm]
-        policy = base if arm.method == "base" else Asked(checkpoint(folder, plan, arm, seed)) if modes else base
-        for mode in modes:
-            if mode == "independent":
-                pool = independent(policy, task, problems, plan.answers, seed)
-            elif mode == "base_mutates" and arm.method == "base":  # the same again
-                pool = read_answers(answers(folder, plan, arm, seed, "evolved"))
-            else:
-                mutator = policy if mode == "evolved" else base
-                pool = evolved(policy, mutator, task, problems, plan.answers, seed)
-            answers(folder, plan, arm, seed, mode).parent.mkdir(exist_ok=True)
-            np.savez_compressed(answers(folder, plan, arm, seed, mode), **asdict(pool))
-            console.print(f"asked {plan.task} {arm.name} {seed} {mode}", markup=False)
+        made = checkpoint(folder, plan, arm, seed)
+        policy = base if arm.method == "base" else Asked(made)
+        mutators = list(dict.fromkeys([policy, base]))
+        grown = evolved(policy, mutators, task, problems, plan.answers, seed)
+        pools: dict[Mode, Pool] = {
+            "independent": independent(policy, task, problems, plan.answers, seed),
+            "evolved": grown[0],
+            "base_mutates": grown[-1],
+        }
+        evidence.keep(plan, arm, outcome_of(plan, arm, seed, read_manifest(made), weights_digest(made), pools))
+        console.print(f"asked {made.name}", markup=False)
 
 
 def arms_of(plan: Plan) -> Iterator[Arm]:
@@ -110,17 +108,6 @@ def arms_of(plan: Plan) -> Iterator[Arm]:
 def checkpoint(folder: Path, plan: Plan, arm: Arm, seed: int) -> Path:
     """Return where an arm's policy lies."""
     return folder / f"{plan.task}-{arm.name}-{seed}"
-
-
-def answers(folder: Path, plan: Plan, arm: Arm, seed: int, mode: str) -> Path:
-    """Return where its answers lie."""
-    return folder / "answers" / f"{plan.task}-{arm.name}-{seed}-{mode}.npz"
-
-
-def read_answers(path: Path) -> Pool:
-    """Return answers that were kept."""
-    with np.load(path) as found:
-        return Pool(**{name: found[name] for name in found.files})
 
 
 def command_of(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:

@@ -5,14 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from speciate.cli.train import config_of
 from speciate.domain.candidate import Member
+from speciate.domain.errors import InvalidInputError
 from speciate.policies.bundled import checkpoints
+from speciate.policies.manifest import read_manifest, weights_digest
+from speciate.tournaments.estimators import best_at_k
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, Plan
+from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import DECLARED, write_report
-from speciate.training.reproduction import answers, arms_of, command_of, read_answers
+from speciate.training.reproduction import arms_of, ask_all, command_of
 from speciate.training.tasks import GROWN, Split
 
 TASK = GROWN["programs"]
@@ -44,10 +49,22 @@ def test_an_answer_does_not_depend_on_the_problems_beside_it(base):
 
 
 def test_evolution_begins_like_independent_answers_and_then_changes_parents(base):
-    pool = evolved(base, base, TASK, PROBLEMS, 50, seed=3)
+    (pool,) = evolved(base, [base], TASK, PROBLEMS, 50, seed=3)
     assert pool.rewards.shape == (4, 50, 8)
     scratch, changed = pool.rewards[:, :30].mean(), pool.rewards[:, 30:].mean()
     assert changed > scratch + 0.05
+
+
+def test_all_mutators_go_on_from_the_same_answers(base):
+    other = Asked(checkpoints()["programs-vpo"])
+    both = evolved(base, [base, other], TASK, PROBLEMS, 50, seed=3)
+    alone = [evolved(base, [mutator], TASK, PROBLEMS, 50, seed=3)[0] for mutator in (base, other)]
+    for pool, same in zip(both, alone, strict=True):
+        assert (pool.rewards == same.rewards).all()
+        assert (pool.tokens == same.tokens).all()
+        assert (pool.repeated == same.repeated).all()
+    assert (both[0].rewards[:, :30] == both[1].rewards[:, :30]).all()
+    assert (both[0].rewards != both[1].rewards).any()
 
 
 def test_a_change_is_asked_with_the_parent(base):
@@ -63,12 +80,75 @@ def test_every_claim_is_about_arms_of_its_plan():
     assert len({arm.name for arm in ARMS}) == len(ARMS)
 
 
+PLAN = Plan("programs", 40, ("all_cases",), 90)
+VPO = next(arm for arm in ARMS if arm.name == "vpo")
+
+
 def pool(hits, problems=40, count=90):
-    """Return a pool in which the first problems are solved by their first answer."""
+    """Return a pool in which the first problems are solved by their third answer."""
     rewards = np.full((problems, count, 8), 0.5)
-    rewards[:hits, 0] = 1.0
+    rewards[:hits, 2] = 1.0
     rest = np.zeros((problems, count))
     return Pool(rewards, rest.astype(np.int64) + 2, rest.astype(bool), rest + 0.5)
+
+
+def outcome(arm, seed, pools, plan=PLAN):
+    return outcome_of(plan, arm, seed, read_manifest(checkpoints()["programs-vpo"]), "00" * 32, pools)
+
+
+def test_an_outcome_says_of_answers_what_the_report_needs(tmp_path):
+    rng = np.random.default_rng(1)
+    rewards = rng.choice([0.0, 0.5, 1.0], p=[0.1, 0.05, 0.85], size=(40, 90, 8))
+    tokens = rng.integers(1, 9, size=(40, 90))
+    made = Pool(rewards, tokens, rng.random((40, 90)) < 0.3, rng.random((40, 90)))
+    kept = outcome(VPO, 1, dict.fromkeys(MODES, made))
+    hits = hits_of(PLAN, made, "all_cases")
+    assert (hits == (rewards == 1).all(axis=2)).all()
+    assert 0 < hits[:, :3].any(axis=1).sum() < hits.any(axis=1).sum()
+    met = kept.met["independent"]
+    for within in (1, 3, 30, 90):
+        assert (met.within(within) == hits[:, :within].any(axis=1)).all()
+    for ceiling in (3, 20, 150):
+        affordable = np.cumsum(tokens, axis=1) <= ceiling
+        assert (met.within_tokens(ceiling) == (hits & affordable).any(axis=1)).all()
+    assert met.hits == tuple(hits.sum(axis=1))
+    assert kept.measured.best[KS.index(10)] == pytest.approx(best_at_k(rewards.mean(axis=2), 10).mean(), abs=1e-6)
+    evidence = Evidence(tmp_path)
+    evidence.keep(PLAN, VPO, kept)
+    assert evidence.read(PLAN, VPO, 1) == kept
+    assert evidence.read(PLAN, VPO, 2) is None
+    with pytest.raises(InvalidInputError, match="about other problems"):
+        evidence.read(Plan("programs", 41, ("all_cases",), 90), VPO, 1)
+    evidence.path(PLAN, VPO, 1).write_text("{}")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        evidence.read(PLAN, VPO, 1)
+
+
+def test_targets_lie_one_after_the_other():
+    plan = Plan("maze", 3, ("all_gold", "all_diamonds"), 30)
+    rewards = np.full((3, 90, 4), 0.5)
+    rewards[0, 4, 1] = rewards[2, 5, 2] = 1.0
+    made = Pool(rewards, np.full((3, 90), 2), np.zeros((3, 90), bool), np.ones((3, 90)))
+    met = outcome(VPO, 0, dict.fromkeys(MODES, made), plan).met["evolved"]
+    assert met.first == (4, -1, -1, -1, -1, 5)
+    assert met.cost == (10, -1, -1, -1, -1, 12)
+
+
+def test_who_is_trained_is_asked_once(tmp_path):
+    plan = Plan("programs", 3, ("all_cases",), 90, arms=("base", "vpo", "grpo"))
+    for name in ("base", "vpo"):  # GRPO is not trained yet
+        (tmp_path / f"programs-{name}-0").symlink_to(checkpoints()[f"programs-{name}"])
+    evidence = Evidence(tmp_path / "evidence")
+    ask_all(tmp_path, evidence, plan, 0, Console(quiet=True))
+    written = {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()}
+    assert set(written) == {"programs-base-0.json", "programs-vpo-0.json"}
+    base, vpo = (evidence.read(plan, arm, 0) for arm in (ARMS[0], VPO))
+    assert base.met["evolved"] == base.met["base_mutates"]
+    assert (base.writer, base.steps) == (None, 700)
+    assert vpo.met["evolved"] != vpo.met["base_mutates"]
+    assert all(len(met.first) == 3 for met in vpo.met.values())
+    ask_all(tmp_path, evidence, plan, 0, Console(quiet=True))
+    assert {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()} == written
 
 
 def test_a_variant_is_trained_with_its_own_choices():
@@ -84,21 +164,16 @@ def test_a_variant_is_trained_with_its_own_choices():
     assert made["vmk_n_24"][:2] == ("vector_max_at_k", 24)
 
 
-def test_the_report_counts_what_the_pools_hold_and_keeps_what_was_declared(tmp_path, monkeypatch):
+def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra 'train'")
-    plan = Plan("programs", 40, ("all_cases",), 90)
-    (tmp_path / "answers").mkdir()
+    evidence = Evidence(tmp_path / "evidence")
     for seed in (0, 1, 2):
-        for arm in arms_of(plan):
-            for mode in ("independent", "evolved", "base_mutates"):
-                hits = {"vpo": 30, "grpo": 5}.get(arm.name, 10)
-                made = pool(hits)
-                path = answers(tmp_path, plan, arm, seed, mode)
-                np.savez(path, **{name: getattr(made, name) for name in Pool.__slots__})
-                assert (read_answers(path).rewards == made.rewards).all()
+        for arm in arms_of(PLAN):
+            made = pool({"vpo": 30, "grpo": 5}.get(arm.name, 10))
+            evidence.keep(PLAN, arm, outcome(arm, seed, dict.fromkeys(MODES, made)).model_copy(update={"seed": seed}))
     report = tmp_path / "report.md"
     report.write_text(f"# Declared\n\nword for word\n\n{DECLARED}\nold results\n")
-    write_report(tmp_path, report, [plan], (0, 1, 2))
+    write_report(evidence, report, [PLAN], (0, 1, 2))
     text = report.read_text()
     assert text.startswith(f"# Declared\n\nword for word\n\n{DECLARED}\n")
     assert "old results" not in text
@@ -110,3 +185,13 @@ def test_the_report_counts_what_the_pools_hold_and_keeps_what_was_declared(tmp_p
     unlocked = next(line for line in text.splitlines() if line.startswith("| VPO | 30"))
     assert unlocked.startswith("| VPO | 30 (30, 30, 30) | 30 (30, 30, 30) |")
     assert (tmp_path / "pictures" / "reproduction-programs.svg").stat().st_size > 1000
+
+
+def test_the_policies_that_come_along_are_those_of_the_evidence():
+    evidence = Evidence(Path(__file__).parents[3] / "docs" / "evidence" / "reproduction")
+    for plan in PLANS.values():
+        for arm in arms_of(plan):
+            bundled = checkpoints().get(f"{plan.task}-{arm.name.replace('_', '-')}")
+            found = evidence.read(plan, arm, 0)
+            if bundled is not None and found is not None:
+                assert weights_digest(bundled) == found.weights

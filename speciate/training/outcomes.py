@@ -1,0 +1,245 @@
+"""What an arm of the reproduction answered, small enough to be kept beside the code.
+
+A million answers are nothing to keep; what the report says of them fits a few kilobytes for each arm and seed: which
+answer met a target first, how many did, and the curves. The report is a function of these files alone, so it can be
+written anew, and added to from another machine, without training anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.problem import Problem
+from speciate.domain.rule import parse_rule
+from speciate.policies.manifest import Manifest
+from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
+from speciate.training.arms import Arm, Plan
+from speciate.training.pools import Pool
+from speciate.training.tasks import GROWN, Split
+from speciate.training.weightings import Sampler, draw_weightings
+
+Bools = NDArray[np.bool_]
+Mode = Literal["independent", "evolved", "base_mutates"]
+
+MODES: Final[tuple[Mode, ...]] = ("independent", "evolved", "base_mutates")
+"""How answers are gathered: each by itself; evolved by the policy itself; proposed by it and changed by the base."""
+
+KS: Final = (1, 2, 3, 5, 8, 10, 15, 20, 30, 45, 60, 90)
+"""The numbers of answers at which curves are kept."""
+
+_WEIGHTINGS: Final = 200
+_DIGITS: Final = 6
+
+
+class Kept(BaseModel):
+    """A record that is kept as JSON; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Met(Kept):
+    """Which targets were met. Lists have one entry for each (target, problem), the first target's problems first.
+
+    Attributes:
+        first: Number of the first answer that met the target, from 0; -1 where none did.
+        cost: Completion tokens up to and with that answer; -1 where there is none.
+        hits: How many answers met it.
+    """
+
+    first: tuple[int, ...]
+    cost: tuple[int, ...]
+    hits: tuple[int, ...]
+
+    def within(self, answers: int) -> Bools:
+        """Return which targets were met within some answers."""
+        first = np.array(self.first)
+        return (first >= 0) & (first < answers)
+
+    def within_tokens(self, tokens: int) -> Bools:
+        """Return which were met at the cost of some tokens for each problem."""
+        cost = np.array(self.cost)
+        return (cost >= 0) & (cost <= tokens)
+
+
+class Measured(Kept):
+    """What independent answers are like, as means over problems.
+
+    Attributes:
+        best: best@k of the mean reward at ``KS``.
+        weighted: E_w[best@k] over 200 weightings w ~ Dir(1), at ``KS``.
+        diversity: Mean pairwise distance of reward vectors, of all answers.
+        diversity_valid: The same of those that are worth anything.
+        entropy: Of a token, in nats: mean −log-probability.
+        repeats: Share of the answers that an earlier one had been already.
+        tokens: Completion tokens of the first 30 answers to a problem.
+    """
+
+    best: tuple[float, ...]
+    weighted: tuple[float, ...]
+    diversity: float
+    diversity_valid: float
+    entropy: float
+    repeats: float
+    tokens: float
+
+
+class Outcome(Kept):
+    """One arm of one training seed.
+
+    Attributes:
+        task: Key of ``GROWN``.
+        arm: Name of the arm.
+        seed: Training seed.
+        start: Number of the first held-out problem.
+        problems: How many there are.
+        answers: Answers to each.
+        steps: Updates of the training.
+        weights: Digest of the checkpoint's weights.
+        data: Digest of what it was trained on.
+        writer: What wrote the rollouts of the training; None for a base.
+        versions: Of the packages it was trained with.
+        measured: Of independent answers.
+        met: What was met, by mode.
+    """
+
+    task: str
+    arm: str
+    seed: int
+    start: int
+    problems: int
+    answers: Annotated[int, Field(ge=max(KS))]
+    steps: int
+    weights: str
+    data: str
+    writer: Literal["the engine", "transformers"] | None
+    versions: Mapping[str, str]
+    measured: Measured
+    met: Mapping[Mode, Met]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A folder of outcomes."""
+
+    folder: Path
+
+    def path(self, plan: Plan, arm: Arm, seed: int) -> Path:
+        """Return where an outcome lies."""
+        return self.folder / f"{plan.task}-{arm.name}-{seed}.json"
+
+    def has(self, plan: Plan, arm: Arm, seed: int) -> bool:
+        """Tell whether an outcome is there."""
+        return self.path(plan, arm, seed).is_file()
+
+    def keep(self, plan: Plan, arm: Arm, outcome: Outcome) -> None:
+        """Write an outcome."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fields = outcome.model_dump(mode="json")
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+        self.path(plan, arm, outcome.seed).write_text(f"{{\n{lines}\n}}\n", "utf-8")
+
+    def read(self, plan: Plan, arm: Arm, seed: int) -> Outcome | None:
+        """Return an outcome, or None without one.
+
+        Raises:
+            InvalidInputError: It cannot be read, or is about other problems.
+        """
+        path = self.path(plan, arm, seed)
+        if not path.is_file():
+            return None
+        try:
+            outcome = Outcome.model_validate_json(path.read_bytes())
+        except ValueError as error:
+            raise InvalidInputError(f"the outcome {path} cannot be read: {error}") from error
+        asked = (outcome.task, outcome.arm, outcome.seed, outcome.start, outcome.problems, outcome.answers)
+        if asked != (plan.task, arm.name, seed, plan.start, plan.problems, plan.answers):
+            raise InvalidInputError(
+                f"the outcome {path} is about other problems than the plan.",
+                remedy="Remove it, and ask the policy again.",
+            )
+        return outcome
+
+
+def outcome_of(
+    plan: Plan, arm: Arm, seed: int, manifest: Manifest, weights: str, pools: Mapping[Mode, Pool]
+) -> Outcome:
+    """Return what is kept of an arm's answers.
+
+    Args:
+        plan: What was asked.
+        arm: Who was asked.
+        seed: Training seed.
+        manifest: Of the checkpoint.
+        weights: Digest of its weights.
+        pools: Answers of each mode, shapes (N, n, …).
+    """
+    return Outcome(
+        task=plan.task,
+        arm=arm.name,
+        seed=seed,
+        start=plan.start,
+        problems=plan.problems,
+        answers=plan.answers,
+        steps=manifest.steps,
+        weights=weights,
+        data=manifest.data_digest,
+        writer=None if arm.method == "base" else "the engine" if manifest.config.get("use_engine") else "transformers",
+        versions=manifest.versions,
+        measured=_measured(pools["independent"]),
+        met={mode: _met(plan, pool) for mode, pool in pools.items()},
+    )
+
+
+def problems_of(plan: Plan) -> list[Problem]:
+    """Return the held-out problems of a plan."""
+    return list(GROWN[plan.task].problems(Split.TEST, plan.problems, start=plan.start))
+
+
+def hits_of(plan: Plan, pool: Pool, target: str) -> Bools:
+    """Return which answers meet a target, shape (N, n)."""
+    (problem,) = GROWN[plan.task].problems(Split.TEST, 1, start=plan.start)
+    rule = parse_rule(next(t.rule for t in problem.targets if t.name == target), problem.space.names)
+    flat = pool.rewards.reshape(-1, pool.rewards.shape[2])
+    return np.array([rule.holds(tuple(row)) for row in flat]).reshape(pool.rewards.shape[:2])
+
+
+def _met(plan: Plan, pool: Pool) -> Met:
+    hits = np.concatenate([hits_of(plan, pool, target) for target in plan.targets])  # (targets × N, n)
+    spent = np.tile(np.cumsum(pool.tokens, axis=1), (len(plan.targets), 1))
+    first = np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
+    cost = np.where(first >= 0, np.take_along_axis(spent, first[:, None].clip(0), axis=1)[:, 0], -1)
+    return Met(first=tuple(first.tolist()), cost=tuple(cost.tolist()), hits=tuple(hits.sum(axis=1).tolist()))
+
+
+def _measured(pool: Pool) -> Measured:
+    weights = draw_weightings(
+        1, _WEIGHTINGS, pool.rewards.shape[2], alpha=1.0, sampler=Sampler.IID, rng=np.random.default_rng(0)
+    )[0]
+    weighted = np.mean([expected_best_at_k(rewards, KS, weights) for rewards in pool.rewards], axis=0)
+    spread = [diversity(rewards, rewards.max(axis=1) > 0) for rewards in pool.rewards]
+    return Measured(
+        best=_rounded(best_at_k(pool.rewards.mean(axis=2), KS).mean(axis=0)),
+        weighted=_rounded(weighted),
+        diversity=_mean([one.every for one in spread]),
+        diversity_valid=_mean([one.valid for one in spread]),
+        entropy=round(float(np.average(pool.surprise, weights=pool.tokens)), _DIGITS),
+        repeats=round(float(pool.repeated.mean()), _DIGITS),
+        tokens=round(float(pool.tokens[:, :30].sum(axis=1).mean()), _DIGITS),
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(round(float(value), _DIGITS) for value in values)
+
+
+def _mean(values: list[float | None]) -> float:
+    return round(float(np.mean([value for value in values if value is not None])), _DIGITS)
