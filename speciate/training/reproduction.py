@@ -1,28 +1,36 @@
 """``make reproduce``: train every arm, ask all of them about held-out problems, and write down what came out.
 
 ``python -m speciate.training.reproduction --out DIR``. Every step keeps its result and is skipped when that is there: a
-run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one. What the report of this
-repository was written from lies beside it: ``--only-report --evidence docs/evidence/reproduction``.
+run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one. An arm whose answers are
+kept is not trained again. What the report of this repository was written from lies beside it, and ``--only-report
+--evidence docs/evidence/reproduction`` writes it anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
 
 from speciate.domain.errors import SpeciateError
+from speciate.domain.problem import Problem
 from speciate.policies.manifest import MANIFEST, read_manifest, weights_digest
 from speciate.training.arms import ABLATIONS, ARMS, PLANS, SEEDS, VARIANTS, Arm, Plan
 from speciate.training.outcomes import Evidence, Mode, outcome_of, problems_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import write_ablations, write_report
 from speciate.training.tasks import GROWN
+
+Work = tuple[Plan, Arm, int]
+"""A task, an arm and a training seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="training seeds")
     parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
-    parser.add_argument("--jobs", type=int, default=2, help="arms that are trained at once, one core each")
+    parser.add_argument("--jobs", type=int, default=2, help="arms that are trained and asked at once, one core each")
     parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")
     parser.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
     given = parser.parse_args(arguments)
@@ -43,10 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:
-            train_all(given.out, plans, given.seeds, given.jobs, console)
-            for plan in plans:
-                for seed in given.seeds:
-                    ask_all(given.out, evidence, plan, seed, console)
+            make_all(given.out, evidence, plans, given.seeds, given.jobs, console)
         if given.ablations:
             write_ablations(evidence, report, given.seeds)
         else:
@@ -58,46 +63,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train_all(folder: Path, plans: Sequence[Plan], seeds: Sequence[int], jobs: int, console: Console) -> None:
-    """Train what is not there yet: bases first, since all other arms begin with them."""
+def make_all(
+    folder: Path, evidence: Evidence, plans: Sequence[Plan], seeds: Sequence[int], jobs: int, console: Console
+) -> None:
+    """Train and ask every arm whose answers are not kept yet.
+
+    Args:
+        folder: Where checkpoints are, and go.
+        evidence: Where answers are, and go.
+        plans: The tasks.
+        seeds: Training seeds.
+        jobs: Arms at once.
+        console: Hears of every arm.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(plan, arm, seed) for seed in seeds for plan in plans for arm in (ARMS[0], *arms_of(plan))]
-    wanted = list(dict.fromkeys(wanted))
-    for bases in (True, False):
-        commands = [
-            (checkpoint(folder, plan, arm, seed), command_of(folder, plan, arm, seed))
-            for plan, arm, seed in wanted
-            if (arm.method == "base") is bases
-        ]
-        missing = [(made, command) for made, command in commands if not (made / MANIFEST).is_file()]
-        with ThreadPoolExecutor(jobs) as pool:
-            for made in pool.map(lambda work: _run(*work), missing):
-                console.print(f"trained {made.name}", markup=False)
-
-
-def ask_all(folder: Path, evidence: Evidence, plan: Plan, seed: int, console: Console) -> None:
-    """Ask every arm of a seed that is trained about the held-out problems, in every mode; keep what came of it."""
-    arms = [
-        arm
+    wanted = [
+        (plan, arm, seed)
+        for seed in seeds
+        for plan in plans
         for arm in arms_of(plan)
-        if (checkpoint(folder, plan, arm, seed) / MANIFEST).is_file() and not evidence.has(plan, arm, seed)
+        if not evidence.has(plan, arm, seed)
     ]
-    if not arms:
-        return
-    task, problems = GROWN[plan.task], problems_of(plan)
+    bases = dict.fromkeys((plan, ARMS[0], seed) for plan, _, seed in wanted)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes below, which have not imported numpy yet
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for work, doing in ((_train, list(bases)), (_make, wanted)):  # all other arms begin with the bases
+            begun = [pool.submit(work, folder, evidence, one) for one in doing]
+            try:
+                for number, done in enumerate(as_completed(begun), 1):
+                    console.print(f"{done.result()} ({number} of {len(begun)})", markup=False)
+            except SpeciateError:
+                pool.shutdown(cancel_futures=True)  # what has begun goes on to its end
+                raise
+
+
+def ask(folder: Path, evidence: Evidence, plan: Plan, arm: Arm, seed: int) -> None:
+    """Ask a trained arm about the held-out problems, in every mode; keep what came of it."""
+    made = checkpoint(folder, plan, arm, seed)
     base = Asked(checkpoint(folder, plan, ARMS[0], seed))
-    for arm in arms:
-        made = checkpoint(folder, plan, arm, seed)
-        policy = base if arm.method == "base" else Asked(made)
-        mutators = list(dict.fromkeys([policy, base]))
-        grown = evolved(policy, mutators, task, problems, plan.answers, seed)
-        pools: dict[Mode, Pool] = {
-            "independent": independent(policy, task, problems, plan.answers, seed),
-            "evolved": grown[0],
-            "base_mutates": grown[-1],
-        }
-        evidence.keep(plan, arm, outcome_of(plan, arm, seed, read_manifest(made), weights_digest(made), pools))
-        console.print(f"asked {made.name}", markup=False)
+    policy = base if arm.method == "base" else Asked(made)
+    task, problems = GROWN[plan.task], _problems(plan)
+    grown = evolved(policy, list(dict.fromkeys([policy, base])), task, problems, plan.answers, seed)
+    pools: dict[Mode, Pool] = {
+        "independent": independent(policy, task, problems, plan.answers, seed),
+        "evolved": grown[0],
+        "base_mutates": grown[-1],
+    }
+    evidence.keep(plan, arm, outcome_of(plan, arm, seed, read_manifest(made), weights_digest(made), pools))
 
 
 def arms_of(plan: Plan) -> Iterator[Arm]:
@@ -123,12 +135,30 @@ def command_of(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
     return [sys.executable, "-m", "speciate.cli", *command, "--out", str(made), *resume]
 
 
-def _run(made: Path, command: list[str]) -> Path:
-    with made.with_suffix(".log").open("w", encoding="utf-8") as log:
-        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        raise SpeciateError(f"training {made.name} failed with code {done.returncode}; see {made.with_suffix('.log')}.")
-    return made
+def _make(folder: Path, evidence: Evidence, one: Work) -> str:
+    _train(folder, evidence, one)
+    ask(folder, evidence, *one)
+    return f"asked {checkpoint(folder, *one).name}"
+
+
+def _train(folder: Path, _: Evidence, one: Work) -> str:
+    """Train an arm in a process of its own, unless that has been done: memory that it takes is given back."""
+    plan, arm, seed = one
+    made = checkpoint(folder, plan, arm, seed)
+    if not (made / MANIFEST).is_file():
+        with made.with_suffix(".log").open("w", encoding="utf-8") as log:
+            command = command_of(folder, plan, arm, seed)
+            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+        if done.returncode:
+            raise SpeciateError(
+                f"training {made.name} failed with code {done.returncode}; see {made.with_suffix('.log')}."
+            )
+    return f"trained {made.name}"
+
+
+@cache
+def _problems(plan: Plan) -> list[Problem]:
+    return problems_of(plan)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from speciate.cli.train import config_of
 from speciate.domain.candidate import Member
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
 from speciate.tournaments.estimators import best_at_k
@@ -17,7 +17,7 @@ from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, Plan
 from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import DECLARED, write_report
-from speciate.training.reproduction import arms_of, ask_all, command_of
+from speciate.training.reproduction import arms_of, command_of, make_all
 from speciate.training.tasks import GROWN, Split
 
 TASK = GROWN["programs"]
@@ -134,12 +134,12 @@ def test_targets_lie_one_after_the_other():
     assert met.cost == (10, -1, -1, -1, -1, 12)
 
 
-def test_who_is_trained_is_asked_once(tmp_path):
-    plan = Plan("programs", 3, ("all_cases",), 90, arms=("base", "vpo", "grpo"))
-    for name in ("base", "vpo"):  # GRPO is not trained yet
+def test_who_is_trained_is_asked_and_who_was_asked_is_left_alone(tmp_path):
+    plan = Plan("programs", 3, ("all_cases",), 90, arms=("base", "vpo"))
+    for name in plan.arms:
         (tmp_path / f"programs-{name}-0").symlink_to(checkpoints()[f"programs-{name}"])
     evidence = Evidence(tmp_path / "evidence")
-    ask_all(tmp_path, evidence, plan, 0, Console(quiet=True))
+    make_all(tmp_path, evidence, [plan], [0], 2, Console(quiet=True))
     written = {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()}
     assert set(written) == {"programs-base-0.json", "programs-vpo-0.json"}
     base, vpo = (evidence.read(plan, arm, 0) for arm in (ARMS[0], VPO))
@@ -147,8 +147,18 @@ def test_who_is_trained_is_asked_once(tmp_path):
     assert (base.writer, base.steps) == (None, 700)
     assert vpo.met["evolved"] != vpo.met["base_mutates"]
     assert all(len(met.first) == 3 for met in vpo.met.values())
-    ask_all(tmp_path, evidence, plan, 0, Console(quiet=True))
+    # On another machine, without the checkpoints: nothing is trained for answers that are kept.
+    make_all(tmp_path / "elsewhere", evidence, [plan], [0], 2, Console(quiet=True))
     assert {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()} == written
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_training_that_fails_is_named_with_its_log(tmp_path):
+    plan = Plan("programs", 3, ("all_cases",), 90, arms=("vpo",))
+    (tmp_path / "programs-base-0").symlink_to(checkpoints()["maze-base"])
+    (tmp_path / "programs-vpo-0").write_text("in the way")
+    with pytest.raises(SpeciateError, match=r"training programs-vpo-0 failed .* see .*programs-vpo-0\.log"):
+        make_all(tmp_path, Evidence(tmp_path / "evidence"), [plan], [0], 1, Console(quiet=True))
 
 
 def test_a_variant_is_trained_with_its_own_choices():
