@@ -69,7 +69,7 @@ def _check_budget(pinned: Campaign) -> None:
     given, count = pinned.evaluations, len(pinned.problems)
     if given < pinned.least:
         each = f"a slice of {pinned.slice:,}" if pinned.mode is Mode.ADAPTIVE else "one evaluation"
-        least = f"expected at least {pinned.least:,}, {each} for each of {count:,} problems"
+        least = f"expected at least {pinned.least:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
         raise _invalid("evaluations", f"{given:,} evaluations are too few: {least}")
     if pinned.slices > MOST_SLICES:
         size = -(-given // MOST_SLICES)

@@ -273,6 +273,31 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhi
     expect(page.locator("[role=status]")).to_have_text("paused")
 
 
+def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    visitor.go("/campaigns")
+    page.get_by_role("link", name="Declare a campaign").click()
+    page.locator("[name=slug]").fill("from-a-form")
+    page.locator("[name=policy]").fill("left")
+    page.locator("[name=problems]").fill("variant-0\nvariant-1")
+    page.locator("[name=evaluations]").fill("63")
+    page.get_by_role("button", name="Declare the campaign").click()
+    expect(page.locator("#wrong-evaluations")).to_contain_text("expected at least 64")
+    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    expect(page.locator("[name=problems]")).to_have_value(re.compile("variant-0\\s+variant-1"))
+    page.locator("[name=evaluations]").fill("64")
+    page.locator("[name=strategy]").select_option("vector_evolution")
+    page.locator("[name='option.founders']").fill("5")
+    page.get_by_role("button", name="Declare the campaign").click()
+    expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
+    declared = exhibition.plane.campaigns.get("from-a-form").declaration
+    assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
+    assert declared.strategy_options == {"founders": 5}
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the campaign").click()
+    expect(page.locator("[role=status]")).to_have_text("cancelled")
+
+
 def test_forms_of_other_sites_are_refused(exhibition: Exhibition) -> None:
     path = f"/runs/{exhibition.running}/cancel"
     own = {"Origin": exhibition.url}

@@ -46,6 +46,7 @@ PAGES = {
     "tournament-open": "/tournaments/{open}",
     "new-tournament": "/tournaments/new",
     "campaigns": "/campaigns",
+    "new-campaign": "/campaigns/new",
     "campaign": "/campaigns/{campaign}",
     "workers": "/workers",
     "access": "/access",

@@ -11,19 +11,17 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.fields import Field, fields_of, number_or_text, values_of
+from service.dashboard.fields import Field, number_or_text
 from service.dashboard.forms import FormDep
 from service.dashboard.pages import page
 from service.dashboard.refusals import Refusal, refusal
+from service.dashboard.strategy_fields import OPTION, chosen, shown
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
 from speciate.runs.steer import start_run
-from speciate.search.strategies import STRATEGIES
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
-OPTION: Final = "option."
-_USUAL: Final = "islands_map_elites"
 _KNOWN: Final = 500
 _LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number"}
 _COUNTS: Final = ("seed", "lanes", "batch", "samples_per_prompt", "stop_on_plateau")
@@ -63,12 +61,9 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
     plane = deck.plane
     text = {name: value.strip() for name, value in given.items()}
     limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
-    strategy = text.get("strategy", _USUAL)
-    options = values_of(STRATEGIES[strategy].Config, OPTION, given) if strategy in STRATEGIES else {}
     spec = RunSpec.model_validate(
         {
-            "strategy": strategy,
-            "strategy_options": options,
+            **chosen(given),
             "budget": limits,
             **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
@@ -89,9 +84,6 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
 
 
 def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
-    strategy = given.get("strategy", _USUAL)
-    strategy = strategy if strategy in STRATEGIES else _USUAL
-    kind = STRATEGIES[strategy]
     defaults = RunSpec.model_fields
     counts = [
         Field(
@@ -106,10 +98,7 @@ def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal 
         200 if told is None else 422,
         given=given,
         told=told,
-        strategy=strategy,
-        strategies=list(STRATEGIES),
-        about=(kind.__doc__ or "").strip().partition("\n")[0],
-        options=fields_of(kind.Config, OPTION, given),
+        **shown(given),
         counts=counts,
         checks=[(name, name.replace("_", " "), _NOTES[name], given.get(name) == "on") for name in _CHECKS],
         limits=[

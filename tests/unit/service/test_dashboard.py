@@ -28,6 +28,7 @@ from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections
 from service.dashboard.routes.new_tournament import seeds_of
+from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError
 from speciate.ports.records import EliteRecord
@@ -209,6 +210,20 @@ def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
     islands = STRATEGIES["islands_map_elites"].Config
     given = {"o.islands": "7", "o.features": "novelty", "o.crossover": "much"}
     assert values_of(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
+
+
+def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
+    """Both have an ``exploration``, with other defaults: who changes the strategy has chosen neither."""
+    sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.founders": "5"}
+    own = {"exploration": 0.2, "founders": 5}
+    assert chosen(sent) == {"strategy": "vector_evolution", "strategy_options": own}
+    assert chosen(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
+    assert chosen(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
+    fields = {field.name: field.value for field in shown(sent | {"options_of": "islands_map_elites"})["options"]}
+    assert fields["option.exploration"] == "0.1"
+    assert {field.name: field.value for field in shown(sent)["options"]}["option.exploration"] == "0.2"
+    assert chosen({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
+    assert shown({"strategy": "nonsense"})["strategy"] == chosen({})["strategy"] == "islands_map_elites"
 
 
 def _request(method: str, headers: dict[str, str], body: bytes = b"") -> Request:
