@@ -94,6 +94,11 @@ def fragment(template: str, /, **context: Any) -> str:
     return environment().get_template(template).render(**context)
 
 
+def macro(name: str, /, *given: Any) -> str:
+    """Return what a macro makes of its arguments."""
+    return str(getattr(environment().globals["m"], name)(*given))
+
+
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:
     """Return a page.
 

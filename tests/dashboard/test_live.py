@@ -102,6 +102,23 @@ def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> N
     expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
 
 
+def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibition: Exhibition) -> None:
+    visitor.go(f"/runs/{exhibition.running}")
+    figure = visitor.page.locator("figure:has([data-figure*=throughput])")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator("[data-drawn]")).to_be_visible()
+    figure.locator("summary").click()
+    rows = figure.locator("[data-rows]")
+    before = rows.inner_text()
+    assert figure.locator("tbody tr").count() > 0
+    exhibits.work(exhibition.plane, exhibition.running, 6)
+    expect(rows).not_to_have_text(before, use_inner_text=True)
+    told = rows.inner_text()
+    visitor.go(f"/runs/{exhibition.running}")
+    figure.locator("summary").click()
+    assert rows.inner_text() == told
+
+
 def test_a_restarted_server_is_found_again(browser: Browser, exhibition: Exhibition) -> None:
     port = _free_port()
     with visiting(browser.new_context(), f"http://127.0.0.1:{port}") as visitor:

@@ -87,6 +87,12 @@
     if (!answer.ok) throw new Error(String(answer.status));
     return answer.json();
   }
+  function tell(rows, html) {
+    if (!rows || rows.contains(document.activeElement)) return;
+    const { scrollLeft, scrollTop } = one(".scroll", rows) || {};
+    rows.innerHTML = html;
+    one(".scroll", rows)?.scrollTo(scrollLeft || 0, scrollTop || 0);
+  }
   async function load(plot) {
     plot.dataset.asked = wanted;
     plot.dataset.rest = "drawing";
@@ -97,6 +103,7 @@
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
+      tell(one("[data-rows]", plot.closest("figure")), spec.rows);
       await draw(plot);
     } catch (error) {
       plot.removeAttribute("aria-busy");
