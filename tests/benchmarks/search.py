@@ -46,11 +46,6 @@ NEAR_THE_CEILING: Final = (
     ("programs-vector-max-at-k", "programs-vector-max-at-k"),
 )
 """Most of what can be unlocked at all their independent samples unlock, so 400 programs are too few to see the rest."""
-HARD_PAIRS: Final = (
-    *((f"programs-hard-{name}", "programs-hard-base") for name in ("base", "grpo", "vpo", "vector-max-at-k")),
-    *((f"programs-hard-{name}", f"programs-hard-{name}") for name in ("vpo", "vector-max-at-k")),
-)
-"""Those of the harder task, all of whose programs can be written in an answer: nothing is at a ceiling there."""
 _ARCHIVE: Final = "islands_map_elites"
 SELECTIONS: Final = ("best_weighted", "random_scalarization")
 """Ways for ``islands_map_elites`` to choose parents other than ε-lexicase: by one weighting, or by a random one."""
@@ -66,22 +61,17 @@ _MAIN: Final[tuple[Arm, ...]] = ((FLOOR, "{}"), (_ARCHIVE, "{}"), ("vector_evolu
 
 def programs(_: Settings, keep: Path, workers: int) -> None:
     """Count the held-out programs that every strategy unlocks, and test it against independent samples."""
-    main = tuple(name for name, _ in _MAIN)
-    plan = [("programs", pair, tuple(STRATEGIES), HELD_OUT) for pair in PAIRS]
-    plan += [("programs", pair, main, MORE_HELD_OUT) for pair in NEAR_THE_CEILING]
-    plan += [("programs-hard", pair, main, HELD_OUT) for pair in HARD_PAIRS]
+    plan = [(pair, tuple(STRATEGIES), HELD_OUT) for pair in PAIRS]
+    plan += [(pair, tuple(name for name, _ in _MAIN), MORE_HELD_OUT) for pair in NEAR_THE_CEILING]
     jobs = [
-        Job(f"{task}:{number}", *pair, strategy, WITHIN[-1], 0)
-        for task, pair, strategies, numbers in plan
+        _program_job(number, pair, strategy)
+        for pair, strategies, numbers in plan
         for strategy in strategies
         for number in numbers
     ]
     found = dict(zip(jobs, gather(jobs, keep, workers, "programs"), strict=True))
-    for task, pair, strategies, numbers in plan:
-        reached = {
-            name: np.array([_at(found[Job(f"{task}:{n}", *pair, name, WITHIN[-1], 0)]) for n in numbers])
-            for name in strategies
-        }
+    for pair, strategies, numbers in plan:
+        reached = {name: np.array([_at(found[_program_job(n, pair, name)]) for n in numbers]) for name in strategies}
         rows = []
         for name, at in reached.items():
             row: list[object] = [name]
@@ -111,6 +101,10 @@ def problems(_: Settings, keep: Path, workers: int) -> None:
         _show_targets(by_arm, budget)
         _show_coverage(by_arm)
         _draw(by_arm, budget, Path(f"docs/pictures/{picture}.svg"))
+
+
+def _program_job(number: int, pair: tuple[str, str], strategy: str) -> Job:
+    return Job(f"programs:{number}", *pair, strategy, WITHIN[-1], 0)
 
 
 def _at(found: Found) -> float:
