@@ -240,7 +240,7 @@ def draw(result: Results, path: Path) -> None:
 
 def p_text(p: float) -> str:
     """Return a p-value as it is written."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
 def _token_ceiling(result: Results) -> int:

@@ -13,7 +13,7 @@ from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
 from speciate.tournaments.estimators import best_at_k
-from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, Plan
+from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, Plan
 from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import DECLARED, write_report
@@ -195,6 +195,17 @@ def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
     unlocked = next(line for line in text.splitlines() if line.startswith("| VPO | 30"))
     assert unlocked.startswith("| VPO | 30 (30, 30, 30) | 30 (30, 30, 30) |")
     assert (tmp_path / "pictures" / "reproduction-programs.svg").stat().st_size > 1000
+
+
+def test_the_published_report_is_what_its_evidence_says(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
+    docs = Path(__file__).parents[3] / "docs"
+    evidence = Evidence(docs / "evidence" / "reproduction")
+    published = (docs / "reproduction.md").read_text("utf-8")
+    report = tmp_path / "report.md"
+    report.write_text(published.partition(DECLARED)[0] + DECLARED, "utf-8")
+    write_report(evidence, report, list(PLANS.values()), SEEDS)
+    assert report.read_text("utf-8") == published, "write it anew: see docs/reproduction.md"
 
 
 def test_the_policies_that_come_along_are_those_of_the_evidence():
