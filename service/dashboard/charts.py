@@ -158,7 +158,7 @@ class ChartCache:
         if held is None:
             chart = make()
             # The table goes along, so that on a page that is watched it says what the chart says.
-            sent = {**chart.spec(), "rows": macro("rows", chart)}
+            sent = {**chart.spec(), "table_html": macro("rows", chart)}
             body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
             held = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
             with self._lock:

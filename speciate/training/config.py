@@ -36,7 +36,7 @@ class TrainConfig:
         lora_rank: Rank of a LoRA adapter; 0 trains all weights.
         use_vllm: Whether vLLM writes the rollouts (needs a GPU and the ``vllm`` package).
         use_engine: Whether the engine of the embedded policy server writes them, and passes read the prompt of a group
-            once: three times as quick for tiny models on a processor.
+            once: quicker for tiny models on a processor (docs/adr/0024-engine-rollouts.md).
         max_prompt_tokens: Prompts of English tasks that are longer are refused.
         max_tokens: Longest completion of English tasks; tiny tasks know theirs.
     """

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -87,14 +87,13 @@ def make_all(
     bases = dict.fromkeys((plan, ARMS[0], seed) for plan, _, seed in wanted)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes below, which have not imported numpy yet
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for work, doing in ((_train, list(bases)), (_make, wanted)):  # all other arms begin with the bases
-            begun = [pool.submit(work, folder, evidence, one) for one in doing]
-            try:
+        try:
+            for work, doing in ((partial(_train, folder), list(bases)), (partial(_make, folder, evidence), wanted)):
+                begun = [pool.submit(work, one) for one in doing]  # bases first: all other arms begin with them
                 for number, done in enumerate(as_completed(begun), 1):
                     console.print(f"{done.result()} ({number} of {len(begun)})", markup=False)
-            except SpeciateError:
-                pool.shutdown(cancel_futures=True)  # what has begun goes on to its end
-                raise
+        finally:
+            pool.shutdown(cancel_futures=True)  # where one failed, what has begun goes on to its end
 
 
 def ask(folder: Path, evidence: Evidence, plan: Plan, arm: Arm, seed: int) -> None:
@@ -136,12 +135,12 @@ def command_of(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
 
 
 def _make(folder: Path, evidence: Evidence, one: Work) -> str:
-    _train(folder, evidence, one)
+    _train(folder, one)
     ask(folder, evidence, *one)
     return f"asked {checkpoint(folder, *one).name}"
 
 
-def _train(folder: Path, _: Evidence, one: Work) -> str:
+def _train(folder: Path, one: Work) -> str:
     """Train an arm in a process of its own, unless that has been done: memory that it takes is given back."""
     plan, arm, seed = one
     made = checkpoint(folder, plan, arm, seed)

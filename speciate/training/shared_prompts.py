@@ -1,8 +1,9 @@
 """Log-probabilities of rollouts whose groups share a prompt, which is then read once for all of them.
 
-A prompt of a tiny task is as long as five of its answers, and a group has 8 to 24 of them: nearly all of a plain pass
-goes into reading the same prompts again. Here the keys and values of a prompt are computed once, and every rollout of
-its group goes on from them. Values and gradients are those of the plain pass, up to the order of addition.
+A prompt of a tiny task is two or three times as long as an answer, and a group has 8 to 24 rollouts: where they hold
+one answer each, most of a plain pass goes into reading the same prompts again. Here the keys and values of a prompt are
+computed once, and every rollout of its group goes on from them. Values and gradients are those of the plain pass, up to
+the order of addition.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
-      tell(one("[data-rows]", plot.closest("figure")), spec.rows);
+      tell(one("[data-rows]", plot.closest("figure")), spec.table_html);
       await draw(plot);
     } catch (error) {
       plot.removeAttribute("aria-busy");

@@ -210,9 +210,12 @@ def test_the_published_report_is_what_its_evidence_says(tmp_path):
 
 def test_the_policies_that_come_along_are_those_of_the_evidence():
     evidence = Evidence(Path(__file__).parents[3] / "docs" / "evidence" / "reproduction")
+    compared = set()
     for plan in PLANS.values():
         for arm in arms_of(plan):
             bundled = checkpoints().get(f"{plan.task}-{arm.name.replace('_', '-')}")
             found = evidence.read(plan, arm, 0)
             if bundled is not None and found is not None:
                 assert weights_digest(bundled) == found.weights
+                compared.add(bundled)
+    assert compared == set(checkpoints().values())
