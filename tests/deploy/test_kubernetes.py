@@ -89,7 +89,7 @@ def test_the_processes_are_those_of_the_compose_file(built: dict[tuple[str, str]
     for name, pod in _pods(built).items():
         (container,) = pod["containers"]
         # How many slots a worker has is each deployment's own affair.
-        theirs, ours = container["command"], services[name]["command"]
+        theirs, ours = container["args"], services[name]["command"]
         assert [each for each in ours if each not in {"-c", "8", "2"}] == [
             each for each in theirs if each not in {"-c", "8", "4", "2"}
         ], name

@@ -115,8 +115,10 @@ class Topology:
 
     def _command(self, name: str, number: int, process: str) -> ChildCommand:
         argv = self._argv(name, number, self.services[name]["command"])
-        if argv[0] == "nginx":
-            argv = [_nginx(), *(str(self._nginx_conf()) if each.endswith("nginx.conf") else each for each in argv[1:])]
+        if name == "proxy":
+            ours = self._nginx_folder()
+            places = {"/etc/speciate": str(ours), "/tmp": f"{ours}/run"}
+            argv = [re.sub(r"/etc/speciate|/tmp", lambda place: places[place[0]], each) for each in argv]
         return ChildCommand(process, argv, self._environment(name, number), self.home / "logs" / f"{process}.log", ROOT)
 
     def _argv(self, name: str, number: int, command: list[str]) -> list[str]:
@@ -124,7 +126,11 @@ class Topology:
         return [*_PROGRAMS.get(program, [program]), *(self._local(each, name, number) for each in rest)]
 
     def _environment(self, name: str, number: int) -> dict[str, str]:
-        ours = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "SPECIATE_DATA_DIR": str(self.home / "data")}
+        ours = {
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+            "PYTHONPATH": str(ROOT),
+            "SPECIATE_DATA_DIR": str(self.home / "data"),
+        }
         given = self.services[name].get("environment", {})
         return ours | {key: self._local(str(value), name, number) for key, value in given.items()}
 
@@ -138,7 +144,10 @@ class Topology:
             text = ours if text == port else re.sub(rf"(?<=127\.0\.0\.1:){port}\b", ours, text)
         return text
 
-    def _nginx_conf(self) -> Path:
+    def _nginx_folder(self) -> Path:
+        """Return what stands for ``/etc/speciate``, with the configuration in it and ``run`` for ``/tmp``."""
+        if not has_nginx():
+            raise FileNotFoundError("the proxy needs nginx: install the package `nginx-light`")
         text = (ROOT / "deploy" / "proxy" / "nginx.conf").read_text()
         # Names are looked up by the network's own server there; here every replica is named.
         text = re.sub(r"^ *resolver .*\n", "", text, flags=re.MULTILINE)
@@ -146,23 +155,17 @@ class Topology:
         text, replaced = re.subn(r"^ *server api:8420 resolve.*$", servers, text, flags=re.MULTILINE)
         assert replaced == 1
         folder = self.home / "nginx"
-        folder.mkdir(exist_ok=True)
-        text = text.replace("/tmp/", f"{folder}/").replace("listen 8080", f"listen 127.0.0.1:{self.ports['proxy'][0]}")
-        written = folder / "nginx.conf"
-        written.write_text(text)
-        return written
+        (folder / "run").mkdir(parents=True, exist_ok=True)
+        text = text.replace("/tmp/", f"{folder}/run/").replace(
+            "listen 8080", f"listen 127.0.0.1:{self.ports['proxy'][0]}"
+        )
+        (folder / "nginx.conf").write_text(text)
+        return folder
 
 
 def _port(name: str, service: dict[str, Any]) -> str:
     command = service.get("command", [])
     return "8080" if name == "proxy" else command[command.index("--port") + 1] if "--port" in command else ""
-
-
-def _nginx() -> str:
-    found = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if found is None:
-        raise FileNotFoundError("the proxy needs nginx: install the package `nginx-light`")
-    return found
 
 
 def has_nginx() -> bool:
