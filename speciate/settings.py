@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 FILE_SUFFIX: Final = "_FILE"
 """What makes the name of a variable that of one which names a file with the value."""
+UNSAFE: Final = "unsafe"
+"""The sandbox that contains nothing."""
 
 _SERVERS: Final = {
     "PostgreSQL": ("postgresql://USER@HOST/DATABASE", {"postgresql", "postgresql+psycopg", "postgres"}),

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import SecretStr
 
-from evaluators.canary import examine
-from evaluators.choose import UNSAFE_WARNING, open_broker
-from evaluators.features import kernel_features
-from evaluators.tiers import TIERS, UNSAFE
+from speciate.cli.installed import missing_processes
 from speciate.domain.errors import SpeciateError
 from speciate.policies.embedded import TOKEN_VARIABLE as SERVE_TOKEN_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, Settings, source_of
@@ -105,7 +100,7 @@ def environment() -> Finding:
 
 def processes() -> Finding:
     """Look for the processes beside the library: API, workers, evaluators."""
-    missing = [name for name in ("service", "workers", "evaluators") if importlib.util.find_spec(name) is None]
+    missing = missing_processes()
     if missing:
         remedy = "To run the service here, install it from a checkout with `pip install -e .`."
         return Finding("processes", Status.WARNING, f"not installed: {', '.join(missing)}", remedy)
@@ -128,27 +123,21 @@ def data_dir(settings: Settings) -> Finding:
 def database(settings: Settings) -> Finding:
     """Look for PostgreSQL: the configured server, or programs for an embedded one."""
     if settings.database_url is None:
-        return _finding("postgres", _embedded_postgres)
+        return finding_of("postgres", _embedded_postgres)
     url = settings.database_url.get_secret_value()
-    return _finding("postgres", lambda: _configured_postgres(url))
+    return finding_of("postgres", lambda: _configured_postgres(url))
 
 
 def cache(settings: Settings) -> Finding:
     """Look for Redis or Valkey: the configured server, or a program for an embedded one."""
     if settings.redis_url is None:
-        return _finding("redis", _embedded_valkey)
+        return finding_of("redis", _embedded_valkey)
     url = settings.redis_url.get_secret_value()
-    return _finding("redis", lambda: _configured_redis(url))
+    return finding_of("redis", lambda: _configured_redis(url))
 
 
-def sandbox(settings: Settings) -> Iterator[Finding]:
-    """Attack every tier, look at what the kernel offers, and say which tier candidates run in."""
-    yield Finding("kernel", Status.GOOD, kernel_features())
-    yield from (_try_tier(tier, settings) for tier in TIERS if tier != UNSAFE)
-    yield _chosen_sandbox(settings)
-
-
-def _finding(name: str, look: Callable[[], str]) -> Finding:
+def finding_of(name: str, look: Callable[[], str]) -> Finding:
+    """Return what a look says, or the error that ended it."""
     try:
         return Finding(name, Status.GOOD, look())
     except SpeciateError as error:
@@ -198,27 +187,6 @@ def _configured_redis(url: str) -> str:
         raise UnavailableError(f"the server does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
     version = info.get("valkey_version") or info.get("redis_version")
     return f"configured, {info.get('server_name', 'redis')} {version}"
-
-
-def _try_tier(tier: str, settings: Settings) -> Finding:
-    verdict = examine(tier)
-    name = f"sandbox {tier}"
-    if verdict.holds:
-        return Finding(name, Status.GOOD, "every attack of the canary was contained")
-    # One tier that holds is enough, unless this very one is asked for.
-    status = Status.BAD if settings.sandbox == tier else Status.WARNING
-    return Finding(name, status, ", ".join(verdict.flaws), verdict.remedy)
-
-
-def _chosen_sandbox(settings: Settings) -> Finding:
-    if settings.sandbox == UNSAFE:
-        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX.")
-    return _finding("sandbox", lambda: _try_sandbox(settings))
-
-
-def _try_sandbox(settings: Settings) -> str:
-    with closing(open_broker(settings.sandbox)) as broker:
-        return f"candidates run in tier {broker.tier}"
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,6 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from evaluators.tiers import UNSAFE
 from speciate import __version__
 from speciate.cli.checks import Finding, Status, failed
 from speciate.cli.secret_checks import of_service
@@ -19,6 +18,7 @@ from speciate.client.connection import Connection
 from speciate.domain.errors import SpeciateError
 from speciate.ports.records import WorkerProcess
 from speciate.ports.work import Queue
+from speciate.settings import UNSAFE
 
 MOST_SKEW_S: Final = 5.0
 LONG_WAIT_S: Final = 300.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -11,10 +12,12 @@ from rich.text import Text
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
+from speciate.cli.installed import missing_processes
 from speciate.cli.session import URL_FLAG, AsJson
 
 if TYPE_CHECKING:
     from speciate.cli.checks import Finding
+    from speciate.settings import Settings
 
 _MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
@@ -46,7 +49,7 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
             findings += [checks.processes(), checks.data_dir(settings)]
             findings += [checks.database(settings), checks.cache(settings)]
             findings += of_this_machine(settings)
-            findings += checks.sandbox(settings)
+            findings += _sandbox(settings)
         asked = list(deployment(flags.get(URL_FLAG)))
         if elsewhere and asked[-1].name == "api":
             # Nothing else was to be looked at.
@@ -62,6 +65,14 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
         _show(findings)
     if any(finding.status is checks.Status.BAD for finding in findings):
         raise typer.Exit(Exit.FAILED)
+
+
+def _sandbox(settings: Settings) -> Iterable[Finding]:
+    if missing_processes():
+        return ()  # said already
+    from speciate.cli.sandbox_checks import sandbox
+
+    return sandbox(settings)
 
 
 def _show(findings: list[Finding]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import sys
@@ -19,6 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
+from speciate.cli.installed import missing_processes, not_installed
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
@@ -80,7 +80,8 @@ class Stack:
             UnavailableError: A configured server does not answer, or a process did not become ready; the message names
                 its log.
         """
-        _check_installed()
+        if missing := missing_processes():
+            raise not_installed(missing)
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
@@ -314,15 +315,6 @@ def _prepare(data_dir: Path) -> None:
             f"the data directory {data_dir} cannot be made or written: {error.strerror}.",
             remedy="Choose another with --data-dir or SPECIATE_DATA_DIR.",
         ) from None
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("service", "workers", "evaluators") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"the processes {', '.join(missing)} are not installed beside the library.",
-            remedy="Run the service from a checkout of the project, installed by `pip install -e .`.",
-        )
 
 
 def _free_port(settings: Settings, patience_s: float) -> int:

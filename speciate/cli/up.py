@@ -63,7 +63,7 @@ def up_command(
 
 def _tell_containment(stack: Stack, out: Console) -> None:
     from evaluators.choose import UNSAFE_WARNING
-    from evaluators.tiers import UNSAFE
+    from speciate.settings import UNSAFE
 
     if UNSAFE in stack.tiers:
         out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)

@@ -10,6 +10,7 @@ import pytest
 from evaluators.choose import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli.exits import Exit
+from speciate.settings import UNSAFE as NAME_IN_SETTINGS
 from speciate.settings import Settings, load_settings
 from tests.unit.cli.conftest import Cli
 
@@ -67,3 +68,4 @@ def test_a_relative_data_directory_is_made_absolute_once(tmp_path: Path, monkeyp
 
 def test_the_settings_know_every_tier() -> None:
     assert set(get_args(Settings.model_fields["sandbox"].annotation)) == {AUTO, UNSAFE, *TIERS}
+    assert NAME_IN_SETTINGS == UNSAFE
