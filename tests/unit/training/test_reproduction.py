@@ -13,6 +13,9 @@ from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
 from speciate.tournaments.estimators import best_at_k
+
+pytest.importorskip("trl", reason="needs the extra 'train'")
+
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, Plan
 from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
 from speciate.training.pools import Asked, Pool, evolved, independent
@@ -175,7 +178,6 @@ def test_a_variant_is_trained_with_its_own_choices():
 
 
 def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
-    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     evidence = Evidence(tmp_path / "evidence")
     for seed in (0, 1, 2):
         for arm in arms_of(PLAN):
@@ -198,7 +200,6 @@ def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
 
 
 def test_the_published_report_is_what_its_evidence_says(tmp_path):
-    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     docs = Path(__file__).parents[3] / "docs"
     evidence = Evidence(docs / "evidence" / "reproduction")
     published = (docs / "reproduction.md").read_text("utf-8")
