@@ -103,6 +103,12 @@ ABLATIONS: Final = Plan(
 SEEDS: Final = (0, 1, 2)
 """Training seeds, fixed in advance."""
 
+REPLICATION: Final = Plan("programs", 400, ("all_cases",), 90, arms=("vpo", "vector_max_at_k_24"))
+"""Asked again, since the declared test just missed its level."""
+
+NEW_SEEDS: Final = (3, 4, 5)
+"""Training seeds of the replication, fixed before any of them was trained."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -115,6 +121,7 @@ class Claim:
         worse: Arm that unlocks less.
         margin: Least difference of their own unlocks, as a share of the problems.
         p_value: Largest exact McNemar p, pooled over seeds.
+        seeds: Training seeds that it is about.
     """
 
     text: str
@@ -123,6 +130,7 @@ class Claim:
     worse: str
     margin: float
     p_value: float
+    seeds: tuple[int, ...] = SEEDS
 
 
 CLAIMS: Final = (
@@ -138,5 +146,8 @@ CLAIMS: Final = (
     Claim("programs, a third of the answers: the same", "programs", "vector_max_at_k", "vpo", 0.0, 0.05),
     Claim("mazes: VPO against Max-at-K", "maze", "vpo", "max_at_k_24", 0.0, 0.05),
     Claim("programs: VPO against Max-at-K", "programs", "vpo", "max_at_k_24", 0.0, 0.05),
+    Claim("programs again, seeds 3 to 5: against VPO", "programs", "vector_max_at_k_24", "vpo", 0.0, 0.01, NEW_SEEDS),
+    # Half the declared level, since this is the second look.
+    Claim("… all six seeds", "programs", "vector_max_at_k_24", "vpo", 0.0, 5e-5, SEEDS + NEW_SEEDS),
 )
 """What the report states about pairs of arms, whatever comes out."""

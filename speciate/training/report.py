@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -137,7 +137,7 @@ def _claims(results: Sequence[Results]) -> str:
 
 
 def _claim_row(claim: Claim, result: Results) -> str | None:
-    seeds, better, worse = result.both(claim.better, claim.worse)
+    seeds, better, worse = replace(result, seeds=claim.seeds).both(claim.better, claim.worse)
     if not seeds:
         return None
     pooled = mcnemar_pooled(np.array(better).T, np.array(worse).T)
@@ -148,7 +148,7 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
     holds = share >= claim.margin and share > 0 and pooled.p_value < claim.p_value
     same_sign = all(one.only_a > one.only_b for one in each)
     verdict = "holds" if holds and same_sign else "holds pooled, not in each seed" if holds else "**does not hold**"
-    if len(seeds) < len(SEEDS):
+    if len(seeds) < len(claim.seeds):
         verdict += ", so far"
     signs = ", ".join(f"{one.only_a} : {one.only_b}" for one in each)
     return (

@@ -23,7 +23,7 @@ from rich.console import Console
 from speciate.domain.errors import SpeciateError
 from speciate.domain.problem import Problem
 from speciate.policies.manifest import MANIFEST, read_manifest, weights_digest
-from speciate.training.arms import ABLATIONS, ARMS, PLANS, SEEDS, VARIANTS, Arm, Plan
+from speciate.training.arms import ABLATIONS, ARMS, NEW_SEEDS, PLANS, REPLICATION, SEEDS, VARIANTS, Arm, Plan
 from speciate.training.outcomes import Evidence, Mode, outcome_of, problems_of
 from speciate.training.pools import Asked, Pool, evolved, independent
 from speciate.training.report import write_ablations, write_report
@@ -39,23 +39,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints")
     parser.add_argument("--evidence", type=Path, help="folder of what they answered, by default OUT/evidence")
     parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="training seeds")
+    parser.add_argument("--seeds", type=int, nargs="+", help="training seeds")
     parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
     parser.add_argument("--jobs", type=int, default=2, help="arms that are trained and asked at once, one core each")
     parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")
-    parser.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
+    others.add_argument("--replication", action="store_true", help="train and ask what was declared afterwards instead")
     given = parser.parse_args(arguments)
     console = Console()
-    plans = [ABLATIONS] if given.ablations else [PLANS[task] for task in given.tasks]
+    plans = [PLANS[task] for task in given.tasks]
+    wanted = [ABLATIONS] if given.ablations else [REPLICATION] if given.replication else plans
+    seeds = given.seeds or (NEW_SEEDS if given.replication else SEEDS)
     report = given.report or Path("docs/vector-max-at-k.md" if given.ablations else "docs/reproduction.md")
     evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:
-            make_all(given.out, evidence, plans, given.seeds, given.jobs, console)
+            make_all(given.out, evidence, wanted, seeds, given.jobs, console)
         if given.ablations:
-            write_ablations(evidence, report, given.seeds)
+            write_ablations(evidence, report, seeds)
         else:
-            write_report(evidence, report, plans, given.seeds)
+            write_report(evidence, report, plans, SEEDS if given.replication else seeds)
     except SpeciateError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
