@@ -39,6 +39,7 @@ class Seen:
     Attributes:
         latencies_ms: Of every request that was answered.
         statuses: Answers by status; 0 is no answer from any replica.
+        refusals: What was answered with another status than 200, in words: route, status, message.
         passed_over: Times that a request went on to the other replica.
         followed: Runs whose stream a viewer saw to its end.
         flaws: Gaps and repetitions in streams.
@@ -48,6 +49,7 @@ class Seen:
     seconds: float = 0.0
     latencies_ms: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     passed_over: int = 0
     followed: int = 0
     events: int = 0
@@ -100,10 +102,12 @@ class Callers:
                 due = max(due + CONNECTIONS / self._rate, time.monotonic() - 1.0)
                 if not self._runs:
                     continue
-                path = self._rng.choice(paths).format(run=self._rng.choice(self._runs[-100:]))
+                route = self._rng.choice(paths)
                 at = time.perf_counter()
-                status, _ = await client.get(path)
+                status, body = await client.get(route.format(run=self._rng.choice(self._runs[-100:])))
                 self.seen.statuses[status] += 1
+                if status not in {0, 200}:
+                    self.seen.refusals[f"{route}: {status} {body[:300].decode(errors='replace')}"] += 1
                 if status:
                     self.seen.latencies_ms.append((time.perf_counter() - at) * 1000)
         finally:

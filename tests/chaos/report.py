@@ -16,6 +16,7 @@ from tests.chaos.watch import GROWN_UP_S, growth
 
 _QUIET = 5.0
 """Percent of the processors."""
+_MOST_REFUSALS = 20
 
 _HEAD = """# Reliability
 
@@ -48,7 +49,7 @@ def report(outcome: Outcome, load: float) -> str:
         _HEAD,
         f"## The latest storm\n\nOn {machine()}. Others used {load:.0f} % of them before the start. {quiet}\n",
         _verdict(outcome),
-        "## Load\n\n" + _table(("", "aimed at", "reached"), _load(outcome)),
+        "## Load\n\n" + _table(("", "aimed at", "reached"), _load(outcome)) + _refusals(outcome),
         "## Faults\n\n" + _faults(outcome),
         "## What processes hold\n\n" + _holdings(outcome),
     ]
@@ -93,11 +94,16 @@ def _load(outcome: Outcome) -> list[tuple[str, ...]]:
         ("answers, p99", "", f"{p99:.1f} ms"),
         ("sent on to the other replica", "", f"{seen['passed_over']:,}"),
         ("answered by no replica", 0, f"{unanswered:,} ({unanswered / total:.3%})"),
-        ("answered with a server error by both", "", f"{refused:,} ({refused / total:.3%})"),
+        ("answered with a server error", "", f"{refused:,} ({refused / total:.3%})"),
         ("streams taken up again", "", f"{seen['reconnects']:,}"),
         ("evaluations a second", "", outcome.evaluations / outcome.seconds),
     ]
     return [tuple(_cell(cell) for cell in row) for row in rows]
+
+
+def _refusals(outcome: Outcome) -> str:
+    lines = [f"    {count} × {words}" for words, count in list(outcome.seen["refusals"].items())[:_MOST_REFUSALS]]
+    return "\n".join(["\nAnswers with another status than 200:\n", *lines, ""]) if lines else ""
 
 
 def _faults(outcome: Outcome) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -53,3 +54,23 @@ def test_a_viewer_notices_what_is_lost_or_doubled(
     asyncio.run(everybody._follow("a-run", 0))
     assert (len(everybody.seen.flaws), everybody.seen.reconnects) == (flaws, reconnects)
     assert everybody.seen.followed == 1
+
+
+def test_what_was_refused_is_kept_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def get(*_: object) -> tuple[int, bytes]:
+        await asyncio.sleep(0)
+        return 500, b'{"title":"a defect"}'
+
+    monkeypatch.setattr(callers.Replicas, "get", get)
+    everybody = callers.Callers([1, 2], tmp_path / "runs", rate=10_000, viewers=0, seed=0)
+    everybody._runs = ["a-run"]
+
+    async def ask_a_while() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(everybody._ask(0.0), 0.2)
+
+    asyncio.run(ask_a_while())
+    seen = everybody.seen
+    assert sum(seen.refusals.values()) == seen.statuses[500] > 0
+    assert all(words.endswith(': 500 {"title":"a defect"}') for words in seen.refusals)
+    assert {words.partition(":")[0] for words in seen.refusals} <= {route for route, _ in callers._MIX}
