@@ -53,8 +53,7 @@ SLOW = "import time\ndef solve(x):\n    time.sleep(0.2)\n    return 2 * x\n"
 
 def test_everything_ends_with_a_broker_that_is_killed(short_lived):
     short_lived.begin(make_problem(limits={"wall_s": 60, "cpu_s": 60}), ["while True: pass"] * 2)
-    time.sleep(0.3)
-    assert len(short_lived.family()) > 2
+    until(lambda: len(short_lived.family()) > 2)
     short_lived.kill()
     short_lived.close()  # waits until nobody of the family is left
     assert not short_lived.space.exists()
@@ -70,12 +69,15 @@ def test_an_evaluation_that_loses_a_supervisor_is_made_again(any_arena):
     problem = make_problem(kind="evaluator", evaluator=SCRIPT.replace("unwrap()", "value"))  # no answer is a wrong one
     any_arena.evaluate(problem, [GOOD])
     before = any_arena.family()
-    for turn in range(2):  # the script's and the candidate's
-        number = any_arena.begin(problem, [SLOW])
-        time.sleep(0.5)
+
+    def supervisors():
         begun = any_arena.family() - before
-        supervisors = sorted({parent_of(pid) for pid in begun} & begun)
-        os.kill(supervisors[turn], signal.SIGKILL)
+        return sorted({parent_of(pid) for pid in begun} & begun)
+
+    for turn in range(2):  # the script's and the candidate's
+        number = any_arena.begin(problem, [SLOW.replace("0.2", "0.5")])
+        until(lambda: len(supervisors()) == 2)
+        os.kill(supervisors()[turn], signal.SIGKILL)
         assert [each.rewards for each in any_arena.collect(number)] == [(1.0,)]
         until(lambda: any_arena.files() == set())  # what it made is removed, and nothing that is not its own
 

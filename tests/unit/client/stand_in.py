@@ -128,12 +128,13 @@ def stream(*chunks: bytes, broken: bool = False, kind: str = "text/event-stream"
         handler.send_response(200)
         handler.send_header("Content-Type", kind)
         handler.send_header("Transfer-Encoding", "chunked")
+        # Said, or a client may ask again over a connection that is about to be closed, and nobody counts that request.
+        handler.send_header("Connection", "close")
         handler.end_headers()
         for chunk in chunks:
             handler.chunk(chunk)
         if not broken:
             handler.chunk(b"")
-        handler.close_connection = True
 
     return answer
 
