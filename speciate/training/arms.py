@@ -141,13 +141,13 @@ CLAIMS: Final = (
     Claim("mazes, equal answers: Vector Max-at-K against VPO", "maze", "vector_max_at_k_24", "vpo", 0.0, 1e-4),
     Claim("… against Max-at-K", "maze", "vector_max_at_k_24", "max_at_k_24", 0.0, 1e-4),
     Claim("programs, equal answers: Vector Max-at-K against VPO", "programs", "vector_max_at_k_24", "vpo", 0.0, 1e-4),
-    Claim("… against Max-at-K", "programs", "vector_max_at_k_24", "max_at_k_24", 0.0, 1e-4),
+    # The new seeds by themselves, then all of them at half the declared level, since this is the second look.
+    Claim("programs, the same, seeds 3 to 5", "programs", "vector_max_at_k_24", "vpo", 0.0, 0.01, NEW_SEEDS),
+    Claim("programs, the same, all six seeds", "programs", "vector_max_at_k_24", "vpo", 0.0, 5e-5, SEEDS + NEW_SEEDS),
+    Claim("programs, equal answers: against Max-at-K", "programs", "vector_max_at_k_24", "max_at_k_24", 0.0, 1e-4),
     Claim("mazes, a third of the answers: Vector Max-at-K against VPO", "maze", "vector_max_at_k", "vpo", 0.0, 0.05),
     Claim("programs, a third of the answers: the same", "programs", "vector_max_at_k", "vpo", 0.0, 0.05),
     Claim("mazes: VPO against Max-at-K", "maze", "vpo", "max_at_k_24", 0.0, 0.05),
     Claim("programs: VPO against Max-at-K", "programs", "vpo", "max_at_k_24", 0.0, 0.05),
-    Claim("programs again, seeds 3 to 5: against VPO", "programs", "vector_max_at_k_24", "vpo", 0.0, 0.01, NEW_SEEDS),
-    # Half the declared level, since this is the second look.
-    Claim("… all six seeds", "programs", "vector_max_at_k_24", "vpo", 0.0, 5e-5, SEEDS + NEW_SEEDS),
 )
 """What the report states about pairs of arms, whatever comes out."""
