@@ -14,6 +14,8 @@ from .order import Order
 
 NAME = "unsafe"
 
+_PREFIX = "speciate-eval-"  # then the zygote's number and the supervisor's
+
 
 class Nothing:
     """How the unsafe mode forks and does not enclose."""
@@ -30,7 +32,8 @@ class Nothing:
     def settle(self, order: Order) -> None:
         """Give the candidate a folder, and collect what it leaves running."""
         kernel.adopt_orphans()
-        self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="speciate-eval-")
+        made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
+        self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
         if order.folder:
             Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
         os.chdir(self.folder)
@@ -42,6 +45,21 @@ class Nothing:
         """Remove the folder with whatever is in it."""
         os.chdir("/")
         remove(self.folder)
+
+
+def left_by_dead(zygote: int) -> list[str]:
+    """Return the folders of a zygote's supervisors that are no more."""
+    begin = f"{_PREFIX}{zygote}-"
+    found = Path(tempfile.gettempdir()).glob(f"{begin}*")
+    return [str(path) for path in found if _has_ended(path.name.removeprefix(begin).partition("-")[0])]
+
+
+def _has_ended(pid: str) -> bool:
+    try:
+        # One that is ending loses its memory, which holds this, before its end of any socket.
+        return not Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def remove(folder: str) -> None:

@@ -17,6 +17,7 @@ from typing import IO
 
 from evaluators.channel import ENVELOPE_BYTES, FrameError, FrameReader, Message
 from evaluators.contained.order import Order
+from evaluators.contained.unsafe import left_by_dead, remove
 from evaluators.limits import rlimits
 from evaluators.tiers.cgroup import Group, delegated
 from evaluators.tiers.launch import environment, launch
@@ -89,7 +90,7 @@ class Zygote:
         Raises:
             OSError: The zygote is dead, or the machine has no descriptor left.
         """
-        return ContainedProcess(self._requests, needs, self._named(needs.folder), ended, delegated())
+        return ContainedProcess(self._requests, self.pid, needs, self._named(needs.folder), ended, delegated())
 
     def close(self) -> None:
         """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
@@ -144,10 +145,17 @@ class ContainedProcess:
     """
 
     def __init__(
-        self, requests: socket.socket, needs: Needs, folder: str, ended: Callable[[], None], parent: Path | None = None
+        self,
+        requests: socket.socket,
+        zygote: int,
+        needs: Needs,
+        folder: str,
+        ended: Callable[[], None],
+        parent: Path | None = None,
     ) -> None:
-        """Order a process; ``parent`` is the control group that it gets one below, or None."""
+        """Order a process of a zygote; ``parent`` is the control group that it gets one below, or None."""
         self._ended = ended
+        self._zygote = zygote
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
         self.waiting = Waiting(0)
@@ -232,7 +240,11 @@ class ContainedProcess:
                     with contextlib.suppress(OSError):
                         os.kill(victim, signal.SIGKILL)
                 if tmp:
-                    subprocess.run(["rm", "-rf", "--", tmp], check=False, stderr=subprocess.DEVNULL)
+                    remove(tmp)
+            case None:
+                # Killed before its first word, which would have named what it had made by then.
+                for left in left_by_dead(self._zygote):
+                    remove(left)
             case _:
                 return
 
