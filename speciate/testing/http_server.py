@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import uvicorn
 
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 
 
 @contextmanager

@@ -228,7 +228,7 @@ class Arena:
         return self.user if self.user != os.geteuid() else None
 
 
-def until(holds: Callable[[], bool], limit_s: float = 20) -> None:
+def until(holds: Callable[[], bool], limit_s: float = 60) -> None:
     """Wait for something that must become true."""
     deadline = time.monotonic() + limit_s
     while not holds():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[3]
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 _PARENT = """
 import json, sys

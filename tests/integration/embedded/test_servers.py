@@ -110,7 +110,7 @@ def test_passwords_are_in_no_command_line_log_or_repr(
 def test_celery_takes_the_broker_url(running: tuple[EmbeddedServers, Endpoints]) -> None:
     with kombu.Connection(running[1].celery_broker_url) as connection, connection.SimpleQueue("work") as queue:
         queue.put({"batch": 16})
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=60)
         assert message.payload == {"batch": 16}
         message.ack()
 

@@ -34,14 +34,14 @@ def _finish_during(plane: Plane, lease: Lease, change: str, **values: object) ->
             finishing: Future[Commit | None] = threads.submit(plane.work.end_lane, lease)
             _wait_for_a_waiter(plane)
             connection.execute(sa.text(change), {"run_id": lease.run_id, "id": lease.work_id, **values})
-        return finishing.result(timeout=10)
+        return finishing.result(timeout=60)
 
 
 def _wait_for_a_waiter(plane: Plane) -> None:
     query = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with plane.engine.connect() as connection:
             if connection.execute(query).scalar_one():

@@ -69,7 +69,7 @@ def pooled(settings: Settings, open_dir: Path) -> Iterator[Plane]:
     through = past.update_query_dict({"host": str(here), "port": "6432"}).render_as_string(hide_password=False)
     changes = {"database_url": SecretStr(through), "database_direct_url": settings.database_url}
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (here / ".s.PGSQL.6432").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
