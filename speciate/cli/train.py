@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TRAIN_EXAMPLES: Final = examples(
     "speciate train --task maze --method vpo",
     "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
+    "speciate train --task programs --method vector_max_at_k --mutator",
     "speciate train --task maze --method base",
     "speciate train --task musique --data ./musique --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
 )
@@ -40,6 +41,9 @@ def train_command(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the files of a task that reads a dataset.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the result.", show_default="TASK-METHOD-SEED")] = None,
+    mutator: Annotated[
+        bool, typer.Option("--mutator", help="Train it to change what others propose, as the --mutator of a run.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A choice, such as kl=0.01 or estimator.kappa=8; repeatable."),
@@ -76,8 +80,10 @@ def train_command(
         raise InvalidInputError(
             f"task {task!r} is in English: there is no base to grow.", remedy="Name a local model with --base DIR."
         )
-    config = None if method == "base" else config_of(method, task, seed, steps, settings, paper=paper)
-    folder = out or Path(f"{task}-{method}-{seed}")
+    if method == "base" and mutator:
+        raise InvalidInputError("a base is no mutator.", remedy="Name an estimator: --method vector_max_at_k.")
+    config = None if method == "base" else config_of(method, task, seed, steps, settings, paper=paper, mutator=mutator)
+    folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
     with _opened(task, data) as opened:
         if base is None:
             base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
@@ -112,7 +118,14 @@ def _opened(task: str, data: Path | None) -> Iterator[Task]:
 
 
 def config_of(
-    method: str, task: str, seed: int, steps: int | None, settings: list[str] | None, *, paper: bool
+    method: str,
+    task: str,
+    seed: int,
+    steps: int | None,
+    settings: list[str] | None,
+    *,
+    paper: bool = False,
+    mutator: bool = False,
 ) -> TrainConfig:
     """Return the choices of a run: a whole recipe, changed by what was given on the command line.
 
@@ -131,7 +144,7 @@ def config_of(
         if paper or task not in GROWN
         else TrainConfig.tiny(method, task, seed=seed)
     )
-    values: dict[str, Any] = as_json(start)
+    values: dict[str, Any] = as_json(start.to_change() if mutator else start)
     if steps is not None:
         values["steps"] = steps
     for name, value in key_values(settings, "--set").items():

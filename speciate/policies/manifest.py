@@ -49,6 +49,12 @@ class Manifest(Value):
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: tuple[dict[str, float], ...] = ()
 
+    @property
+    def is_mutator(self) -> bool:
+        """Whether it was trained to change what others propose (docs/adr/0026-mutators.md)."""
+        share = self.config.get("mutation_share", 0)
+        return isinstance(share, int | float) and share > 0.5
+
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a checkpoint's folder."""
@@ -91,10 +97,11 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
         InvalidInputError: The manifest is none.
     """
     manifest = read_manifest(folder)
+    what = f"to change answers to task {manifest.task}" if manifest.is_mutator else f"on task {manifest.task}"
     return Policy(
         slug=slug,
         kind="embedded" if base_url is None else "openai_compatible",
-        description=f"Trained on task {manifest.task} by {manifest.method}, seed {manifest.seed}.",
+        description=f"Trained {what} by {manifest.method}, seed {manifest.seed}.",
         base_url=base_url,
         model=folder.resolve().name,
         training_method=manifest.method,

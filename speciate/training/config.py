@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from speciate.domain.errors import InvalidInputError
@@ -110,6 +110,14 @@ class TrainConfig:
             micro_batch=8,
             save_every=25,
         )
+
+    def to_change(self) -> Self:
+        """Return these choices for a mutator: a policy that changes what others wrote (docs/adr/0026-mutators.md).
+
+        Nine prompts of ten ask for changes; the tenth keeps parents coming. It need not answer from scratch, so it may
+        drift further from the base than a policy that has to do both, and larger groups tell more ways to change apart.
+        """
+        return replace(self, group=max(self.group, 24), mutation_share=0.9, mutation_kl=0.1)
 
     @property
     def batch(self) -> int:

@@ -13,6 +13,7 @@ from speciate.policies.manifest import Manifest, policy_of, read_manifest, weigh
 
 MANIFEST = Manifest(task="maze", method="vpo", codec="maze", max_tokens=24, answers_per_rollout=3, seed=1, steps=9)
 
+MUTATORS = {"programs-mutator"}
 METHODS = ("base", "grpo", "max-at-k", "multi-rlvr", "vpo", "vector-max-at-k")
 
 
@@ -61,10 +62,11 @@ def test_what_is_missing_is_named(tmp_path):
 
 def test_every_bundled_checkpoint_is_complete_and_small():
     found = checkpoints()
-    assert set(found) == {f"{task}-{method}" for task in ("maze", "programs") for method in METHODS}
+    assert set(found) == {f"{task}-{method}" for task in ("maze", "programs") for method in METHODS} | MUTATORS
     for name, folder in found.items():
         manifest = read_manifest(folder)
-        assert name == f"{manifest.task}-{manifest.method.replace('_', '-')}"
+        kind = "mutator" if manifest.is_mutator else manifest.method.replace("_", "-")
+        assert name == f"{manifest.task}-{kind}"
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
         assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
         assert not [path for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pkl"}]  # nothing to unpickle
