@@ -13,7 +13,7 @@ from speciate.policies.manifest import Manifest, policy_of, read_manifest, weigh
 
 MANIFEST = Manifest(task="maze", method="vpo", codec="maze", max_tokens=24, answers_per_rollout=3, seed=1, steps=9)
 
-MUTATORS = {"programs-mutator"}
+MUTATORS = {"maze-mutator", "programs-mutator"}
 METHODS = ("base", "grpo", "max-at-k", "multi-rlvr", "vpo", "vector-max-at-k")
 
 

@@ -135,6 +135,23 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
     assert "5/5" not in again.stdout
 
 
+def test_a_mutator_learns_from_changes(base, tmp_path):
+    from speciate.policies.manifest import policy_of, read_manifest
+
+    arguments = ["--task", "programs", "--method", "vector_max_at_k", "--mutator", "--base", str(base)]
+    train(*arguments, "--steps", "3", *SMALL, cwd=tmp_path)
+    folder = tmp_path / "programs-mutator-0"
+    manifest = read_manifest(folder)
+    assert manifest.is_mutator
+    assert not read_manifest(base).is_mutator
+    assert [manifest.config[name] for name in ("group", "mutation_share", "mutation_kl")] == [24, 0.9, 0.1]
+    assert all("mutation_mean" in entry for entry in manifest.metrics[1:])  # at first nobody's parent is known
+    assert policy_of(folder, "mine").description.startswith("Trained to change answers to task programs")
+    refused = train("--task", "programs", "--method", "base", "--mutator", cwd=tmp_path, check=False)
+    assert refused.exit_code == 4
+    assert "--method vector_max_at_k" in refused.stderr
+
+
 def test_every_option_of_the_loss_trains(base, tmp_path):
     options = ["loss.gppo=true", "loss.clip_cov=0.01", "loss.kl_cov=0.01", "loss.entropy_bonus=0.01", "updates=2"]
     settings = [text for option in options for text in ("--set", option)]
