@@ -64,6 +64,14 @@ _ALL: Final[tuple[Arm, ...]] = (
 )
 _MAIN: Final[tuple[Arm, ...]] = ((FLOOR, "{}"), (_ARCHIVE, "{}"), ("vector_evolution", "{}"))
 
+MAZES: Final = range(3000, 3200)
+MAZE_PAIRS: Final = tuple(
+    (name, mutator) for name in ("maze-vpo", "maze-vector-max-at-k") for mutator in ("maze-base", "maze-mutator")
+)
+WITHIN_MAZES: Final = (30, 90)
+
+_Cell = tuple[tuple[str, str], tuple[str, ...], range]
+"""Who proposes and who changes, strategies, and numbers of the problems."""
 _LATER: Final = ((TRAINED_TO_CHANGE, HELD_OUT), (NEAR_THE_CEILING, MORE_HELD_OUT))
 """Pairs for which the strategies of the main claim are compared with their floor alone."""
 
@@ -73,28 +81,40 @@ def programs(_: Settings, keep: Path, workers: int) -> None:
     plan = [(pair, tuple(STRATEGIES), HELD_OUT) for pair in PAIRS]
     main = tuple(name for name, _ in _MAIN)
     plan += [(pair, main, numbers) for pairs, numbers in _LATER for pair in pairs]
-    jobs = [
-        _program_job(number, pair, strategy)
-        for pair, strategies, numbers in plan
-        for strategy in strategies
-        for number in numbers
-    ]
-    found = dict(zip(jobs, gather(jobs, keep, workers, "programs"), strict=True))
-    for pair, strategies, numbers in plan:
-        reached = {name: np.array([_at(found[_program_job(n, pair, name)]) for n in numbers]) for name in strategies}
+    found = _show_unlocked("programs", plan, WITHIN, keep, workers)
+    named = {f"programs:{number}" for number in HELD_OUT}
+    solved = {job.problem for job, runs in found.items() if job.problem in named and runs.reached[0] is not None}
+    show("The ceiling", ["programs", "unlocked by any of these runs"], [[len(HELD_OUT), len(solved)]])
+
+
+def mazes(_: Settings, keep: Path, workers: int) -> None:
+    """Count the targets of held-out mazes that evolution meets with one mutator and another."""
+    plan = [(pair, (FLOOR, "vector_evolution"), MAZES) for pair in MAZE_PAIRS]
+    _show_unlocked("maze", plan, WITHIN_MAZES, keep, workers)
+
+
+def _show_unlocked(
+    task: str, plan: Sequence[_Cell], within: Sequence[int], keep: Path, workers: int
+) -> dict[Job, Found]:
+    """Make the runs of a plan and print a table for each pair; every target of a problem counts."""
+    jobs = [_job(task, n, pair, name, within) for pair, names, numbers in plan for name in names for n in numbers]
+    jobs = list(dict.fromkeys(jobs))
+    found = dict(zip(jobs, gather(jobs, keep, workers, task), strict=True))
+    for pair, names, numbers in plan:
+        of = {name: [found[_job(task, n, pair, name, within)] for n in numbers] for name in names}
+        reached = {name: np.array([_at(run) for run in runs]).ravel() for name, runs in of.items()}
         rows = []
         for name, at in reached.items():
             row: list[object] = [name]
-            for within in WITHIN:
-                test = mcnemar(at <= within, reached[FLOOR] <= within)
+            for most in within:
+                test = mcnemar(at <= most, reached[FLOOR] <= most)
                 versus = "" if name == FLOOR else f"{test.only_a} : {test.only_b}, p = {test.p_value:.1g}"
-                row += [int((at <= within).sum()), versus]
+                row += [int((at <= most).sum()), versus]
             rows.append(row)
-        columns = [column for within in WITHIN for column in (f"within {within}", f"it alone : {FLOOR} alone")]
-        show(f"{pair[0]} proposes, {pair[1]} changes: of {len(numbers)} programs", ["strategy", *columns], rows)
-    named = {f"programs:{number}" for number in HELD_OUT}
-    solved = {job.problem for job in jobs if job.problem in named and found[job].reached[0] is not None}
-    show("The ceiling", ["programs", "unlocked by any of these runs"], [[len(HELD_OUT), len(solved)]])
+        columns = [column for most in within for column in (f"within {most}", f"it alone : {FLOOR} alone")]
+        targets = len(reached[FLOOR])
+        show(f"{pair[0]} proposes, {pair[1]} changes: of {targets} targets", ["strategy", *columns], rows)
+    return found
 
 
 def problems(_: Settings, keep: Path, workers: int) -> None:
@@ -113,13 +133,15 @@ def problems(_: Settings, keep: Path, workers: int) -> None:
         _draw(by_arm, budget, Path(f"docs/pictures/{picture}.svg"))
 
 
-def _program_job(number: int, pair: tuple[str, str], strategy: str) -> Job:
-    return Job(f"programs:{number}", *pair, strategy, WITHIN[-1], 0)
+def _job(task: str, number: int, pair: tuple[str, str], strategy: str, within: Sequence[int]) -> Job:
+    # Nothing is changed in independent samples: they are the same whoever would change them.
+    proposer, mutator = pair if strategy != FLOOR else (pair[0], pair[0])
+    return Job(f"{task}:{number}", proposer, mutator, strategy, max(within), 0)
 
 
-def _at(found: Found) -> float:
-    """Return the evaluation that met the one target; infinite where none did."""
-    return float("inf") if found.reached[0] is None else float(found.reached[0])
+def _at(found: Found) -> list[float]:
+    """Return the evaluations that met the targets; infinite where none did."""
+    return [float("inf") if at is None else float(at) for at in found.reached]
 
 
 def _label(arm: Arm) -> str:
