@@ -42,7 +42,7 @@ PAIRS: Final = (
 )
 """Who proposes, and who changes."""
 TRAINED_TO_CHANGE: Final = tuple(
-    (name, "programs-mutator") for name in ("programs-grpo", "programs-vpo", "programs-vector-max-at-k")
+    (f"programs-{name}", "programs-mutator") for name in ("grpo", "multi-rlvr", "max-at-k", "vpo", "vector-max-at-k")
 )
 """The same with a policy that was trained for changes alone."""
 NEAR_THE_CEILING: Final = (
