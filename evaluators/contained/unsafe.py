@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -48,10 +49,18 @@ class Nothing:
 
 
 def left_by_dead(zygote: int) -> list[str]:
-    """Return the folders of a zygote's supervisors that are no more."""
+    """Return the folders of a zygote's supervisors that are no more; never what another user has given such a name."""
     begin = f"{_PREFIX}{zygote}-"
-    found = Path(tempfile.gettempdir()).glob(f"{begin}*")
+    found = [path for path in Path(tempfile.gettempdir()).glob(f"{begin}*") if _is_own_folder(path)]
     return [str(path) for path in found if _has_ended(path.name.removeprefix(begin).partition("-")[0])]
+
+
+def _is_own_folder(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _has_ended(pid: str) -> bool:

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from evaluators.callee import Answer
+from evaluators.contained.unsafe import left_by_dead
 from evaluators.limits import rlimits
 from evaluators.session import Allowance, Ending, SessionEndedError
 from evaluators.subject import Subject
@@ -250,3 +252,15 @@ def test_texts_are_safe_for_a_database():
     assert clean("abc", 0) == ""
     assert short_json("\ud800") == '"?"'
     assert short_json(list(range(1000)), 10) == "[0, 1, 2,  …"
+
+
+def test_only_folders_of_ones_own_dead_are_left_to_remove(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    mine, alive, elsewhere = (tmp_path / f"speciate-eval-7-{pid}-x" for pid in (dead.pid, os.getpid(), 1 << 30))
+    mine.mkdir()
+    alive.mkdir()
+    elsewhere.symlink_to(alive)
+    (tmp_path / f"speciate-eval-77-{dead.pid}-x").mkdir()  # another zygote's
+    assert left_by_dead(7) == [str(mine)]
