@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> None:
         **BENCHMARKS,
         "sandbox-endurance": partial(sandbox.endurance, evaluations=options.evaluations),
         "search-programs": partial(search.programs, keep=options.keep, workers=options.workers),
+        "search-again": partial(search.again, keep=options.keep, workers=options.workers),
         "search-mazes": partial(search.mazes, keep=options.keep, workers=options.workers),
         "search-problems": partial(search.problems, keep=options.keep, workers=options.workers),
     }

@@ -15,7 +15,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.running_time import Ecdf, ecdf
-from speciate.tournaments.tests import mcnemar
+from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.pictures import save_svg
 from tests.benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
 from tests.benchmarks.parts import median, show
@@ -48,10 +48,12 @@ TRAINED_TO_CHANGE: Final = tuple(
 NEAR_THE_CEILING: Final = (
     ("programs-vpo", "programs-base"),
     ("programs-vector-max-at-k", "programs-vector-max-at-k"),
-    ("programs-vpo", "programs-mutator"),
-    ("programs-vector-max-at-k", "programs-mutator"),
 )
 """Most of what can be unlocked at all their independent samples unlock, so 400 programs are too few to see the rest."""
+WITH_A_MUTATOR: Final = TRAINED_TO_CHANGE[-2:]
+"""The same two policies, VPO and Vector Max-at-K, with the mutator."""
+AGAIN: Final = range(1, 5)
+"""Seeds of further runs on the same 400 programs; those above have seed 0."""
 _ARCHIVE: Final = "islands_map_elites"
 SELECTIONS: Final = ("best_weighted", "random_scalarization")
 """Ways for ``islands_map_elites`` to choose parents other than ε-lexicase: by one weighting, or by a random one."""
@@ -64,6 +66,9 @@ _ALL: Final[tuple[Arm, ...]] = (
 )
 _MAIN: Final[tuple[Arm, ...]] = ((FLOOR, "{}"), (_ARCHIVE, "{}"), ("vector_evolution", "{}"))
 
+_DRAWS: Final = 1_000_000
+"""Of the sign-flip test: p can be seen down to 1e-6."""
+
 MAZES: Final = range(3000, 3200)
 MAZE_PAIRS: Final = tuple(
     (name, mutator) for name in ("maze-vpo", "maze-vector-max-at-k") for mutator in ("maze-base", "maze-mutator")
@@ -72,7 +77,11 @@ WITHIN_MAZES: Final = (30, 90)
 
 _Cell = tuple[tuple[str, str], tuple[str, ...], range]
 """Who proposes and who changes, strategies, and numbers of the problems."""
-_LATER: Final = ((TRAINED_TO_CHANGE, HELD_OUT), (NEAR_THE_CEILING, MORE_HELD_OUT))
+_LATER: Final = (
+    (TRAINED_TO_CHANGE, HELD_OUT),
+    (NEAR_THE_CEILING, MORE_HELD_OUT),
+    (WITH_A_MUTATOR, MORE_HELD_OUT[:400]),
+)
 """Pairs for which the strategies of the main claim are compared with their floor alone."""
 
 
@@ -85,6 +94,47 @@ def programs(_: Settings, keep: Path, workers: int) -> None:
     named = {f"programs:{number}" for number in HELD_OUT}
     solved = {job.problem for job, runs in found.items() if job.problem in named and runs.reached[0] is not None}
     show("The ceiling", ["programs", "unlocked by any of these runs"], [[len(HELD_OUT), len(solved)]])
+
+
+def again(_: Settings, keep: Path, workers: int) -> None:
+    """Repeat the runs near the ceiling with other seeds, both sides, and test all seeds together.
+
+    Two tests, since the seeds of one problem depend on each other: McNemar's with every (problem, seed) as a pair, and
+    the sign-flip test on the problems' mean differences.
+    """
+    names = tuple(name for name, _ in _MAIN)
+    plan = {
+        (pair, name): [[_job("programs", n, pair, name, WITHIN, seed) for seed in AGAIN] for n in HELD_OUT]
+        for pair in WITH_A_MUTATOR
+        for name in names
+    }
+    jobs = [job for cell in plan.values() for of_problem in cell for job in of_problem]
+    found = dict(zip(jobs, gather(jobs, keep, workers, f"seeds {AGAIN}"), strict=True))
+    reached = {key: np.array([[_at(found[job])[0] for job in row] for row in cell]) for key, cell in plan.items()}
+    for pair in WITH_A_MUTATOR:
+        rows = []
+        floor = reached[pair, FLOOR]
+        for name in names:
+            at, row = reached[pair, name], [name]
+            for most in WITHIN:
+                seeds = ", ".join(str(count) for count in (at <= most).sum(axis=0))
+                row += [seeds, *(("", "") if name == FLOOR else _versus(at <= most, floor <= most))]
+            rows.append(row)
+        columns = [c for most in WITHIN for c in (f"within {most}, each seed", "it : floor alone", "by problems")]
+        title = f"{pair[0]} proposes, {pair[1]} changes: of {len(HELD_OUT)} programs, {len(AGAIN)} seeds each"
+        show(title, ["strategy", *columns], rows, f"by problems: sign-flip test, {_DRAWS:,} draws")
+
+
+def _versus(mine: NDArray[np.bool_], floor: NDArray[np.bool_]) -> tuple[str, str]:
+    """Return both tests of runs against their floor in words; each of shape (problems, seeds)."""
+    pairs = mcnemar_pooled(mine, floor)
+    rates = mine.mean(axis=1) - floor.mean(axis=1)
+    problems = sign_flip(rates, np.random.default_rng(0), _DRAWS)
+    better, worse = int((rates > 0).sum()), int((rates < 0).sum())
+    return (
+        f"{pairs.only_a} : {pairs.only_b}, p = {pairs.p_value:.1g}",
+        f"{better} : {worse}, p = {problems.p_value:.1g}",
+    )
 
 
 def mazes(_: Settings, keep: Path, workers: int) -> None:
@@ -133,10 +183,10 @@ def problems(_: Settings, keep: Path, workers: int) -> None:
         _draw(by_arm, budget, Path(f"docs/pictures/{picture}.svg"))
 
 
-def _job(task: str, number: int, pair: tuple[str, str], strategy: str, within: Sequence[int]) -> Job:
+def _job(task: str, number: int, pair: tuple[str, str], strategy: str, within: Sequence[int], seed: int = 0) -> Job:
     # Nothing is changed in independent samples: they are the same whoever would change them.
     proposer, mutator = pair if strategy != FLOOR else (pair[0], pair[0])
-    return Job(f"{task}:{number}", proposer, mutator, strategy, max(within), 0)
+    return Job(f"{task}:{number}", proposer, mutator, strategy, max(within), seed)
 
 
 def _at(found: Found) -> list[float]:
