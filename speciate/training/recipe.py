@@ -130,7 +130,14 @@ def train_policy(
             task=task,
             problems=problems,
             config=config,
-            args=trl_arguments(config, task, folder / CHECKPOINTS, processes=int(processes.num_processes), cpu=cpu),
+            args=trl_arguments(
+                config,
+                task,
+                folder / CHECKPOINTS,
+                processes=int(processes.num_processes),
+                cpu=cpu,
+                context=getattr(model.config, "max_position_embeddings", None),
+            ),
             callbacks=[watch],
             peft_config=_lora(config),
         )

@@ -303,7 +303,9 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Write nothing: the manifest says where a checkpoint comes from."""
 
 
-def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: int = 1, cpu: bool = True) -> GRPOConfig:
+def trl_arguments(
+    config: TrainConfig, task: Task, folder: Path, *, processes: int = 1, cpu: bool = True, context: int | None = None
+) -> GRPOConfig:
     """Return TRL's arguments for a run.
 
     Args:
@@ -312,6 +314,7 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
         folder: Where checkpoints go.
         processes: Processes that share the batch; each gets whole groups.
         cpu: Whether no GPU is used.
+        context: Tokens of the longest text that the model was made for, where that is known.
     """
     m = task.answers if config.multi_answer else 1
     # As long as a server lets it be, and no token more: a policy would learn answers that nobody else can read.
@@ -343,7 +346,7 @@ def trl_arguments(config: TrainConfig, task: Task, folder: Path, *, processes: i
         use_vllm=config.use_vllm,
         vllm_mode="colocate",
         # Else vLLM keeps room for the longest text that the model was made for, which may be more than there is.
-        vllm_max_model_length=None if task.codec is not None else config.max_prompt_tokens + longest,
+        vllm_max_model_length=None if context is None else min(context, config.max_prompt_tokens + longest),
         logging_steps=1,
         save_strategy="steps",
         save_steps=config.save_every,
