@@ -1,6 +1,7 @@
 """One scale of strength for many policies: the Bradley–Terry model with Davidson's ties.
 
 Only of use with four or more policies, or where not everyone met everyone (``applies``): two policies have a table.
+scipy is imported by whom it computes for: every process of the service has this module, and few rate anybody.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
-from scipy.sparse import csgraph
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.arrays import FloatArray, finite, open_unit, same_shape, shaped
@@ -88,6 +87,8 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
         InvalidInputError: A count is negative, ties are not symmetric, somebody was never compared with the others, the
             prior's width is not positive, or the level is not between 0 and 1.
     """
+    from scipy import special
+
     open_unit(level, "level")
     beaten, tied = _checked(wins, ties, prior_sd)
     m, has_ties = beaten.shape[1], bool(tied.any())
@@ -103,12 +104,14 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     sandwich = correction * model @ (scores.T @ scores) @ model
     centre = np.eye(m) - 1.0 / m  # the prior holds the mean of strengths near 0; its spread is not of interest
     spread = [np.diag(centre @ covariance[:m, :m] @ centre) for covariance in (model, sandwich)]
-    reach = stats.norm.ppf((1 + level) / 2) * np.sqrt(np.maximum(*spread))
+    reach = special.ndtri((1 + level) / 2) * np.sqrt(np.maximum(*spread))
     strength, log_tie = theta[:m] - theta[:m].mean(), float(theta[m]) if has_ties else -np.inf
     return Strengths(strength, strength - reach, strength + reach, level, log_tie, _chances(strength, log_tie))
 
 
 def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatArray, FloatArray]:
+    from scipy.sparse import csgraph
+
     beaten, tied = finite(wins, "wins", 3), finite(ties, "ties", 3)
     same_shape(beaten, tied, "wins and ties")
     same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
@@ -158,6 +161,8 @@ def _newton(features: FloatArray, counts: FloatArray, precision: FloatArray) -> 
 
 
 def _log_posterior(theta: FloatArray, features: FloatArray, counts: FloatArray, precision: FloatArray) -> float:
+    from scipy import special
+
     logits = features @ theta
     log_chances = logits - special.logsumexp(logits, axis=1, keepdims=True)
     return float((counts.sum(axis=0) * log_chances).sum() - 0.5 * theta @ precision @ theta)
@@ -165,6 +170,8 @@ def _log_posterior(theta: FloatArray, features: FloatArray, counts: FloatArray, 
 
 def _derivatives(theta: FloatArray, features: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return each problem's score (n_problems, m + 1) and the information of all, (m + 1, m + 1)."""
+    from scipy import special
+
     chances = special.softmax(features @ theta, axis=1)
     met = counts.sum(axis=2)
     surprise = counts - met[:, :, None] * chances
@@ -175,6 +182,8 @@ def _derivatives(theta: FloatArray, features: FloatArray, counts: FloatArray) ->
 
 
 def _chances(strength: FloatArray, log_tie: float) -> FloatArray:
+    from scipy import special
+
     gap = strength[:, None] - strength[None]
     logits = np.stack([gap / 2, -gap / 2, np.full_like(gap, log_tie)])
     win, _, tie = special.softmax(logits, axis=0)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.arrays import BoolArray, FloatArray, at_least, finite, flags, same_shape
@@ -156,8 +155,10 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
 
 
 def _mcnemar(a: BoolArray, b: BoolArray) -> McNemar:
+    from scipy import special  # every process of the service has this module, and few test anything
+
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-    tail = float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5))
+    tail = float(special.bdtr(min(only_a, only_b), only_a + only_b, 0.5))
     return McNemar(int((a & b).sum()), only_a, only_b, int((~a & ~b).sum()), min(1.0, 2.0 * tail))
 
 
