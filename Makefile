@@ -37,7 +37,7 @@ up: $(STAMP) ## Run the service until Ctrl-C
 
 test: $(TRAIN) check ## Everything that must hold: style, types, layers, then all tests
 	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadfile
-	@$(BIN)/python -m pytest -q -m fault
+	@$(BIN)/python -m pytest -q -m fault tests/integration
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or
 # else in PyTorch's own index; torchvision, torchaudio and torchcodec come along and break the import.

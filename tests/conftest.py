@@ -23,6 +23,14 @@ from speciate.storage.migrate import upgrade
 from speciate.storage.plane import Plane, open_plane
 
 _TEMPLATE = "migrated"
+_FAULTS = Path(__file__).parent / "integration"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` looks for the tests that run alone in one folder: all the others take half a minute to read."""
+    for item in items:
+        if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
+            raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")
 
 
 @pytest.fixture(scope="session")
