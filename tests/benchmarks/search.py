@@ -97,38 +97,45 @@ def programs(_: Settings, keep: Path, workers: int) -> None:
 
 
 def again(_: Settings, keep: Path, workers: int) -> None:
-    """Repeat the runs near the ceiling with other seeds, both sides, and test all seeds together.
+    """Repeat runs near the ceiling with other seeds, both sides, and test all seeds together: programs, then mazes.
 
-    Two tests, since the seeds of one problem depend on each other: McNemar's with every (problem, seed) as a pair, and
+    Two tests, since the seeds of one problem depend on each other: McNemar's with every (target, seed) as a pair, and
     the sign-flip test on the problems' mean differences.
     """
-    names = tuple(name for name, _ in _MAIN)
-    plan = {
-        (pair, name): [[_job("programs", n, pair, name, WITHIN, seed) for seed in AGAIN] for n in HELD_OUT]
-        for pair in WITH_A_MUTATOR
+    main = tuple(name for name, _ in _MAIN)
+    _show_again("programs", [(pair, main, HELD_OUT) for pair in WITH_A_MUTATOR], WITHIN, keep, workers)
+    pairs = [pair for pair in MAZE_PAIRS if pair[1] == "maze-mutator"]
+    _show_again("maze", [(pair, (FLOOR, "vector_evolution"), MAZES) for pair in pairs], WITHIN_MAZES, keep, workers)
+
+
+def _show_again(task: str, plan: Sequence[_Cell], within: Sequence[int], keep: Path, workers: int) -> None:
+    of = {
+        (pair, name): [[_job(task, n, pair, name, within, seed) for seed in AGAIN] for n in numbers]
+        for pair, names, numbers in plan
         for name in names
     }
-    jobs = [job for cell in plan.values() for of_problem in cell for job in of_problem]
-    found = dict(zip(jobs, gather(jobs, keep, workers, f"seeds {AGAIN}"), strict=True))
-    reached = {key: np.array([[_at(found[job])[0] for job in row] for row in cell]) for key, cell in plan.items()}
-    for pair in WITH_A_MUTATOR:
+    jobs = [job for cell in of.values() for of_problem in cell for job in of_problem]
+    found = dict(zip(jobs, gather(jobs, keep, workers, f"{task}, again"), strict=True))
+    for pair, names, numbers in plan:
+        # (problems, seeds, targets)
+        reached = {name: np.array([[_at(found[job]) for job in row] for row in of[pair, name]]) for name in names}
         rows = []
-        floor = reached[pair, FLOOR]
-        for name in names:
-            at, row = reached[pair, name], [name]
-            for most in WITHIN:
-                seeds = ", ".join(str(count) for count in (at <= most).sum(axis=0))
-                row += [seeds, *(("", "") if name == FLOOR else _versus(at <= most, floor <= most))]
+        for name, at in reached.items():
+            row = [name]
+            for most in within:
+                seeds = ", ".join(str(count) for count in (at <= most).sum(axis=(0, 2)))
+                row += [seeds, *(("", "") if name == FLOOR else _versus(at <= most, reached[FLOOR] <= most))]
             rows.append(row)
-        columns = [c for most in WITHIN for c in (f"within {most}, each seed", "it : floor alone", "by problems")]
-        title = f"{pair[0]} proposes, {pair[1]} changes: of {len(HELD_OUT)} programs, {len(AGAIN)} seeds each"
+        columns = [c for most in within for c in (f"within {most}, each seed", "it : floor alone", "by problems")]
+        targets = len(numbers) * reached[FLOOR].shape[2]
+        title = f"{pair[0]} proposes, {pair[1]} changes: of {targets} targets, {len(AGAIN)} seeds each"
         show(title, ["strategy", *columns], rows, f"by problems: sign-flip test, {_DRAWS:,} draws")
 
 
 def _versus(mine: NDArray[np.bool_], floor: NDArray[np.bool_]) -> tuple[str, str]:
-    """Return both tests of runs against their floor in words; each of shape (problems, seeds)."""
-    pairs = mcnemar_pooled(mine, floor)
-    rates = mine.mean(axis=1) - floor.mean(axis=1)
+    """Return both tests of runs against their floor in words; each of shape (problems, seeds, targets)."""
+    pairs = mcnemar_pooled(mine.reshape(len(mine), -1), floor.reshape(len(floor), -1))
+    rates = mine.mean(axis=(1, 2)) - floor.mean(axis=(1, 2))
     problems = sign_flip(rates, np.random.default_rng(0), _DRAWS)
     better, worse = int((rates > 0).sum()), int((rates < 0).sum())
     return (
