@@ -20,6 +20,8 @@ from speciate.runs.steer import start_run
 from speciate.storage.plane import Plane
 
 CONSOLE = Console(width=110)
+SPINNING = "none (benchmark)"
+"""Tier of the evaluator of ``SpinningStack``."""
 # The number is code, not a comment: programs whose trees are equal are not evaluated again.
 PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(10)), "    return y9 + {number}"])
 
@@ -69,6 +71,11 @@ class SpinningStack(Stack):
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         return super()._command(name, ["tests.benchmarks.spinning_app" if a == "workers.app" else a for a in argv])
+
+    def _wait_for_workers(self) -> None:
+        super()._wait_for_workers()
+        if self.tiers != (SPINNING,):
+            raise RuntimeError(f"the workers evaluate in tier {self.tiers}, not with the evaluator of this benchmark")
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
