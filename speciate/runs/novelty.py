@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from operator import attrgetter
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -48,29 +49,52 @@ def shape_of(context: RunContext, program: str) -> str | None:
     tree = parse_python(program)
     if isinstance(tree, Failure):
         return None
-    if not any(word in program for word in _READS_DOCSTRINGS):
-        _drop_docstrings(tree)
+    documented = any(word in program for word in _READS_DOCSTRINGS)
     try:
-        return hashlib.sha256(_flat(tree).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return hashlib.sha256(_flat(tree, documented=documented).encode("utf-8", "surrogatepass")).hexdigest()[:32]
     except ValueError:  # an integer of more digits than Python writes
         return None
 
 
-def _flat(tree: ast.Module) -> str:
-    """Return a text of the tree that no other tree has; as ``ast.dump``, at a third of its cost, at any depth."""
+def _node_types(kind: type[ast.AST]) -> set[type[ast.AST]]:
+    return {kind}.union(*(_node_types(below) for below in kind.__subclasses__()))
+
+
+def _flat(tree: ast.Module, *, documented: bool) -> str:
+    """Return a text of a parsed tree that no other tree has; as ``ast.dump``, but at any depth."""
     parts: list[object] = []
     left: list[object] = [tree]
     while left:
-        match left.pop():
-            case ast.AST() as node:
-                parts.append(type(node).__name__)
-                left.extend(getattr(node, name, None) for name in node._fields)
-            case list() as items:
-                parts.append(len(items))
-                left.extend(items)
-            case leaf:
-                parts.append((leaf,))
+        item = left.pop()
+        kind = type(item)
+        if kind in _NODES:
+            name, children = _NODES[kind]
+            parts.append(name)
+            values = children(item)
+            left.extend(values if documented or kind not in _DOCUMENTED else _undocumented(item, values))
+        elif kind is list:
+            items = cast("list[object]", item)
+            parts.append(len(items))
+            left.extend(items)
+        else:
+            parts.append((item,))
     return repr(parts)
+
+
+def _undocumented(node: object, values: Sequence[object]) -> list[object]:
+    body = cast("ast.Module", node).body
+    docstring = bool(body) and _is_text(body[0])
+    return [body[1:] if docstring and value is body else value for value in values]
+
+
+def _children_of(fields: tuple[str, ...]) -> Callable[[object], Sequence[object]]:
+    if len(fields) > 1:
+        return attrgetter(*fields)
+    return lambda node: [getattr(node, field) for field in fields]
+
+
+# Every program that is answered comes by here: what a node has is looked up once for its type.
+_NODES: Final = {kind: (kind.__name__, _children_of(kind._fields)) for kind in _node_types(ast.AST)}
 
 
 def _drop_docstrings(tree: ast.Module) -> None:
