@@ -70,8 +70,10 @@ _DRAWS: Final = 1_000_000
 """Of the sign-flip test: p can be seen down to 1e-6."""
 
 MAZES: Final = range(3000, 3200)
-MAZE_PAIRS: Final = tuple(
-    (name, mutator) for name in ("maze-vpo", "maze-vector-max-at-k") for mutator in ("maze-base", "maze-mutator")
+MAZES_AGAIN: Final = (("maze-vpo", "maze-mutator"), ("maze-vector-max-at-k", "maze-mutator"))
+MAZE_PAIRS: Final = (
+    *((f"maze-{name}", "maze-mutator") for name in ("base", "grpo", "multi-rlvr", "max-at-k")),
+    *((name, mutator) for name, _ in MAZES_AGAIN for mutator in ("maze-base", "maze-mutator")),
 )
 WITHIN_MAZES: Final = (30, 90)
 
@@ -104,8 +106,9 @@ def again(_: Settings, keep: Path, workers: int) -> None:
     """
     main = tuple(name for name, _ in _MAIN)
     _show_again("programs", [(pair, main, HELD_OUT) for pair in WITH_A_MUTATOR], WITHIN, keep, workers)
-    pairs = [pair for pair in MAZE_PAIRS if pair[1] == "maze-mutator"]
-    _show_again("maze", [(pair, (FLOOR, "vector_evolution"), MAZES) for pair in pairs], WITHIN_MAZES, keep, workers)
+    _show_again(
+        "maze", [(pair, (FLOOR, "vector_evolution"), MAZES) for pair in MAZES_AGAIN], WITHIN_MAZES, keep, workers
+    )
 
 
 def _show_again(task: str, plan: Sequence[_Cell], within: Sequence[int], keep: Path, workers: int) -> None:
