@@ -83,8 +83,7 @@ def _flat(tree: ast.Module, *, documented: bool) -> str:
 
 def _undocumented(node: object, values: Sequence[object]) -> list[object]:
     body = cast("ast.Module", node).body
-    docstring = bool(body) and _is_text(body[0])
-    return [body[1:] if docstring and value is body else value for value in values]
+    return [_without_docstring(body) if value is body else value for value in values]
 
 
 def _children_of(fields: tuple[str, ...]) -> Callable[[object], Sequence[object]]:
@@ -99,13 +98,13 @@ _NODES: Final = {kind: (kind.__name__, _children_of(kind._fields)) for kind in _
 
 def _drop_docstrings(tree: ast.Module) -> None:
     for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and node.body and _is_text(node.body[0]):
-            del node.body[0]
+        if isinstance(node, _DOCUMENTED):
+            node.body = _without_docstring(node.body)
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    value = body[0].value if body and isinstance(body[0], ast.Expr) else None
+    return body[1:] if isinstance(value, ast.Constant) and isinstance(value.value, str) else body
 
 
 @dataclass(frozen=True, slots=True)
