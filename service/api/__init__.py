@@ -33,22 +33,23 @@ OPEN: Final[tuple[APIRouter, ...]] = (health.router,)
 """What anybody may ask."""
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
+    # What is asked most comes first: FastAPI tries one router after the other. Steering stands before ``runs``, since
+    # ``/v1/runs/{id}:pause`` would otherwise be read as the run with the id "…:pause".
+    steering.router,
+    runs.router,
+    events.router,
+    run_records.router,
+    unlocks.router,
+    workers.router,
     metrics.router,
     problems.router,
     problem_sets.router,
     policies.router,
     strategies.router,
-    # Before ``runs``: ``/v1/runs/{id}:pause`` would otherwise be read as the run with the id "…:pause".
-    steering.router,
-    runs.router,
-    events.router,
-    run_records.router,
     candidates.router,
     rollouts.router,
-    unlocks.router,
     tournaments.router,
     campaigns.router,
-    workers.router,
     tokens.router,
     projects.router,
     audit.router,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY_HEADERS: Final = {
@@ -15,6 +14,8 @@ SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
+
+_RAW: Final = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
 
 
 class SecurityHeaders:
@@ -31,9 +32,8 @@ class SecurityHeaders:
 
         async def complete(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                set_ = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in set_)]
             await send(message)
 
         await self._app(scope, receive, complete)
