@@ -71,6 +71,8 @@ _DRAWS: Final = 1_000_000
 
 MAZES: Final = range(3000, 3200)
 MAZES_AGAIN: Final = (("maze-vpo", "maze-mutator"), ("maze-vector-max-at-k", "maze-mutator"))
+MORE_MAZES: Final = range(30_000, 31_600)
+"""Those for the pair that 200 mazes with four seeds each did not tell apart."""
 MAZE_PAIRS: Final = (
     *((f"maze-{name}", "maze-mutator") for name in ("base", "grpo", "multi-rlvr", "max-at-k")),
     *((name, mutator) for name, _ in MAZES_AGAIN for mutator in ("maze-base", "maze-mutator")),
@@ -101,19 +103,20 @@ def programs(_: Settings, keep: Path, workers: int) -> None:
 def again(_: Settings, keep: Path, workers: int) -> None:
     """Repeat runs near the ceiling with other seeds, both sides, and test all seeds together: programs, then mazes.
 
-    Two tests, since the seeds of one problem depend on each other: McNemar's with every (target, seed) as a pair, and
-    the sign-flip test on the problems' mean differences.
+    Two tests, since the seeds of one problem, and the targets of one maze, depend on each other: McNemar's with every
+    (target, seed) as a pair, and the sign-flip test on the problems' mean differences.
     """
-    main = tuple(name for name, _ in _MAIN)
-    _show_again("programs", [(pair, main, HELD_OUT) for pair in WITH_A_MUTATOR], WITHIN, keep, workers)
-    _show_again(
-        "maze", [(pair, (FLOOR, "vector_evolution"), MAZES) for pair in MAZES_AGAIN], WITHIN_MAZES, keep, workers
-    )
+    main, for_mazes = tuple(name for name, _ in _MAIN), (FLOOR, "vector_evolution")
+    _show_again("programs", [(pair, main, HELD_OUT) for pair in WITH_A_MUTATOR], AGAIN, WITHIN, keep, workers)
+    _show_again("maze", [(pair, for_mazes, MAZES) for pair in MAZES_AGAIN], AGAIN, WITHIN_MAZES, keep, workers)
+    _show_again("maze", [(MAZES_AGAIN[-1], for_mazes, MORE_MAZES)], (0,), WITHIN_MAZES, keep, workers)
 
 
-def _show_again(task: str, plan: Sequence[_Cell], within: Sequence[int], keep: Path, workers: int) -> None:
+def _show_again(
+    task: str, plan: Sequence[_Cell], seeds: Sequence[int], within: Sequence[int], keep: Path, workers: int
+) -> None:
     of = {
-        (pair, name): [[_job(task, n, pair, name, within, seed) for seed in AGAIN] for n in numbers]
+        (pair, name): [[_job(task, n, pair, name, within, seed) for seed in seeds] for n in numbers]
         for pair, names, numbers in plan
         for name in names
     }
@@ -126,12 +129,12 @@ def _show_again(task: str, plan: Sequence[_Cell], within: Sequence[int], keep: P
         for name, at in reached.items():
             row = [name]
             for most in within:
-                seeds = ", ".join(str(count) for count in (at <= most).sum(axis=(0, 2)))
-                row += [seeds, *(("", "") if name == FLOOR else _versus(at <= most, reached[FLOOR] <= most))]
+                each = ", ".join(str(count) for count in (at <= most).sum(axis=(0, 2)))
+                row += [each, *(("", "") if name == FLOOR else _versus(at <= most, reached[FLOOR] <= most))]
             rows.append(row)
         columns = [c for most in within for c in (f"within {most}, each seed", "it : floor alone", "by problems")]
         targets = len(numbers) * reached[FLOOR].shape[2]
-        title = f"{pair[0]} proposes, {pair[1]} changes: of {targets} targets, {len(AGAIN)} seeds each"
+        title = f"{pair[0]} proposes, {pair[1]} changes: of {targets} targets, seeds {', '.join(map(str, seeds))}"
         show(title, ["strategy", *columns], rows, f"by problems: sign-flip test, {_DRAWS:,} draws")
 
 
