@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -36,6 +37,16 @@ class Answer:
     failure: Failure | None = None
 
 
+def _own_seed(seed: int, problem: Problem) -> int:
+    """Return the seed of a candidate's generators.
+
+    With the evaluation's own it could draw the same numbers as its evaluator and know them beforehand. From this one
+    nobody finds the other who does not have the evaluator's text.
+    """
+    digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
 class Callee:
     """A process that serves calls into one candidate's program.
 
@@ -48,7 +59,7 @@ class Callee:
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
         self._language = problem.language
         self._limits = limits
-        self._session.post({**_unpacked(program, problem), "seed": seed, **_commands(problem)})
+        self._session.post({**_unpacked(program, problem), "seed": _own_seed(seed, problem), **_commands(problem)})
         self._open = {LOADING}
         self._strays = 0
         self._ended: tuple[Usage, dict[str, str]] | None = None

@@ -88,7 +88,8 @@ def _hand_out(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> None
             run_id = run.run_id or _create(plane, record, stored)
             plane.signals.committed(plane.runs.start(run_id))
     elif going and run.run_id is not None and run.granted < stored.upto and not ended:
-        plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))
+        with suppress(ConflictError):
+            plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))
     elif ended or (run.reason == WAITING and run.granted >= stored.upto):
         plane.campaigns.settle(record.id, stored, run, _why_closed(run) if ended else None)
 

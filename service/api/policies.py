@@ -13,8 +13,9 @@ from fastapi import APIRouter, Query, Response
 
 from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
 from service.dependencies import Cursor, Limit, Parts, PartsDep, PlaneDep
+from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import Flaw, ForbiddenError, InvalidInputError
 from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG
 from speciate.outward.network import Network
@@ -39,11 +40,21 @@ def list_policies(
 
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
-async def add_policy(body: PolicySubmission, parts: PartsDep, plane: PlaneDep, response: Response) -> PolicyVersion:
+async def add_policy(
+    body: PolicySubmission, parts: PartsDep, plane: PlaneDep, principal: PrincipalDep, response: Response
+) -> PolicyVersion:
     """Register a policy; the same registration again is the same version, and other weights are another one.
 
-    Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss.
+    Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss. Only
+    the operator names a variable of the workers (``api_key_env``): anybody else sends the key itself.
     """
+    if (variable := body.definition.api_key_env) is not None and not principal.all_projects:
+        # Its value is the operator's, and goes to whatever address the definition names.
+        raise ForbiddenError(
+            f"definition.api_key_env: the key in {variable} belongs to whoever runs the workers, and only the"
+            " operator's token may have it sent to an endpoint.",
+            remedy="Send a key of your own as 'api_key', or ask the operator to register the policy in your project.",
+        )
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
     await to_thread.run_sync(_check_address, body.definition, parts.settings.network, limiter=parts.pings)
     policy = await to_thread.run_sync(_checked, body, parts, limiter=parts.pings)

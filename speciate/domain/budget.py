@@ -41,7 +41,7 @@ class Spent:
         tokens: Tokens accounted for.
         seconds: Seconds in which it was running.
         reserved_evaluations: Set aside by work in flight.
-        reserved_tokens: Set aside by requests in flight.
+        reserved_tokens: Set aside by requests in flight; of a run that has ended, by those that were then.
     """
 
     evaluations: int = 0

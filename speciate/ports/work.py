@@ -353,13 +353,14 @@ class WorkStore(Protocol):
         """Finish this unit without a successor: the budget holds no further batch."""
         ...
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
+    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run: a part that everybody needs does not answer.
 
         Args:
             lease: The unit.
             reason: Why, for people.
             tokens: Tokens that requests of this unit took which were answered; the rest of its reservation is freed.
+                None where nobody can tell: all of it may have been spent, so it counts as spent.
         """
         ...
 

@@ -22,7 +22,7 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     program = work.members(lease.run_id, [number])[number].program
     repeats = range(1, problem.confirmations + 1)
     results = evaluator.evaluate(
-        problem, [program] * len(repeats), seeds=[evaluation_seed(context.spec.seed, number, i) for i in repeats]
+        problem, [program] * len(repeats), seeds=[evaluation_seed(context, number, i) for i in repeats]
     )
     missed = [
         f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"

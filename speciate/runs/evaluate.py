@@ -63,7 +63,7 @@ def _scores(
     evaluations = evaluator.evaluate(
         context.problem,
         [proposal.program for proposal in unknown.values()],
-        seeds=[evaluation_seed(context.spec.seed, number) for number in unknown],
+        seeds=[evaluation_seed(context, number) for number in unknown],
         timeout_s=work.seconds_left(lease.run_id),
     )
     new = dict(zip(unknown, evaluations, strict=True))

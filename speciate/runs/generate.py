@@ -49,7 +49,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         PolicyUnavailableError: The policy did not answer usefully.
     """
     context = work.context(lease.run_id)
-    rng = batch_rng(context.spec.seed, lease.ordinal)
+    rng = batch_rng(context, lease.ordinal)
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     view = StoredPopulation(work, context, lease)
     placements = strategy.maintain(view, rng)

@@ -142,6 +142,7 @@ def end_run(progress: Progress, state: RunState, kind: EventKind, reason: str | 
     effects = Effects(cancel_rest=True)
     progress.state, progress.reason = state, reason
     progress.live = 0
-    progress.reserved_evaluations = progress.reserved_tokens = 0
+    # Tokens of requests under way stay set aside: what they take nobody will learn, and quotas have to count it.
+    progress.reserved_evaluations = 0
     effects.event(kind, reason=reason, evaluations=progress.evaluations)
     return effects

@@ -300,7 +300,7 @@ def expire(progress: Progress, context: RunContext, confirming: int) -> Effects:
     if confirming:
         effects = Effects(cancel_rest=True, spare_confirmations=True)
         progress.live = confirming
-        progress.reserved_evaluations = progress.reserved_tokens = 0
+        progress.reserved_evaluations = 0
     else:
         effects = end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
     cap_seconds(progress, context)

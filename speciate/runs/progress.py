@@ -23,7 +23,7 @@ class Progress:
         evaluations: Evaluations spent.
         tokens: Tokens spent.
         reserved_evaluations: Evaluations set aside by work in flight.
-        reserved_tokens: Tokens set aside by requests in flight.
+        reserved_tokens: Tokens set aside by requests in flight; of a run that has ended, by those that were then.
         granted: Evaluations that it may spend by now, where a campaign hands them out; None is the whole budget.
         numbers: Candidate numbers given out.
         batches: Batch ordinals given out.

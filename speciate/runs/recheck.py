@@ -15,6 +15,6 @@ def recheck(context: RunContext, candidate: CandidateDetail, evaluator: Evaluato
     Raises:
         EvaluatorUnavailableError: The evaluator itself cannot work.
     """
-    seed = evaluation_seed(context.spec.seed, candidate.number)
+    seed = evaluation_seed(context, candidate.number)
     (found,) = evaluator.evaluate(context.problem, [candidate.program], seeds=[seed])
     return found

@@ -73,7 +73,7 @@ class Workbench:
         except UnavailableError as error:
             result = "given_back"
             _log.warning("run %s pauses: %s", lease.run_id, error)
-            tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else 0
+            tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else None
             commit = self.work.give_back(lease, str(error), tokens=tokens)
         except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
             result = "defect"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import TOKEN_PREFIX
 from speciate.domain.errors import NotFoundError
@@ -89,14 +91,9 @@ class Access:
     ) -> NewToken:
         """Make a token; what is returned is the only place where it can be read."""
         # Hexadecimal, so that no shell, address or double click takes a part of it for something else.
-        return self._create(TOKEN_PREFIX + secrets.token_hex(32), project_id, name, scope, created_by, expires_at)
-
-    @patient
-    def _create(
-        self, token: str, project_id: UUID, name: str, scope: Scope, created_by: str, expires_at: datetime | None
-    ) -> NewToken:
+        token = TOKEN_PREFIX + secrets.token_hex(32)
         values = {
-            "id": (token_id := uuid7()),
+            "id": uuid7(),
             "project_id": project_id,
             "name": name,
             "prefix": token[:_SHOWN],
@@ -105,9 +102,13 @@ class Access:
             "created_by": created_by,
             "expires_at": expires_at,
         }
+        return self._create(token, values)
+
+    @patient
+    def _create(self, token: str, values: Mapping[str, Any]) -> NewToken:
         with self._engine.begin() as connection:
-            connection.execute(sa.insert(tokens).values(values))
-            row = connection.execute(sa.text(f"{_SELECT} WHERE t.id = :id"), {"id": token_id}).one()
+            connection.execute(insert(tokens).values(values).on_conflict_do_nothing())
+            row = connection.execute(sa.text(f"{_SELECT} WHERE t.id = :id"), {"id": values["id"]}).one()
         return NewToken.model_validate({**row._asdict(), "token": token})
 
     @patient
@@ -165,7 +166,7 @@ class Access:
         }
         with self._engine.begin() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.expires_at < sa.func.clock_timestamp()))
-            connection.execute(sa.insert(sessions).values(values))
+            connection.execute(insert(sessions).values(values).on_conflict_do_nothing())
         return secret
 
     def session(self, secret: str, operator_token: str | None) -> Bearer | None:

@@ -84,7 +84,6 @@ class Catalog:
         """Return policy versions, newest first; of one slug where it is given."""
         return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, lambda row: [str(row.id)])
 
-    @patient
     def add_problem_set(self, slug: str, title: str, names: Sequence[str | UUID]) -> ProblemSet:
         """Freeze a list of problem versions under a name.
 
@@ -92,23 +91,24 @@ class Catalog:
             ConflictError: The name is taken: a set never changes.
             NotFoundError: A problem is unknown.
         """
-        members = [self.problem(name) for name in names]
-        set_id, project = uuid7(), self.project or DEFAULT_PROJECT_ID
+        set_id = uuid7()
+        self._add_problem_set(set_id, slug, title, [self.problem(name).id for name in names])
+        return self.problem_set(set_id)
+
+    @patient
+    def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
+        values = {"id": set_id, "project_id": self.project or DEFAULT_PROJECT_ID, "slug": slug, "title": title}
         with self._engine.begin() as connection:
-            added = connection.execute(
-                insert(problem_sets)
-                .values(id=set_id, project_id=project, slug=slug, title=title)
-                .on_conflict_do_nothing()
-                .returning(problem_sets.c.id)
-            )
-            if added.one_or_none() is None:
+            if connection.execute(insert(problem_sets).values(values).on_conflict_do_nothing()).rowcount == 0:
+                held = sa.select(problem_sets.c.id).where(problem_sets.c.id == set_id)
+                if connection.execute(held).one_or_none() is not None:
+                    return  # an earlier try has done it
                 raise ConflictError(
                     f"there is a problem set {slug!r} already.", remedy="Sets are frozen: choose another name."
                 )
-            rows = [{"set_id": set_id, "ord": i, "problem_id": member.id} for i, member in enumerate(members)]
+            rows = [{"set_id": set_id, "ord": i, "problem_id": member} for i, member in enumerate(members)]
             if rows:
                 connection.execute(sa.insert(problem_set_members), rows)
-        return self.problem_set(slug)
 
     @patient
     def problem_set(self, name: str | UUID) -> ProblemSet:

@@ -36,7 +36,7 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
     """
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, binascii.Error, RecursionError):
         key = None
     if not isinstance(key, list) or len(key) != len(kinds):
         raise _refusal()
@@ -62,7 +62,7 @@ def _part(part: Any, kind: type) -> Any:
             return UUID(part)
         except ValueError:
             raise _refusal() from None
-    if type(part) is not kind:
+    if type(part) is not kind or (isinstance(part, int) and not -(2**63) <= part < 2**63):
         raise _refusal()
     return part
 

@@ -212,13 +212,13 @@ class MemoryWorkStore:
         """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
+    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        run.progress.tokens += tokens
+        run.progress.tokens += unit.reserved_tokens if tokens is None else tokens
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         running = run.progress.state is RunState.RUNNING
         return self._write(run, ledger.pause(run.progress, reason, fault=True) if running else Effects())

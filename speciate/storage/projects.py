@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -31,17 +32,20 @@ class Projects:
     _engine: sa.Engine
     patience_s: float = 5.0
 
-    @patient
     def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
         """Make a project.
 
         Raises:
             ConflictError: The name is taken.
         """
-        values = {"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()}
+        return self._create({"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()})
+
+    @patient
+    def _create(self, values: Mapping[str, Any]) -> ProjectRecord:
+        slug = values["slug"]
         with self._engine.begin() as connection:
-            made = insert(projects).values(values).on_conflict_do_nothing().returning(projects)
-            row = connection.execute(made).one_or_none()
+            connection.execute(insert(projects).values(values).on_conflict_do_nothing())
+            row = connection.execute(sa.select(projects).where(projects.c.id == values["id"])).one_or_none()
         if row is None:
             raise ConflictError(f"there is a project {slug!r} already.", remedy="Choose another name.")
         return _record(row)

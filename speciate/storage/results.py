@@ -15,7 +15,8 @@ from speciate.storage.tables import DEFAULT_PROJECT_ID, results
 _READ: Final = sa.text(
     "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts FROM results x"
     " JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number"
-    " WHERE x.evaluator_digest = :digest AND x.tier = :tier AND x.program_hash = ANY(:hashes)"
+    # Between the two steps of retention the texts of a candidate are gone, and it is still here.
+    " WHERE x.evaluator_digest = :digest AND x.tier = :tier AND x.program_hash = ANY(:hashes) AND c.program <> ''"
 )
 
 

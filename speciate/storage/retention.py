@@ -44,6 +44,11 @@ _CANDIDATES = sa.text(
     "UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{\"pruned\": \"the texts are gone\"}'"
     f" WHERE run_id = :id AND number > :after AND number <= :upto AND program <> '' AND number NOT IN ({_KEPT})"
 )
+# Another run that made the same program would be given what is gone, instead of an evaluation.
+_RESULTS = sa.text(
+    "DELETE FROM results x USING candidates c WHERE x.run_id = :id AND x.number > :after AND x.number <= :upto"
+    " AND c.run_id = x.run_id AND c.number = x.number AND c.program = ''"
+)
 _ROLLOUTS = sa.text(
     "UPDATE rollouts SET completion = '' WHERE run_id = :id AND batch > :after AND batch <= :upto"
     f" AND completion <> '' AND id NOT IN ({_ASKED})"
@@ -113,7 +118,10 @@ class Retention:
         """Prune runs, yielding after each step how many texts went; at last the prompts that nobody has left."""
         for run in runs:
             for start in range(0, run.candidates, _WINDOW):
-                yield self._step(_CANDIDATES, {"id": run.run_id, "after": start, "upto": start + _WINDOW})
+                window = {"id": run.run_id, "after": start, "upto": start + _WINDOW}
+                gone = self._step(_CANDIDATES, window)
+                self._step(_RESULTS, window)
+                yield gone
             for start in range(-1, run.batches, _WINDOW // 10):
                 yield self._step(_ROLLOUTS, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10})
             self._step(_PRUNED, {"id": run.run_id})

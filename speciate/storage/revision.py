@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-NEWEST: Final = "0014"
+NEWEST: Final = "0015"
 """Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
 
 

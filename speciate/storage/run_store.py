@@ -170,7 +170,10 @@ class PostgresRunStore:
         """Let a run spend up to so many evaluations; see the port."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
+            before = locked.progress.state
             effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
+            if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
+                hold_quota_of(connection, run_id).require_room(connection)
             return write(connection, locked, effects)
 
     def close(self, run_id: UUID, reason: str) -> Commit:

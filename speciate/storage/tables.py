@@ -224,6 +224,12 @@ progress = sa.Table(
     sa.CheckConstraint("evaluations + reserved_evaluations <= granted", name="evaluations_granted"),
     sa.CheckConstraint("tokens + reserved_tokens <= budget_tokens", name="tokens_in_budget"),
     sa.CheckConstraint("reserved_evaluations >= 0 AND reserved_tokens >= 0 AND live >= 0", name="reservations"),
+    # What is looked at every second must not grow with what has ended.
+    sa.Index(
+        "ix_run_progress_unended",
+        "run_id",
+        postgresql_where=sa.text("state IN ('created', 'running', 'paused')"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
@@ -27,12 +28,13 @@ LEASE_S: Final = 30.0
 KEPT_S: Final = 30 * 24 * 3600.0
 """Seconds for which deliveries that ended are kept."""
 
-# One at a time for each webhook: a receiver that does not answer holds one place, whatever waits for it.
+# One at a time for each webhook: a receiver that does not answer holds one place, whatever waits for it. Which of them
+# get a place is drawn: in any fixed order those that come first, with much that waits, would keep the others out.
 _CLAIM = sa.text(
-    "WITH due AS (SELECT DISTINCT ON (d.webhook_id) d.id FROM webhook_deliveries d WHERE d.state = 'pending'"
+    "WITH firsts AS (SELECT DISTINCT ON (d.webhook_id) d.id FROM webhook_deliveries d WHERE d.state = 'pending'"
     " AND d.due_at <= clock_timestamp() AND NOT EXISTS (SELECT 1 FROM webhook_deliveries o"
     " WHERE o.webhook_id = d.webhook_id AND o.state = 'pending' AND o.lease_until > clock_timestamp())"
-    " ORDER BY d.webhook_id, d.due_at LIMIT :limit)"
+    " ORDER BY d.webhook_id, d.due_at), due AS (SELECT id FROM firsts ORDER BY random() LIMIT :limit)"
     " UPDATE webhook_deliveries d SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
     " attempts = d.attempts + 1 FROM due, webhooks w WHERE d.id = due.id AND w.id = d.webhook_id"
     " AND d.state = 'pending' AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())"
@@ -71,14 +73,16 @@ class Webhooks:
     project: UUID | None = None
     patience_s: float = 5.0
 
-    @patient
     def add(self, webhook: Webhook) -> NewWebhook:
         """Store a webhook and make its secret, which is returned here only.
 
         Raises:
             SecretKeyError: There is no secret key to seal it with.
         """
-        secret, webhook_id = f"whsec_{secrets.token_hex(32)}", uuid7()
+        return self._add(webhook, uuid7(), f"whsec_{secrets.token_hex(32)}")
+
+    @patient
+    def _add(self, webhook: Webhook, webhook_id: UUID, secret: str) -> NewWebhook:
         values = {
             "id": webhook_id,
             "project_id": self.project or DEFAULT_PROJECT_ID,
@@ -88,7 +92,8 @@ class Webhooks:
             "sealed": self._sealer.seal(purpose(webhook_id), secret),
         }
         with self._engine.begin() as connection:
-            row = connection.execute(sa.insert(webhooks).values(values).returning(webhooks)).one()
+            connection.execute(insert(webhooks).values(values).on_conflict_do_nothing())
+            row = connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook_id)).one()
         return NewWebhook.model_validate({**row._asdict(), "secret": secret})
 
     @patient
@@ -127,7 +132,6 @@ class Webhooks:
             if not connection.execute(sa.delete(webhooks).where(self._mine(webhook_id))).rowcount:
                 raise _unknown(webhook_id)
 
-    @patient
     def test(self, webhook_id: UUID) -> DeliveryRecord:
         """Put a test event into a webhook's queue.
 
@@ -135,15 +139,20 @@ class Webhooks:
             NotFoundError: There is no such webhook.
         """
         self.get(webhook_id)
+        return self._test(webhook_id, uuid7())
+
+    @patient
+    def _test(self, webhook_id: UUID, delivery_id: UUID) -> DeliveryRecord:
         values = {
-            "id": uuid7(),
+            "id": delivery_id,
             "webhook_id": webhook_id,
             "event": WebhookEvent.TEST.value,
             "data": {"message": "This is a test."},
         }
-        statement = sa.insert(webhook_deliveries).values(values).returning(webhook_deliveries)
         with self._engine.begin() as connection:
-            return _delivery(connection.execute(statement).one())
+            connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
+            query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
+            return _delivery(connection.execute(query).one())
 
     @patient
     def deliveries(

@@ -61,9 +61,11 @@ _GIVE_BACK = sa.text(
     " WHERE id = :id AND lease_token = :token AND state = 'leased'"
     " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
 )
-# As if it had expired now, without counting as an attempt: the reconciler's next pass gives it to another worker.
+# As if it had expired now, without counting as an attempt: the reconciler's next pass gives it to another worker. Under
+# another token, so that a heartbeat of the worker that stops cannot prolong what it has just let go.
 _RELEASE = sa.text(
-    "UPDATE work SET lease_until = clock_timestamp(), attempt = greatest(attempt - 1, 0)"
+    "UPDATE work SET lease_until = clock_timestamp(), lease_token = gen_random_uuid(),"
+    " attempt = greatest(attempt - 1, 0)"
     " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
 )
 _HALT = sa.text(
@@ -266,7 +268,7 @@ class PostgresWorkStore:
 
         return self._finish(lease, body)
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int = 0) -> Commit | None:
+    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         reason = storable(reason)[:_MAX_REASON]
         try:
@@ -275,7 +277,7 @@ class PostgresWorkStore:
             return self._halt(lease, reason, tokens)
 
     @patient
-    def _halt(self, lease: Lease, reason: str, tokens: int) -> Commit | None:
+    def _halt(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
         """Pause without writing a new row: on a full disk only changes in place still succeed."""
         with self._engine.begin() as connection:
             lock_progress(connection, lease.run_id)
@@ -283,12 +285,13 @@ class PostgresWorkStore:
             back = connection.execute(_GIVE_BACK, keys).one_or_none()
             if back is None:
                 return None
-            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": tokens}
+            spent = back.reserved if tokens is None else tokens
+            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": spent}
             row = connection.execute(_HALT, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
     @patient
-    def _give_back(self, lease: Lease, reason: str, tokens: int) -> Commit | None:
+    def _give_back(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
@@ -296,7 +299,7 @@ class PostgresWorkStore:
             if back is None:
                 return None
             locked.progress.reserved_tokens -= back.reserved
-            locked.progress.tokens += tokens
+            locked.progress.tokens += back.reserved if tokens is None else tokens
             running = locked.progress.state is RunState.RUNNING
             effects = ledger.pause(locked.progress, reason, fault=True) if running else Effects()
             return write(connection, locked, effects)

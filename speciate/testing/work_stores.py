@@ -319,6 +319,22 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (7, 0)
 
+    def test_tokens_that_nobody_can_account_for_count_as_spent(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.reserve_tokens(lease, 90) is True
+        assert self.harness.work.give_back(lease, "the disk is full") is not None
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.tokens, progress.reserved_tokens) == (90, 0)
+
+    def test_tokens_of_requests_under_way_stay_set_aside_when_a_run_ends(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
+        lease = self._claim(self._only(commit))
+        assert self.harness.work.reserve_tokens(lease, 90) is True
+        self.harness.cancel(lease.run_id)
+        progress = self.harness.progress(lease.run_id)
+        assert (progress.tokens, progress.reserved_tokens) == (0, 90)
+
     def test_a_reason_may_hold_anything(self) -> None:
         lease = self._claim(self._only(self._begin()))
         assert self.harness.work.give_back(lease, "bad\x00text \ud800") is not None

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from speciate.domain.errors import QuotaExceededError
+from speciate.domain.run import RunState
+from speciate.runs.lanes import WAITING
+from speciate.testing.runs import toy_spec
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
@@ -90,6 +94,22 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
     assert most == 1
     assert told == {WAITS, None}
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
+
+
+def test_a_grant_that_wakes_a_run_needs_room_as_well(lab: Lab) -> None:
+    stored, policy = lab.plane.catalog.problem("toy"), lab.plane.catalog.policy("scripted")
+    waiting, _ = lab.plane.runs.create(stored, policy, None, toy_spec(10), granted=2)
+    lab.plane.signals.committed(lab.plane.runs.start(waiting))
+    lab.work()
+    assert lab.plane.runs.get(waiting).reason == WAITING
+    limit(lab, concurrent_runs=1)
+    under_way = lab.start()
+    with pytest.raises(QuotaExceededError):
+        lab.plane.runs.grant(waiting, 4)
+    assert lab.plane.runs.get(waiting).granted == 2
+    lab.api.post(f"/v1/runs/{under_way}:cancel")
+    lab.plane.signals.committed(lab.plane.runs.grant(waiting, 4))
+    assert lab.plane.runs.get(waiting).state is RunState.RUNNING
 
 
 def test_a_tournament_counts_as_one_until_it_has_ended(fair: Lab) -> None:

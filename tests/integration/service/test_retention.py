@@ -124,6 +124,31 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
         connection.execute(delete(audit_table))
 
 
+def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
+    def play() -> UUID:
+        run = lab.start(40, reuse_results=True)
+        lab.work()
+        return run
+
+    first = play()
+    retention, now = Retention(lab.plane.engine), datetime.now(UTC)
+    for _ in retention.prune(retention.prunable(now + SOON, (RunState.COMPLETED,)), now + timedelta(hours=1)):
+        pass
+    gone = {row.number for row in rows_of(lab, "SELECT number FROM candidates WHERE program = ''")}
+    assert gone
+    second = play()
+    query = "SELECT artifacts, reused_from FROM candidates WHERE run_id = :id"
+    with lab.plane.engine.connect() as connection:
+        rows = connection.execute(text(query), {"id": second}).all()
+    assert not any("pruned" in row.artifacts for row in rows)
+    used = {row.reused_from for row in rows if row.reused_from}
+    assert not used & {f"{first}/{number}" for number in gone}
+    # What was evaluated again is there for the next one.
+    third = play()
+    again = rows_of(lab, f"SELECT reused_from FROM candidates WHERE run_id = '{third}' AND reused_from IS NOT NULL")
+    assert any(row.reused_from.startswith(str(second)) for row in again)
+
+
 def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()

@@ -114,6 +114,20 @@ def test_scopes_include_one_another(lab: Api) -> None:
     refused(lab.get("/v1/audit?everything=true", headers=bearer(admin)), 403, "forbidden")
 
 
+def test_a_key_of_the_workers_is_the_operator_s_to_give_away(lab: Api) -> None:
+    definition = {
+        "slug": "hosted", "kind": "openai_compatible", "base_url": "https://8.8.8.8/v1", "model": "m",
+        "api_key_env": "POLICY_KEY_HOSTED",
+    }  # fmt: skip
+    body = {"definition": definition, "check": False}
+    for scope in ("submit", "admin"):
+        theirs = bearer(make(lab, scope)["token"])
+        told = refused(lab.post("/v1/policies", body, headers=theirs), 403, "forbidden")["detail"]
+        assert "POLICY_KEY_HOSTED" in told
+    assert lab.get("/v1/policies", headers=OPERATOR).json()["items"] == []
+    assert lab.post("/v1/policies", body, headers=OPERATOR).status_code == 201
+
+
 def test_a_token_stays_in_its_project_and_the_operator_chooses(lab: Api) -> None:
     assert lab.post("/v1/projects", {"slug": "a", "title": "The a"}, headers=OPERATOR).status_code == 201
     refused(lab.post("/v1/projects", {"slug": "a"}, headers=OPERATOR), 409, "conflict")

@@ -14,11 +14,14 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from speciate.client import verify_webhook
-from speciate.domain.errors import NotFoundError
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
+from speciate.storage.access import OPERATOR
 from speciate.storage.plane import Plane, open_plane
-from speciate.storage.tables import webhook_deliveries
+from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries
 from speciate.testing.http_server import wait_for
+from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused
 from tests.unit.outward.test_delivery import Receiver, receiver
 from workers.disk import pause_when_full
@@ -118,6 +121,45 @@ def test_a_sender_that_dies_is_followed_by_another(
     assert [value["id"] for value in _received(receiver, "test")] == [str(parcel.id)]
     plane.webhooks.postpone(parcel, 500, "too late to say so", 1.0)
     assert _deliveries(lab.api, hook)[0]["state"] == "delivered"
+
+
+def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, plane: Plane) -> None:
+    slow = [_add(lab.api, f"http://127.0.0.1:9/{i}")["id"] for i in range(3)]
+    healthy = _add(lab.api, "http://127.0.0.1:9/healthy")["id"]  # the youngest, and the last in any order
+    for hook in (*slow * 3, healthy):
+        plane.webhooks.test(UUID(hook))
+    # One place is free, again and again, and whoever had it is due again at once.
+    for _ in range(200):
+        (parcel,) = plane.webhooks.claim(1)
+        if str(parcel.webhook_id) == healthy:
+            break
+        plane.webhooks.postpone(parcel, None, "no answer", 0.0)
+    else:
+        pytest.fail("the healthy receiver was never asked")
+
+
+def test_what_is_made_is_made_once_when_its_answer_was_lost(plane: Plane) -> None:
+    hooks, access = plane.webhooks, plane.access
+    hook = hooks._add(Webhook(url="http://127.0.0.1:9/"), uuid4(), "whsec_a")
+    assert hooks._add(Webhook(url="http://127.0.0.1:9/"), hook.id, "whsec_a") == hook
+    assert [each.id for each in hooks.list().items] == [hook.id]
+    delivery = hooks._test(hook.id, uuid4())
+    assert hooks._test(hook.id, delivery.id) == delivery
+    values = {"id": uuid4(), "slug": "twice", "title": ""}
+    assert plane.projects._create(values) == plane.projects._create(values)
+    with pytest.raises(ConflictError):
+        plane.projects.create("twice")
+    assert access._log_in("secret", OPERATOR, None) == access._log_in("secret", OPERATOR, None)
+    made = {
+        "id": uuid4(), "project_id": DEFAULT_PROJECT_ID, "name": "n", "prefix": "p", "hash": b"h", "scope": "read",
+        "created_by": "operator", "expires_at": None,
+    }  # fmt: skip
+    assert access._create("token", made) == access._create("token", made)
+    members = [plane.catalog.add_problem(toy_problem())[0].id]
+    set_id = uuid4()
+    for _ in range(2):
+        plane.catalog._add_problem_set(set_id, "twice", "", members)
+    assert [problem.id for problem in plane.catalog.problem_set("twice").problems] == members
 
 
 def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(

@@ -15,7 +15,8 @@ from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Out
 from speciate.runs.payloads import read_proposals
 from speciate.storage.plane import Plane
 from speciate.storage.progress_row import lock_progress
-from speciate.storage.reconciler import beat, book_downtime
+from speciate.storage.quotas import _UNDER_WAY
+from speciate.storage.reconciler import _FORGOTTEN, _OVERDUE, beat, book_downtime
 from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -76,6 +77,21 @@ def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poi
     assert plane.work.settle(lease, EvaluatedBatch((outcome,))) is None
     assert plane.work.settle(finished, EvaluatedBatch((outcome,))) is not None
     assert plane.runs.get(commit.run_id).spent.evaluations == 1
+
+
+def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(plane: Plane) -> None:
+    lease = _claim(plane, _begin(plane).dispatch[0].id)
+    assert plane.work.release([lease]) == 1
+    assert not plane.work.extend(lease)
+    assert plane.work.sweep().retried == 1
+
+
+def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(plane: Plane) -> None:
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
+        for query in (_OVERDUE, _FORGOTTEN, _UNDER_WAY):
+            plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), {"id": UUID(int=0)}).scalars().all()
+            assert "ix_run_progress_unended" in "\n".join(plan)
 
 
 def test_tokens_of_a_lost_request_count_as_spent(plane: Plane) -> None:

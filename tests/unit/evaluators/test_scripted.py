@@ -50,6 +50,22 @@ def test_one_process_of_the_script_serves_the_batch_and_each_candidate_has_its_o
     assert [e.rewards for e in broker.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(11.0,), (21.0,), (31.0,)]
 
 
+def test_a_candidate_cannot_draw_what_its_evaluator_draws(broker, make_problem):
+    script = (
+        "import random\n"
+        "def evaluate(candidate, context):\n"
+        "    theirs = candidate.call('draw', context.seed).unwrap()\n"
+        "    context.note('drawn', theirs)\n"
+        "    return {'score': float(random.random() in theirs)}\n"
+    )
+    program = "import random\ndef draw(_):\n    return [random.random() for _ in range(100)]\n"
+    problem = make_problem("evaluator", evaluator=script)
+    first, again, other = broker.evaluate(problem, [program] * 3, seeds=[7, 7, 8])
+    assert (first.rewards, other.rewards) == ((0.0,), (0.0,))
+    # It still answers the same for the same seed, and something else for another one.
+    assert first.artifacts["drawn"] == again.artifacts["drawn"] != other.artifacts["drawn"]
+
+
 def test_the_script_sees_seed_and_files_and_seeded_generators(broker, scripted):
     problem = scripted(
         "import random\n"

@@ -92,7 +92,7 @@ RENAMED = toy_problem().model_copy(update={"title": "Other words", "description"
         (sharing(), STOCHASTIC, STOCHASTIC, 0),
         (sharing(), FORGEABLE, FORGEABLE, 0),
         (sharing(budget={"evaluations": 40, "seconds": 1000.0}), toy_problem(), toy_problem(), 0),
-        (sharing(), toy_problem(), RENAMED, HITS),
+        (sharing(), toy_problem(), RENAMED, HITS - 1),  # another problem draws other answers
     ],
 )
 def test_results_are_shared_only_where_they_must_be_equal(
