@@ -99,7 +99,8 @@ class Catalog:
     def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
         values = {"id": set_id, "project_id": self.project or DEFAULT_PROJECT_ID, "slug": slug, "title": title}
         with self._engine.begin() as connection:
-            if connection.execute(insert(problem_sets).values(values).on_conflict_do_nothing()).rowcount == 0:
+            added = insert(problem_sets).values(values).on_conflict_do_nothing().returning(problem_sets.c.id)
+            if connection.execute(added).one_or_none() is None:
                 held = sa.select(problem_sets.c.id).where(problem_sets.c.id == set_id)
                 if connection.execute(held).one_or_none() is not None:
                     return  # an earlier try has done it
