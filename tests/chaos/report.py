@@ -103,7 +103,9 @@ def _load(outcome: Outcome) -> list[tuple[str, ...]]:
 
 def _refusals(outcome: Outcome) -> str:
     lines = [f"    {count} × {words}" for words, count in list(outcome.seen["refusals"].items())[:_MOST_REFUSALS]]
-    return "\n".join(["\nAnswers with another status than 200:\n", *lines, ""]) if lines else ""
+    told = "\n".join(["\nAnswers with another status than 200:\n", *lines, ""]) if lines else ""
+    failures = [f"    {count} × {words}" for words, count in outcome.failures.most_common(_MOST_REFUSALS)]
+    return told + ("\n".join(["\nUnexpected errors in the API's logs:\n", *failures, ""]) if failures else "")
 
 
 def _faults(outcome: Outcome) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +78,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What was found; ``flaws`` must be empty."""
+    """What was found; ``flaws`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
 
     plan: Plan
     seconds: float
@@ -89,6 +91,7 @@ class Outcome:
     left_files: int
     left_connections: int
     flaws: list[str] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -333,6 +336,19 @@ def _left_behind(folder: Path, outcome: Outcome) -> list[str]:
     return [f"left when everything had stopped: {', '.join(names[:10])}"] if names else []
 
 
+def _failures(logs: Path) -> Counter[str]:
+    """Count the unexpected errors of the API by the last lines of their tracebacks: where, and what."""
+    found: Counter[str] = Counter()
+    for path in sorted(logs.glob("api*.log")):
+        for block in path.read_text("utf-8", "replace").split("Exception in ASGI application")[1:]:
+            lines = [
+                line.strip() for line in re.split(r"\n(?=\d{4}-\d\d-\d\d )", block)[0].splitlines() if line.strip()
+            ]
+            where = [line for line in lines if line.startswith("File ") and "site-packages" not in line]
+            found[" <- ".join([lines[-1][:300], *where[-1:]])] += 1
+    return found
+
+
 def storm(plan: Plan) -> Outcome:
     """Start a fleet, let a storm go over it, and stop it."""
     home = Path(tempfile.mkdtemp(prefix="speciate-chaos-"))
@@ -353,6 +369,7 @@ def storm(plan: Plan) -> Outcome:
             finally:
                 plane.close()
         outcome.flaws += _left_behind(home / "tmp", outcome)
+        outcome.failures = _failures(home / "data" / "logs")
         return outcome
     finally:
         if before is None:
