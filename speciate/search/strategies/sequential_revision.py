@@ -131,7 +131,8 @@ class SequentialRevision:
         if length == 0:
             return 0
         offset = chain * length // self.config.chains
-        return (batch + offset) // length * length - offset
+        # The first restart of a later chain comes early; its beginning is that of the run all the same, drafts and all.
+        return max(0, (batch + offset) // length * length - offset)
 
 
 def _last(table: EliteTable) -> int | None:

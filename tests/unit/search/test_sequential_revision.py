@@ -110,6 +110,18 @@ def test_chains_restart_one_after_the_other() -> None:
     assert roles == {0: PolicyRole.MUTATE, 1: PolicyRole.PROPOSE}
 
 
+def test_every_chain_writes_its_drafts_first_whenever_it_restarts() -> None:
+    options = {"chains": 2, "drafts": 3, "length": 10, "accept": "always"}
+    strategy, view = build_strategy("sequential_revision", options), ListView(PROBLEM)
+    for view.batch, reward in enumerate((0.2, 0.8, 0.5)):
+        assert {selected(strategy, view, seed).role for seed in range(20)} == {PolicyRole.PROPOSE}
+        for chain in (0, 1):
+            answer(strategy, view, 2 + 2 * view.batch + chain, reward, chain)
+    view.batch = 3
+    chosen = {(s.island, s.parents) for s in (selected(strategy, view, seed) for seed in range(40))}
+    assert chosen == {(0, (4,)), (1, (5,))}
+
+
 def test_the_best_draft_is_what_a_chain_revises() -> None:
     strategy, view = one_chain(drafts=3), ListView(PROBLEM)
     for view.batch, reward in enumerate((0.2, 0.8, 0.5)):
