@@ -115,10 +115,12 @@ def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, voices: Mapping[st
     rewards = np.zeros((len(rows), len(space.selected)))
     rewards[valid] = space.normalise(scored)[obeying]
     weighted = np.array([np.nan if row.scalar is None else row.scalar for row in rows], dtype=np.float64)
+    scores = np.where(np.isnan(weighted), rewards[:, 0], weighted)
     rollouts = {name: i for i, name in enumerate(dict.fromkeys(row.rollout_id for row in rows if row.rollout_id))}
     return Answers(
         rewards=rewards,
-        scores=np.where(valid, np.where(np.isnan(weighted), rewards[:, 0], weighted), 0.0),
+        # A failure counts for the worst declared end: below it, failing would raise the best score of a run.
+        scores=np.where(valid, np.maximum(scores, 0.0), 0.0),
         valid=valid,
         spent=np.array([row.spent_evaluations for row in rows], dtype=np.int64),
         voice=np.array([voices.get(row.policy, -1) for row in rows], dtype=np.int64),

@@ -46,7 +46,8 @@ class Answers:
 
     Attributes:
         rewards: Normalised rewards, zeros where it is not valid, shape (n, k).
-        scores: Declared weighted sum, or without one the first objective; 0 where it is not valid. Shape (n,).
+        scores: Declared weighted sum, or without one the first objective; 0 where it is not valid, or
+            below the worst declared end, which is 0. Shape (n,).
         valid: Which were scored and obey every constraint.
         spent: Evaluations spent up to and including it.
         voice: Position of its policy among ``Entrant.asked``; −1 for the problem's own seed program.

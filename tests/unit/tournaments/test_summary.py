@@ -23,6 +23,9 @@ from tests.unit.tournaments.synthetic import course_of
 samples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 8)), max_size=9)
 
 
+_NOTHING_SAID = Completions(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
+
+
 @given(samples)
 def test_spread_is_the_mean_over_pairs_within_and_across(rows: list[tuple[int, int, int]]) -> None:
     groups = [row[0] for row in rows]
@@ -91,6 +94,20 @@ def test_who_violates_a_constraint_counts_for_what_a_failure_does() -> None:
     assert answers.rewards.tolist() == [[0.0], [0.2], [0.0], [0.6]]
     assert answers.scores.tolist() == [0.0, 0.2, 0.0, 0.3]
     assert quality(answers, np.ones(1), np.random.default_rng(0))["diversity"] == pytest.approx(0.4)
+
+
+def test_a_failure_raises_no_score_where_rewards_are_below_their_range() -> None:
+    space = RewardSpace((Objective(name="x"), Objective(name="y")))
+    told = {"policy": "p@1", "rollout_id": None, "duplicate": False}
+    poor = SimpleNamespace(rewards=[-2.0, -3.0], scalar=-2.5, spent_evaluations=1, **told)
+    plain = SimpleNamespace(rewards=[-2.0, 0.5], scalar=None, spent_evaluations=2, **told)
+    crash = SimpleNamespace(rewards=None, scalar=None, spent_evaluations=3, **told)
+    for rows in ([poor, plain], [poor, plain, crash]):
+        answers = read_answers(rows, space, {"p@1": 0})  # type: ignore[arg-type]
+        found = quality(answers, np.array([1.0, 2.0, 3.0]), np.random.default_rng(0))
+        assert (found["score"], list(found["best_by"])) == (0.0, [0.0, 0.0, 0.0])  # type: ignore[arg-type]
+        assert health(answers, _NOTHING_SAID, 0)[VOICE.index("reward")] == 0.0
+    assert answers.rewards.tolist() == [[-2.0, -3.0], [-2.0, 0.5], [0.0, 0.0]]
 
 
 def test_each_policy_answers_for_its_own_completions() -> None:
