@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from speciate.tournaments.parts import Estimate
+from speciate.tournaments.report import Strength
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,9 @@ def estimate(found: Estimate, form: str = ".3g") -> str:
         high = "∞" if found.high is None else format(found.high, form)
         text += f" [{format(found.low, form)}, {high}]"
     return f"{text} n={found.problems}"
+
+
+def withheld(found: Iterable[Estimate | Strength]) -> str:
+    """Return why numbers stand without an interval, as sentences that a note ends with; nothing where all have one."""
+    reasons = dict.fromkeys(each.note for each in found if each.low is None and each.note.startswith("interval"))
+    return "".join(f" {reason.capitalize()}." for reason in reasons)

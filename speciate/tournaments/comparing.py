@@ -9,9 +9,7 @@ import numpy as np
 
 from speciate.domain.tournament import Course, Metric, StoppingRule
 from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS
-from speciate.tournaments.intervals import TOO_FEW, Resamples, rng_for
-from speciate.tournaments.parts import Estimate
+from speciate.tournaments.intervals import Resamples, rng_for
 from speciate.tournaments.report import Amendment, Comparison, Verdict
 from speciate.tournaments.results import MISSING, PENDING, Results
 from speciate.tournaments.sequential import EProcess, e_process
@@ -80,6 +78,14 @@ def decided_after(course: Course, results: Results) -> int | None:
     return last
 
 
+def withheld_from_contrasts(course: Course, results: Results) -> str:
+    """Return why nothing that sets entrants against each other has an interval; nothing where all of it may have."""
+    if course.declared.stopping is StoppingRule.E_PROCESS:
+        return "interval withheld: none holds under a rule that stops early"
+    # An interval that is looked at again and again misses more often than it says, like any test.
+    return "interval withheld until all runs have ended" if (results.state == PENDING).any() else ""
+
+
 def compare(
     course: Course, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
@@ -122,7 +128,7 @@ def _comparison(
     resamples: Resamples,
 ) -> Comparison:
     a, b = course.declared.comparisons[i]
-    n, pairs = len(paired.used), int(paired.both.sum())
+    pairs = int(paired.both.sum())
     # More seeds for problems that were looked at would change bets that were made.
     found = None if looked and course.declared.stopping is StoppingRule.FIXED else evidence(course, results, paired)
     # Wealth is read where it first reached the threshold, if that is what the tournament stops at: what comes later was
@@ -130,13 +136,15 @@ def _comparison(
     stopped = None if found is None or course.declared.stopping is StoppingRule.FIXED else found.stopped_at
     bets = 0 if found is None else stopped or len(found.log_a)
     settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
-    table = mcnemar(*paired.reached) if n else None
+    table = mcnemar(*paired.reached) if len(paired.used) else None
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
     verdict, note = _verdict(course, paired, test, adjusted, found, finished, looked)
     return Comparison(
         a=a,
         b=b,
-        difference=_difference(course, paired, resamples, finished),
+        difference=resamples.mean(
+            paired.differences, 2 * pairs, "no pair has completed", withheld_from_contrasts(course, results)
+        ),
         pairs=pairs,
         missing_pairs=paired.missing,
         wins=int((paired.differences > 0).sum()),
@@ -156,22 +164,6 @@ def _comparison(
         verdict=verdict,
         note=note,
     )
-
-
-def _difference(course: Course, paired: Paired, resamples: Resamples, finished: bool) -> Estimate:
-    n, runs = len(paired.used), 2 * int(paired.both.sum())
-    if n == 0:
-        return Estimate(value=None, problems=0, runs=0, note="no pair has completed")
-    value = float(paired.differences.mean())
-    # An interval that is looked at again and again misses more often than it says, like any test.
-    why = "" if finished else "interval withheld until all runs have ended"
-    if course.declared.stopping is StoppingRule.E_PROCESS:
-        why = "interval withheld: none holds under a rule that stops early"
-    if n < MIN_CLUSTERS:
-        why = TOO_FEW
-    if why:
-        return Estimate(value=value, problems=n, runs=runs, note=why)
-    return resamples.mean(paired.differences, runs)
 
 
 def _verdict(

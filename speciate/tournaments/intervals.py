@@ -31,20 +31,21 @@ class Resamples:
     course: Course
     _drawn: dict[int, FloatArray] = field(default_factory=dict)
 
-    def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING) -> Estimate:
+    def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING, withheld: str = "") -> Estimate:
         """Return the mean over problems with its interval, or without it where problems are too few.
 
         Args:
             values: Shape (n_problems,).
             runs: Runs that they are of.
             nothing: What is said where there is no problem.
+            withheld: Why there is no interval whatever the problems; empty where there may be one.
         """
         n = len(values)
         if n == 0:
             return Estimate(value=None, problems=0, runs=runs, note=nothing)
         value = float(values.mean())
-        if n < MIN_CLUSTERS:
-            return Estimate(value=value, problems=n, runs=runs, note=TOO_FEW)
+        if why := TOO_FEW if n < MIN_CLUSTERS else withheld:
+            return Estimate(value=value, problems=n, runs=runs, note=why)
         low, high = percentiles(self._counts(n) @ values / n, LEVEL)
         return Estimate(value=value, low=float(low), high=float(high), level=LEVEL, problems=n, runs=runs)
 

@@ -229,12 +229,19 @@ class Pairwise(Part):
 
 
 class Strength(Part):
-    """Bradley–Terry strength on a log scale, mean 0."""
+    """Bradley–Terry strength on a log scale, mean 0.
+
+    Attributes:
+        low: Lower end of the interval; None where it is withheld.
+        high: Upper end; None where it is withheld.
+        note: Why it is withheld.
+    """
 
     entrant: str
     strength: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
 
 
 class Cost(Part):

@@ -13,7 +13,7 @@ from speciate.tournaments.arrays import BoolArray, FloatArray
 from speciate.tournaments.bootstrap import MIN_CLUSTERS
 from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_all
 from speciate.tournaments.budget_curve import fit_budget_curve
-from speciate.tournaments.comparing import compare, decided_after
+from speciate.tournaments.comparing import compare, decided_after, withheld_from_contrasts
 from speciate.tournaments.estimators import chance_of_better
 from speciate.tournaments.intervals import TOO_FEW, Resamples, rng_for
 from speciate.tournaments.qualities import entropy_fits, health, profiles, qualities
@@ -93,6 +93,7 @@ def make_report(
     kept = _until_decided(course, results)
     names = [entrant.name for entrant in course.declared.entrants]
     resamples = Resamples(course)
+    withheld = withheld_from_contrasts(course, kept)
     policy_health = health(course, kept, resamples)
     return Report(
         design=Design(
@@ -119,8 +120,8 @@ def make_report(
         ),
         budget_laws=tuple(_law(course, kept, i, _solved(course, kept, i)) for i in range(len(names))),
         score_laws=tuple(_law(course, kept, i, kept.best_by[..., i, :]) for i in range(len(names))),
-        pairwise=_pairwise(course, kept, resamples),
-        strengths=_strengths(course, kept),
+        pairwise=_pairwise(course, kept, resamples, withheld),
+        strengths=_strengths(course, kept, withheld),
         costs=tuple(_cost(kept, i, name) for i, name in enumerate(names)),
         missing=tuple(
             MissingRun(entrant=names[e], problem=course.problems[p], seed=course.seeds[s], reason=why)
@@ -200,18 +201,19 @@ def _outcomes(course: Course, results: Results) -> FloatArray:
     return np.where(results.reached, -results.evaluations, never)
 
 
-def _pairwise(course: Course, results: Results, resamples: Resamples) -> tuple[Pairwise, ...]:
+def _pairwise(course: Course, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
     sooner, whole = _outcomes(course, results), np.asarray(results.ended.all(axis=1))
     found = []
     for (i, a), (j, b) in combinations(enumerate(course.declared.entrants), 2):
         both = whole[:, i] & whole[:, j]
         chances = chance_of_better(sooner[both][..., i], sooner[both][..., j]) if both.any() else np.zeros(0)
         runs = 2 * int(both.sum()) * len(course.seeds)
-        found.append(Pairwise(a=a.name, b=b.name, chance=resamples.mean(chances, runs)))
+        chance = resamples.mean(chances, runs, withheld=withheld)
+        found.append(Pairwise(a=a.name, b=b.name, chance=chance))
     return tuple(found)
 
 
-def _strengths(course: Course, results: Results) -> tuple[Strength, ...]:
+def _strengths(course: Course, results: Results, withheld: str) -> tuple[Strength, ...]:
     some = results.ended.any(axis=(1, 2))
     if not some.any() or not results.ended.any(axis=(0, 1)).all():
         return ()
@@ -219,9 +221,15 @@ def _strengths(course: Course, results: Results) -> tuple[Strength, ...]:
     if not applies(wins, ties) or not _connected(wins, ties):
         return ()
     fit = bradley_terry(wins, ties)
+    names = [entrant.name for entrant in course.declared.entrants]
+    if withheld:
+        return tuple(
+            Strength(entrant=name, strength=strength, note=withheld)
+            for name, strength in zip(names, fit.strength.tolist(), strict=True)
+        )
     return tuple(
-        Strength(entrant=e.name, strength=float(fit.strength[i]), low=float(fit.low[i]), high=float(fit.high[i]))
-        for i, e in enumerate(course.declared.entrants)
+        Strength(entrant=name, strength=float(fit.strength[i]), low=float(fit.low[i]), high=float(fit.high[i]))
+        for i, name in enumerate(names)
     )
 
 

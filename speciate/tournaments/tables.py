@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
-from speciate.tournaments.cells import Section, estimate
+from speciate.tournaments.cells import Section, estimate, withheld
 from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
-from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
+from speciate.tournaments.report import Comparison, Design, Report, Standing, Strength, Verdict
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -99,10 +99,11 @@ def _standings(report: Report) -> Section:
     note = (
         f"A sample is a run. {passing} reaches the target; best@{k}: expected best score of {k} run{'s' * (k > 1)};"
         " ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
-        f" brackets are 95 % percentile bootstrap intervals over problems{_withheld(report)}. Tested are differences,"
-        " in the next table."
+        " brackets are 95 % percentile bootstrap intervals over problems. Tested are differences, in the next table."
     )
-    rows = tuple(_standing(standing, several=k > 1) for standing in report.standings.standings)
+    standings = report.standings.standings
+    note += withheld(each for s in standings for each in (s.pass_1, s.pass_k, s.best_k, s.ert, s.ert_tokens))
+    rows = tuple(_standing(standing, several=k > 1) for standing in standings)
     columns = (
         "entrant",
         ">runs",
@@ -124,11 +125,6 @@ def _standing(s: Standing, *, several: bool) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _withheld(report: Report) -> str:
-    few = any("fewer than" in each.pass_1.note for each in report.standings.standings)
-    return "; withheld, for there are fewer than 30 problems" if few else ""
-
-
 def _comparisons(report: Report) -> Section:
     metric, stops = report.standings.metric, report.design.declared.stopping is StoppingRule.E_PROCESS
     decides = "decides at its threshold" if stops else "decides nothing under this stopping rule"
@@ -136,7 +132,7 @@ def _comparisons(report: Report) -> Section:
         f"Δ: mean paired difference of {metric} over problems, with the interval of the standings; p: paired sign-flip"
         f" test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and may be looked at any"
         " time. Runs that failed leave their pair out."
-    )
+    ) + withheld(c.difference for c in report.standings.comparisons)
     rows = tuple(
         (
             f"{c.a} − {c.b}", estimate(c.difference, "+.3g"), f"{c.wins} / {c.ties} / {c.losses}", f"{c.pairs:,}",
@@ -206,14 +202,20 @@ def _laws(report: Report) -> Section:
 def _pairwise(report: Report) -> Section:
     rows = tuple((pair.a, pair.b, estimate(pair.chance)) for pair in report.pairwise)
     note = "Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved; not tested."
+    note += withheld(pair.chance for pair in report.pairwise)
     return Section("pairwise", "P(A > B)", note, ("A", "B", ">chance"), rows)
 
 
 def _strengths(report: Report) -> Section:
-    rows = tuple((s.entrant, f"{s.strength:+.3g} [{s.low:+.3g}, {s.high:+.3g}]") for s in report.strengths)
+    rows = tuple((s.entrant, f"{s.strength:+.3g}{_ends(s)}") for s in report.strengths)
     n = sum(any(row.runs) for row in report.matrix.rows)
     note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
+    note += withheld(report.strengths)
     return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
+
+
+def _ends(found: Strength) -> str:
+    return "" if found.low is None or found.high is None else f" [{found.low:+.3g}, {found.high:+.3g}]"
 
 
 def _costs(report: Report) -> Section:

@@ -103,6 +103,40 @@ def test_p_values_are_withheld_until_every_run_has_ended() -> None:
     assert comparison.e_problems <= 39
 
 
+@pytest.mark.parametrize(
+    ("stopping", "waiting", "why"),
+    [
+        ("fixed", True, "Interval withheld until all runs have ended."),
+        ("e_process", True, "Interval withheld: none holds under a rule that stops early."),
+        ("e_process", False, "Interval withheld: none holds under a rule that stops early."),
+        ("fixed", False, None),
+    ],
+)
+def test_nothing_that_compares_has_an_interval_while_one_may_look(
+    stopping: str, waiting: bool, why: str | None
+) -> None:
+    course = course_of(40, 2, 4, stopping=stopping)
+    results = results_of(course)
+    if waiting:
+        results.state[39, 1, 3] = PENDING
+    report = report_of(course, results)
+    differences = [each.difference for each in report.standings.comparisons]
+    chances = [each.chance for each in report.pairwise]
+    assert (len(differences), len(chances), len(report.strengths)) == (3, 6, 4)
+    for each in (*differences, *chances, *report.strengths):
+        assert (each.low is None) == (each.high is None) == (why is not None)
+        assert each.note == ("" if why is None else why[0].lower() + why[1:-1])
+    assert all(each.value is not None for each in (*differences, *chances))
+    tables = {section.key: section for section in sections(report)}
+    for key in ("comparisons", "pairwise", "strengths"):
+        assert ("nterval withheld" in tables[key].note) == (why is not None)
+        assert why is None or tables[key].note.endswith(why)
+        assert all("[" not in cell for row in tables[key].rows for cell in row) == (why is not None)
+        assert tables[key].note in page(report).replace("&gt;", ">")
+    # What an entrant is worth by itself is shown with its interval all the while.
+    assert report.standings.standings[0].pass_1.low is not None
+
+
 def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
     course = course_of(35, 4, 2)
     whole = results_of(course, shift=1.0)
