@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,8 @@ from speciate.tournaments.arrays import FloatArray, at_least, finite, open_unit
 
 MIN_CLUSTERS = 30
 """Problems below which there is no interval: with 12, a nominal 5 % is 9 % in simulation."""
+
+_ROUNDING: Final = 1e-12  # of the largest value: means of equal numbers differ by as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,15 @@ def clustered_interval(
         draws: Resamples.
 
     Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, a value is not finite, the level is not
-            between 0 and 1, or the statistic is NaN.
+        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all of them are alike, a value is not
+            finite, the level is not between 0 and 1, or the statistic is NaN.
     """
     data = finite(values, "values")
+    if alike(data):
+        raise InvalidInputError(
+            "Problems that are all alike would have an interval without width, which claims certainty.",
+            remedy="Report the value alone, or compare on problems that differ.",
+        )
     statistics: FloatArray
     if statistic is None:
         means = data.reshape(len(data), -1).mean(axis=1) if data.ndim else data
@@ -67,6 +75,15 @@ def clustered_interval(
         statistics, estimate = np.array([statistic(data[row]) for row in rows]), float(statistic(data))
     low, high = percentiles(statistics, level)
     return Interval(estimate, float(low), float(high), level, len(data))
+
+
+def alike(values: FloatArray) -> bool:
+    """Return whether all rows of values, shape (n, ...), are equal up to rounding.
+
+    Resamples of equal problems are equal, too, and say nothing of other problems: forty of which none was solved are no
+    proof that none ever is.
+    """
+    return bool((np.abs(values - values[:1]) <= _ROUNDING * np.abs(values).max()).all())
 
 
 def resampled(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:

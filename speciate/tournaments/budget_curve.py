@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.arrays import FloatArray, finite
-from speciate.tournaments.bootstrap import counted, percentiles
+from speciate.tournaments.bootstrap import alike, counted, percentiles
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 """β of the law. Given β the law is linear, so trying these is the whole fit: no start values, no failed fits."""
@@ -27,8 +27,8 @@ class BudgetCurve:
         worst_residual: Largest |mean − law| at the measured budgets: large where the law does not hold.
         at: Budgets asked for, shape (n_at,).
         predicted: The law there.
-        low: Lower end of the interval there.
-        high: Upper end.
+        low: Lower end of the interval there; NaN where the curves of all problems are alike, which leave none.
+        high: Upper end, alike.
         level: Nominal coverage.
     """
 
@@ -84,6 +84,8 @@ def fit_budget_curve(
     starts, gains, decays = _fits(samples, ks / ks[0])
     predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, asked / ks[0]), largest)
     low, high = percentiles(predicted[1:], level)
+    if alike(means_of):
+        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     start, gain, decay = float(starts[0]), float(gains[0]), float(decays[0])
     fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]
     ceiling = start if gain == 0.0 else min(start + gain / decay if decay else np.inf, largest)

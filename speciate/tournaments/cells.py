@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from speciate.tournaments.parts import Estimate
-from speciate.tournaments.report import Strength
+from speciate.tournaments.report import BudgetLaw, Strength
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,17 @@ def estimate(found: Estimate, form: str = ".3g") -> str:
     """Return a number with its interval and n in one cell."""
     if found.value is None:
         return f"– ({found.note})" if found.note else "–"
-    text = format(found.value, form)
-    if found.low is not None:
-        high = "∞" if found.high is None else format(found.high, form)
-        text += f" [{format(found.low, form)}, {high}]"
-    return f"{text} n={found.problems}"
+    return f"{format(found.value, form)}{ends(found.low, found.high, form)} n={found.problems}"
 
 
-def withheld(found: Iterable[Estimate | Strength]) -> str:
+def ends(low: float | None, high: float | None, form: str) -> str:
+    """Return an interval in brackets, or nothing where it is withheld."""
+    if low is None:
+        return ""
+    return f" [{format(low, form)}, {'∞' if high is None else format(high, form)}]"
+
+
+def withheld(found: Iterable[Estimate | Strength | BudgetLaw]) -> str:
     """Return why numbers stand without an interval, as sentences that a note ends with; nothing where all have one."""
-    reasons = dict.fromkeys(each.note for each in found if each.low is None and each.note.startswith("interval"))
+    reasons = dict.fromkeys(each.note for each in found if each.note.startswith("interval"))
     return "".join(f" {reason.capitalize()}." for reason in reasons)

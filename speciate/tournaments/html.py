@@ -118,7 +118,8 @@ def _curves(curves: Sequence[Reached]) -> list[Line]:
 def _law(law: BudgetLaw) -> Line:
     measured = list(zip(law.budgets, law.measured, strict=False))
     beyond = [(point.evaluations, point.value) for point in law.predicted]
-    return Line(law.entrant, measured, beyond, [(p.evaluations, p.low, p.high) for p in law.predicted])
+    bars = [(p.evaluations, p.low, p.high) for p in law.predicted if p.low is not None and p.high is not None]
+    return Line(law.entrant, measured, beyond, bars)
 
 
 def _entropy(fit: EntropyFit) -> Line:

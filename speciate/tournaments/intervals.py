@@ -10,12 +10,13 @@ import numpy as np
 
 from speciate.domain.tournament import Course
 from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS, counted, percentiles
+from speciate.tournaments.bootstrap import MIN_CLUSTERS, alike, counted, percentiles
 from speciate.tournaments.parts import Estimate
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 TOO_FEW: Final = f"interval withheld: fewer than {MIN_CLUSTERS} problems"
+ALIKE: Final = "interval withheld: all problems are alike"
 NOTHING: Final = "no run has completed"
 
 
@@ -32,7 +33,7 @@ class Resamples:
     _drawn: dict[int, FloatArray] = field(default_factory=dict)
 
     def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING, withheld: str = "") -> Estimate:
-        """Return the mean over problems with its interval, or without it where problems are too few.
+        """Return the mean over problems with its interval, or without it where problems are too few or all alike.
 
         Args:
             values: Shape (n_problems,).
@@ -44,13 +45,13 @@ class Resamples:
         if n == 0:
             return Estimate(value=None, problems=0, runs=runs, note=nothing)
         value = float(values.mean())
-        if why := TOO_FEW if n < MIN_CLUSTERS else withheld:
+        if why := TOO_FEW if n < MIN_CLUSTERS else withheld or (ALIKE if alike(values) else ""):
             return Estimate(value=value, problems=n, runs=runs, note=why)
         low, high = percentiles(self._counts(n) @ values / n, LEVEL)
         return Estimate(value=value, low=float(low), high=float(high), level=LEVEL, problems=n, runs=runs)
 
     def ratio(self, above: FloatArray, below: FloatArray, runs: int, infinite: str) -> Estimate:
-        """Return Σ above ÷ Σ below over problems with its interval; ``infinite`` says why there is none.
+        """Return Σ above ÷ Σ below over problems with its interval, or without it where they are too few or all alike.
 
         Args:
             above: Shape (n_problems,).
@@ -64,8 +65,9 @@ class Resamples:
         if not below.sum() > 0:
             return Estimate(value=None, problems=n, runs=runs, note=infinite)
         value = math.fsum(above) / math.fsum(below)
-        if n < MIN_CLUSTERS:
-            return Estimate(value=value, problems=n, runs=runs, note=TOO_FEW)
+        # The ratio never moves where each problem has it by itself.
+        if why := TOO_FEW if n < MIN_CLUSTERS else ALIKE if alike(np.stack([above, value * below])) else "":
+            return Estimate(value=value, problems=n, runs=runs, note=why)
         tops, bottoms = self._counts(n) @ above, self._counts(n) @ below
         drawn = np.divide(tops, bottoms, out=np.full(DRAWS, math.inf), where=bottoms > 0)
         low, high = (float(end) for end in percentiles(drawn, LEVEL))

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.tournaments.cells import Section, estimate
+from speciate.tournaments.cells import Section, ends, estimate, withheld
 from speciate.tournaments.parts import EntropyFit, Profile
 from speciate.tournaments.report import BudgetLaw, Report
 
@@ -25,7 +25,7 @@ def draws(report: Report) -> Section:
         "A sample is a run, on problems of which all runs completed. pass@k: chance that one of k runs reaches the"
         " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds. Intervals are"
         " those of the standings; not tested."
-    )
+    ) + withheld(each for found in report.draws for each in (*found.pass_at, *found.best_at))
     return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
 
 
@@ -53,7 +53,7 @@ def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: st
         (
             law.entrant,
             f"{point.evaluations:,.0f}",
-            f"{point.value:.3g} [{point.low:.3g}, {point.high:.3g}] n={law.problems}",
+            f"{point.value:.3g}{ends(point.low, point.high, '.3g')} n={law.problems}",
             f"{law.worst_residual:.2g}",
         )
         for law in found
@@ -63,7 +63,7 @@ def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: st
     note = (
         f"{what} against the budget, fitted by b(k) = start + gain · (1 − (k/k₀)^−β) / β; bootstrap intervals over"
         " problems. Beyond the budget the law is an assumption, which no interval covers."
-    )
+    ) + withheld(found)
     if not rows:
         note = f"Withheld: {found[0].note}." if found else ""
     return Section(key, title, note, ("entrant", ">evaluations", f">{column}", ">worst residual"), rows)
@@ -87,7 +87,7 @@ def qualities(report: Report) -> Section:
         " and with four where the front is large). Diversity: mean L1 distance between two candidates of a run,"
         " normalised rewards; with failed candidates at 0, failing often can look like diversity. Who violates a"
         " constraint has failed."
-    )
+    ) + withheld(each for q in report.qualities for each in (q.hypervolume, q.diversity, q.diversity_all))
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)
 
@@ -107,6 +107,10 @@ def health(report: Report) -> Section:
         " violated) and duplicates: shares of the answers. Reward: mean score of an answer, failed ones 0. Within and"
         " across: mean L1 distance between the rewards of two answers that did not fail, of one completion and of two"
         " completions of a run."
+    ) + withheld(
+        each
+        for h in report.health
+        for each in (h.entropy, h.unreadable, h.failed, h.duplicates, h.reward, h.within, h.across)
     )
     columns = (
         "entrant", "policy", ">completions", ">entropy", ">unreadable", ">failed", ">duplicates", ">reward", ">within",

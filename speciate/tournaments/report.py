@@ -193,12 +193,12 @@ class Reached(Part):
 
 
 class CurvePoint(Part):
-    """What the law predicts at a budget."""
+    """What the law predicts at a budget; without ends where the interval is withheld."""
 
     evaluations: float
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 class BudgetLaw(Part):
@@ -207,7 +207,7 @@ class BudgetLaw(Part):
     Attributes:
         budgets: Budgets that were measured.
         measured: Mean over problems there.
-        predicted: The law at and beyond the budget; None values are withheld, ``note`` says why.
+        predicted: The law at and beyond the budget; what is withheld is not there, and ``note`` says why.
         worst_residual: Largest difference between the law and what was measured.
     """
 

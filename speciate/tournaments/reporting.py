@@ -15,7 +15,7 @@ from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_a
 from speciate.tournaments.budget_curve import fit_budget_curve
 from speciate.tournaments.comparing import compare, decided_after, withheld_from_contrasts
 from speciate.tournaments.estimators import chance_of_better
-from speciate.tournaments.intervals import TOO_FEW, Resamples, rng_for
+from speciate.tournaments.intervals import ALIKE, TOO_FEW, Resamples, rng_for
 from speciate.tournaments.qualities import entropy_fits, health, profiles, qualities
 from speciate.tournaments.report import (
     Amendment,
@@ -183,7 +183,7 @@ def _law(course: Course, results: Results, i: int, values: FloatArray) -> Budget
     # A score has no largest value that is known: ranges are scales, not limits.
     largest = max(1.0, float(curves.max()))
     fit = fit_budget_curve(curves, at, asked, rng_for(course, 20_000 + i), largest=largest)
-    points = zip(fit.at.tolist(), fit.predicted.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
+    points = zip(fit.at.tolist(), fit.predicted.tolist(), _known(fit.low), _known(fit.high), strict=True)
     return BudgetLaw(
         entrant=name,
         budgets=tuple(at.tolist()),
@@ -191,8 +191,12 @@ def _law(course: Course, results: Results, i: int, values: FloatArray) -> Budget
         predicted=tuple(CurvePoint(evaluations=x, value=y, low=low, high=high) for x, y, low, high in points),
         worst_residual=fit.worst_residual,
         problems=problems,
-        note="beyond the budget only if the law holds, which no interval covers",
+        note=ALIKE if np.isnan(fit.low).any() else "beyond the budget only if the law holds, which no interval covers",
     )
+
+
+def _known(ends: FloatArray) -> list[float | None]:
+    return [None if math.isnan(end) else end for end in ends.tolist()]
 
 
 def _outcomes(course: Course, results: Results) -> FloatArray:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
-from speciate.tournaments.cells import Section, estimate, withheld
+from speciate.tournaments.cells import Section, ends, estimate, withheld
 from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
-from speciate.tournaments.report import Comparison, Design, Report, Standing, Strength, Verdict
+from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -207,15 +207,11 @@ def _pairwise(report: Report) -> Section:
 
 
 def _strengths(report: Report) -> Section:
-    rows = tuple((s.entrant, f"{s.strength:+.3g}{_ends(s)}") for s in report.strengths)
+    rows = tuple((s.entrant, f"{s.strength:+.3g}{ends(s.low, s.high, '+.3g')}") for s in report.strengths)
     n = sum(any(row.runs) for row in report.matrix.rows)
     note = f"Bradley–Terry with ties, log odds, mean 0; 95 % intervals clustered by problem, n={n}; not tested."
     note += withheld(report.strengths)
     return Section("strengths", "Strengths", note if rows else "", ("entrant", ">strength"), rows)
-
-
-def _ends(found: Strength) -> str:
-    return "" if found.low is None or found.high is None else f" [{found.low:+.3g}, {found.high:+.3g}]"
 
 
 def _costs(report: Report) -> Section:

@@ -119,7 +119,7 @@ def page() -> str:
         "Of these only the first decides under `fixed` and the second under `e_process`. McNemar's test on unlock sets"
         " is shown for *which* problems, since sets saturate; over seeds it rejects where neither is better on"
         " average.\n\n"
-        "Nominal 95 % bootstrap intervals over problems:\n\n"
+        "Nominal 95 % bootstrap intervals over problems, of a difference when every run has ended:\n\n"
         f"{_markdown(('problems', 'covered'), coverage())}"
     )
 

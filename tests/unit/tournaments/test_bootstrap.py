@@ -59,6 +59,12 @@ def test_any_statistic_may_be_given_even_an_infinite_one() -> None:
 
 def test_a_statistic_must_be_a_number() -> None:
     with pytest.raises(InvalidInputError, match="NaN"):
-        clustered_interval(np.ones(30), np.random.default_rng(0), lambda rows: math.nan, draws=5)
+        clustered_interval(np.arange(30.0), np.random.default_rng(0), lambda rows: math.nan, draws=5)
     with pytest.raises(InvalidInputError, match="level"):
-        clustered_interval(np.ones(30), np.random.default_rng(0), level=95)
+        clustered_interval(np.arange(30.0), np.random.default_rng(0), level=95)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
+def test_problems_that_are_all_alike_are_refused(value: float) -> None:
+    with pytest.raises(InvalidInputError, match="all alike"):
+        clustered_interval(np.full((40, 8), value), np.random.default_rng(0))

@@ -28,8 +28,7 @@ def test_a_law_without_noise_is_recovered(decay: float) -> None:
     assert (seen.start, seen.gain, seen.decay) == pytest.approx((0.2, 0.1, decay), abs=1e-9)
     assert seen.ceiling == (pytest.approx(0.2 + 0.1 / decay) if decay else math.inf)
     expected = law(0.2, 0.1, decay, np.array([32, 128, 1024]))
-    for ends in (seen.predicted, seen.low, seen.high):
-        assert ends == pytest.approx(expected, abs=1e-9)
+    assert seen.predicted == pytest.approx(expected, abs=1e-9)
     assert seen.worst_residual < 1e-12
 
 
@@ -60,9 +59,16 @@ def test_a_flat_or_falling_curve_predicts_its_mean() -> None:
 
 
 def test_no_prediction_exceeds_the_largest_score() -> None:
-    curves = np.tile(law(0.5, 0.1, 0.0, BUDGETS), (30, 1))
+    curves = np.array([law(0.5 + 0.001 * i, 0.1, 0.0, BUDGETS) for i in range(30)])
     seen = fit_budget_curve(curves, BUDGETS, [1e9], rng(), largest=1.0, draws=20)
     assert (seen.ceiling, seen.predicted[0], seen.high[0]) == (1.0, 1.0, 1.0)
+
+
+def test_curves_that_are_all_alike_leave_no_interval() -> None:
+    for curve in (np.zeros(len(BUDGETS)), law(0.1, 0.1, 0.3, BUDGETS)):
+        seen = fit_budget_curve(np.tile(curve, (40, 1)), BUDGETS, [32], rng(), draws=20)
+        assert np.isfinite(seen.predicted).all()
+        assert np.isnan([seen.low, seen.high]).all()
 
 
 def test_a_law_that_does_not_hold_shows_in_the_residual() -> None:

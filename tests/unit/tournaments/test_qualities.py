@@ -76,11 +76,52 @@ def test_shared_resamples_give_the_bootstraps_interval() -> None:
 
 def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
     resamples = Resamples(course_of(3, 2, 2))
-    found = resamples.ratio(np.full(40, 10.0), np.ones(40), 40, "infinite")
-    assert (found.value, found.low, found.high) == (10.0, 10.0, 10.0)
+    above = np.arange(1.0, 41.0)
+    found = resamples.ratio(above, np.ones(40), 40, "infinite")
+    assert found.value == 20.5
+    assert (found.low, found.high) == (pytest.approx(17.0, abs=1.0), pytest.approx(24.0, abs=1.0))
     rare = resamples.ratio(np.full(40, 10.0), np.eye(1, 40)[0], 40, "infinite")
     assert (rare.value, rare.high, rare.note) == (400.0, None, "the interval has no upper end")
     assert resamples.ratio(np.ones(40), np.zeros(40), 40, "infinite").note == "infinite"
+
+
+def test_problems_that_are_all_alike_leave_no_interval() -> None:
+    resamples, spent = Resamples(course_of(3, 2, 2)), np.arange(1.0, 41.0)
+    found = [resamples.mean(np.full(40, value), 320) for value in (0.0, 0.1, 1.0)]
+    found += [resamples.ratio(above, np.ones(40), 320, "infinite") for above in (np.full(40, 0.3), np.zeros(40))]
+    found.append(resamples.ratio(0.1 * spent, spent, 320, "infinite"))
+    assert [each.value for each in found] == pytest.approx([0.0, 0.1, 1.0, 0.3, 0.0, 0.1])
+    for each in found:
+        assert (each.low, each.high, each.level) == (None, None, None)
+        assert each.note == "interval withheld: all problems are alike"
+    rare = resamples.mean(np.eye(1, 40)[0], 320)
+    assert (rare.low, rare.note) == (0.0, "")
+    assert (rare.high or 0.0) > 0.05
+
+
+@pytest.mark.parametrize("solved", [False, True])
+def test_a_report_of_problems_that_are_all_alike_claims_no_certainty(solved: bool) -> None:
+    course = course_of(40, 8, 4)
+    results = results_of(course)
+    results.reached[:], results.evaluations[:] = solved, 100.0
+    report = report_of(course, results)
+    standing, (comparison, *_) = report.standings.standings[0], report.standings.comparisons
+    for each in (standing.pass_1, standing.pass_k, report.draws[0].pass_at[0], comparison.difference,
+                 report.pairwise[0].chance, *([standing.ert] if solved else [])):  # fmt: skip
+        assert each.value is not None
+        assert (each.low, each.high, each.note) == (None, None, "interval withheld: all problems are alike")
+    law = report.budget_laws[0]
+    assert law.note == "interval withheld: all problems are alike"
+    assert {(point.low, point.high) for point in law.predicted} == {(None, None)}
+    assert standing.best_1.low is not None
+    assert report.score_laws[0].predicted[0].low is not None
+    tables = {section.key: section for section in sections(report)}
+    for key in ("standings", "comparisons", "draws", "laws", "pairwise"):
+        assert tables[key].note.endswith(" Interval withheld: all problems are alike.")
+    assert all(
+        "[" not in cell for key in ("comparisons", "laws", "pairwise") for row in tables[key].rows for cell in row
+    )
+    assert page(report).count("<svg") == 7
 
 
 def test_comparisons_that_share_patterns_have_the_p_values_they_would_have_alone() -> None:
