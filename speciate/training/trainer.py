@@ -268,7 +268,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         )
         old = inputs.get("old_per_token_logps")
         old = logps.detach() if old is None else old
-        rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._step)
+        rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._pass())
         losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
         if "importance_sampling_ratio" in inputs:  # vLLM's probabilities are not exactly the trainer's
             losses = losses * inputs["importance_sampling_ratio"]
@@ -282,6 +282,11 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             mean = (values.detach() * mask).sum() / mask.sum().clamp(min=1)
             self._metrics[mode][name].append(self.accelerator.gather(mean).mean().item())
         return (losses * mask).sum() / (tokens / updates)
+
+    def _pass(self) -> int:
+        """Return the number of this pass within the whole run: TRL's own count begins anew when a run goes on."""
+        passes = self.args.gradient_accumulation_steps
+        return int(self.state.global_step * passes + self._step % passes)
 
     # Checkpoints
 
@@ -349,7 +354,8 @@ def trl_arguments(
         vllm_max_model_length=None if context is None else min(context, config.max_prompt_tokens + longest),
         logging_steps=1,
         save_strategy="steps",
-        save_steps=config.save_every,
+        # Between batches only: the rest of one that was begun cannot be had again.
+        save_steps=config.save_every * config.updates,
         save_total_limit=2,
         report_to=[],
         disable_tqdm=True,

@@ -135,6 +135,38 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
     assert "5/5" not in again.stdout
 
 
+def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_weights(base, tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from speciate.training.config import TrainConfig
+    from speciate.training.losses import LossConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks import GROWN
+    from speciate.training.trainer import VectorTrainer
+
+    # The clip draws tokens at random, a fifth of all of them, in each of the two passes of an update.
+    loss = LossConfig(clip_cov=0.2, cov_range=(-100.0, 100.0))
+    tiny = TrainConfig.tiny("grpo", "programs")
+    config = replace(tiny, steps=3, prompts=8, problems=40, updates=2, micro_batch=32, save_every=1, loss=loss)
+    compute_loss = VectorTrainer._compute_loss
+
+    def stop(self, model, inputs):
+        if self.state.global_step == 3:  # the first of the second batch's two updates is done
+            raise KeyboardInterrupt
+        return compute_loss(self, model, inputs)
+
+    train_policy(GROWN["programs"], config, base, tmp_path / "whole")
+    monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+    monkeypatch.undo()
+    kept = {path.name for path in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
+    assert kept == {"checkpoint-2"}
+    train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
+
+
 def test_a_mutator_learns_from_changes(base, tmp_path):
     from speciate.policies.manifest import policy_of, read_manifest
 
