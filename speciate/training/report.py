@@ -142,7 +142,9 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
         return None
     pooled = mcnemar_pooled(np.array(better).T, np.array(worse).T)
     each = [mcnemar(a, b) for a, b in zip(better, worse, strict=True)]
-    differences = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0)
+    # The problem is the unit: its targets and seeds are alike, so each has one rate.
+    rates = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0).reshape(-1, result.plan.problems)
+    differences = rates.mean(axis=0)
     flipped = sign_flip(differences, np.random.default_rng(0))
     share = (pooled.only_a - pooled.only_b) / (len(seeds) * len(better[0]))
     holds = share >= claim.margin and share > 0 and pooled.p_value < claim.p_value

@@ -13,13 +13,14 @@ from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
 from speciate.tournaments.estimators import best_at_k
+from speciate.tournaments.tests import sign_flip
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, Plan
 from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
 from speciate.training.pools import Asked, Pool, evolved, independent
-from speciate.training.report import DECLARED, write_report
+from speciate.training.report import DECLARED, p_text, write_report
 from speciate.training.reproduction import arms_of, command_of, make_all
 from speciate.training.tasks import GROWN, Split
 
@@ -197,6 +198,25 @@ def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
     unlocked = next(line for line in text.splitlines() if line.startswith("| VPO | 30"))
     assert unlocked.startswith("| VPO | 30 (30, 30, 30) | 30 (30, 30, 30) |")
     assert (tmp_path / "pictures" / "reproduction-programs.svg").stat().st_size > 1000
+
+
+def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
+    plan, seeds, rng = Plan("maze", 12, ("all_gold", "all_diamonds"), 30), (0, 1, 2), np.random.default_rng(2)
+    evidence, rates = Evidence(tmp_path / "evidence"), {}
+    for name, chance in (("vpo", 0.5), ("grpo", 0.3)):
+        arm, solved = next(one for one in ARMS if one.name == name), rng.random((3, 12)) < chance
+        for seed in seeds:
+            # Whoever has all the gold has all the diamonds: the second target is no news.
+            rewards = np.where(solved[seed], 1.0, 0.5)[:, None, None] * np.ones((12, 90, 4))
+            made = Pool(rewards, np.full((12, 90), 2), np.zeros((12, 90), bool), np.ones((12, 90)))
+            evidence.keep(plan, arm, outcome(arm, seed, dict.fromkeys(MODES, made), plan))
+        rates[name] = solved.mean(axis=0)
+    write_report(evidence, tmp_path / "report.md", [plan], seeds)
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("| VPO unlocks mazes that GRPO does not"))
+    p = sign_flip(rates["vpo"] - rates["grpo"], np.random.default_rng(0)).p_value
+    assert 0.01 < p < 1
+    assert line.split(" | ")[6] == p_text(p)
 
 
 def test_the_published_report_is_what_its_evidence_says(tmp_path):
