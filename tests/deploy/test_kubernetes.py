@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from speciate.settings import FILE_SUFFIX
 from tests.deploy.compose import ROOT, compose
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -33,9 +34,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Man
 
 
 def _pods(built: dict[tuple[str, str], Manifest]) -> dict[str, Manifest]:
-    return {
-        name: each["spec"]["template"]["spec"] for (kind, name), each in built.items() if kind in {"Deployment", "Job"}
-    }
+    """The specification of every pod, whatever kind of thing makes it."""
+    return {name: pod for (_, name), manifest in built.items() if (pod := _pod(manifest))}
+
+
+def _pod(manifest: Manifest) -> Manifest | None:
+    spec: Manifest = manifest.get("spec", {})
+    if "containers" in spec:
+        return spec
+    spec = spec.get("jobTemplate", spec)
+    return _pod(spec) if "spec" in spec else _pod(spec["template"]) if "template" in spec else None
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "base").glob("*.yaml")), ids=lambda path: path.stem)
@@ -81,6 +89,31 @@ def test_every_pod_is_restricted_and_watched(built: dict[tuple[str, str], Manife
         item["key"] for volume in pods["evaluate"]["volumes"] for item in volume.get("secret", {}).get("items", ())
     }
     assert secrets == {"database_url", "redis_url"}
+
+
+@needs_kubectl
+def test_every_file_that_a_variable_names_is_mounted(built: dict[tuple[str, str], Manifest]) -> None:
+    looked_at = set()
+    for name, pod in _pods(built).items():
+        items = {
+            volume["name"]: [item["path"] for item in volume["secret"]["items"]]
+            for volume in pod["volumes"]
+            if "secret" in volume
+        }
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            mounted = {
+                f"{mount['mountPath']}/{path}"
+                for mount in container["volumeMounts"]
+                for path in items.get(mount["name"], ())
+            }
+            named = {variable["name"]: variable.get("value", "") for variable in container.get("env", ())}
+            for source in container.get("envFrom", ()):
+                named |= built["ConfigMap", source["configMapRef"]["name"]]["data"]
+            files = {variable: path for variable, path in named.items() if variable.endswith(FILE_SUFFIX)}
+            # A setting reads its file whether the command needs it or not, and ends where it is not there.
+            assert set(files.values()) <= mounted, (name, files)
+            looked_at |= {name for _ in files}
+    assert looked_at == {"migrate", "api", "generate", "evaluate", "control", "policies"}
 
 
 @needs_kubectl
