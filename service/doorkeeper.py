@@ -89,23 +89,27 @@ class Doorkeeper:
 
     def bearer(self, asked: Asked) -> Bearer:
         """Return whom a request's token or cookie stands for; raises as ``admit`` does."""
-        token = asked.token
-        if token is None:
-            found = self.plane.access.session(asked.session or "", self.operator_token)
-        elif token.startswith(TOKEN_PREFIX):
-            # 256 random bits: nobody guesses them, so that nobody has to wait for those who try from the same address.
-            found = self.plane.access.bearer(token)
-        else:
+        # 256 random bits: nobody guesses them, so that nobody has to wait for those who try from the same address.
+        if asked.token is not None and not asked.token.startswith(TOKEN_PREFIX):
             # Whoever chose this one may have chosen badly: it is not even looked at where somebody tried too often.
             _require(self.refusals.wait_s(f"refused:{asked.address}", count=False), "this address was refused")
-            found = OPERATOR if self.operator_token and same_token(token, self.operator_token) else None
+        found = self._known(asked)
         if found is None:
             _require(self.refusals.wait_s(f"refused:{asked.address}"), "this address was refused")
-            raise RefusedTokenError(
-                "the token is unknown, expired or revoked." if token is not None else "the session is over.",
-                remedy="Send another one as 'Authorization: Bearer TOKEN', or log in again.",
-            )
+            raise _refused(asked)
         return found
+
+    def look_again(self, asked: Asked) -> None:
+        """Look whether whoever was let in still may be, for an answer that goes on.
+
+        Nothing is guessed any more, so no limit counts it: those who were refused at the same address end nobody's
+        stream, and nobody keeps one open by being refused.
+
+        Raises:
+            RefusedTokenError: They may not.
+        """
+        if self._known(asked) is None:
+            raise _refused(asked)
 
     def local(self, asked: Asked) -> Principal:
         """Return a program of this machine as who asks, where the service is open; raises as ``admit`` does."""
@@ -117,6 +121,13 @@ class Doorkeeper:
         for limit in (self.requests, self.refusals):
             if limit is not None:
                 limit.close()
+
+    def _known(self, asked: Asked) -> Bearer | None:
+        if asked.token is None:
+            return self.plane.access.session(asked.session or "", self.operator_token)
+        if asked.token.startswith(TOKEN_PREFIX):
+            return self.plane.access.bearer(asked.token)
+        return OPERATOR if self.operator_token and same_token(asked.token, self.operator_token) else None
 
     def _project(self, bearer: Bearer, asked: Asked) -> tuple[UUID, str]:
         if bearer.project_id is not None:
@@ -142,6 +153,13 @@ class Doorkeeper:
 def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
     """Return a program of this machine as who asks."""
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
+
+
+def _refused(asked: Asked) -> RefusedTokenError:
+    return RefusedTokenError(
+        "the token is unknown, expired or revoked." if asked.token is not None else "the session is over.",
+        remedy="Send another one as 'Authorization: Bearer TOKEN', or log in again.",
+    )
 
 
 def _require(wait_s: float, who: str) -> None:

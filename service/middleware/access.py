@@ -98,12 +98,12 @@ class Access:
             return replace(local(), who="metrics", scope=AccessScope.READ), None
         if asked.token is not None and not (open_here and not asked.token.startswith(TOKEN_PREFIX)):
             keeper = _parts(scope).doorkeeper
-            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.bearer, asked)
+            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.look_again, asked)
         if asked.session is not None and not open_here:
             if scope["method"] not in SAFE_METHODS and not from_own_page(headers):
                 raise ForbiddenError("the request came with a session, but not from a page of this service.")
             keeper = _parts(scope).doorkeeper
-            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.bearer, asked)
+            return await to_thread.run_sync(keeper.admit, asked), partial(keeper.look_again, asked)
         if not open_here:
             raise NotAllowedError(
                 "this service asks for a token, and the request had none.",

@@ -77,7 +77,7 @@ class Topology:
         while waiting or unchecked:
             for name in [name for name in waiting if self._may_start(name, healthy)]:
                 for number, process in enumerate(self.names(name)):
-                    self.processes.start(self._command(name, number, process))
+                    self.processes.start(self.command(name, number, process))
                 del waiting[name]
             # Whoever others wait for is asked first.
             for name in [
@@ -113,7 +113,8 @@ class Topology:
                 return False
         return True
 
-    def _command(self, name: str, number: int, process: str) -> ChildCommand:
+    def command(self, name: str, number: int, process: str) -> ChildCommand:
+        """Return the command of one process of a service."""
         argv = self._argv(name, number, self.services[name]["command"])
         if name == "proxy":
             ours = self._nginx_folder()

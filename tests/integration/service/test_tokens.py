@@ -200,6 +200,28 @@ def test_a_stream_ends_with_its_token(lab: Api, plane: Plane, monkeypatch: pytes
     assert b"event: end" not in received
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_open(
+    lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch, revoked: bool
+) -> None:
+    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    plane.catalog.add_problem(toy_problem())
+    plane.catalog.add_policy(scripted())
+    body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
+    run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
+    made = make(lab)
+    headers = {**(bearer(made["token"]) if revoked else OPERATOR), "Accept": "text/event-stream"}
+    with lab.http.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as answer:
+        chunks = answer.iter_raw()
+        next(chunks)
+        guesses = [lab.get("/v1/strategies", headers=bearer(f"guess-{i}")).status_code for i in range(60)]
+        assert guesses[-1] == 429
+        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        Lab(lab, plane).work()
+        received = b"".join(chunks)
+    assert (b"event: end" in received) is not revoked
+
+
 def test_a_token_that_asks_too_often_waits_and_whoever_guesses_does_too(
     settings: Settings, serve: Callable[..., Api]
 ) -> None:
