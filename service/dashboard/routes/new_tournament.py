@@ -24,7 +24,9 @@ from speciate.search.strategies import STRATEGIES
 router = APIRouter(include_in_schema=False, prefix="/tournaments")
 
 ENTRANTS: Final = 6
-_MOST_SEEDS: Final = 1000
+_ENOUGH_SEEDS: Final = 1001
+"""One more than a tournament may have: whoever asks for more is told so."""
+_PART: Final = re.compile(r"[^\s,]+")
 _SPAN: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
 _PARTS: Final = ("name", "policy", "mutator", "strategy")
 
@@ -74,14 +76,19 @@ def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def seeds_of(text: str) -> list[Any]:
-    """Return the seeds that a text such as ``0-7, 12`` names; what is none stays text, and is refused later."""
+    """Return the seeds that a text such as ``0-7, 12`` names; what is none stays text, and is refused later.
+
+    Of too many, which are refused later too, only one too many is returned: a small form may name any number of them.
+    """
     found: list[Any] = []
-    for part in filter(None, (part.strip() for part in text.replace(",", " ").split())):
-        if span := _SPAN.match(part):
+    for part in _PART.finditer(text):
+        if span := _SPAN.match(part[0]):
             first, last = int(span[1]), int(span[2])
-            found += range(first, min(last, first + _MOST_SEEDS) + 1)
+            found += range(first, min(last + 1, first + _ENOUGH_SEEDS - len(found)))
         else:
-            found.append(number_or_text("integer", part))
+            found.append(number_or_text("integer", part[0]))
+        if len(found) >= _ENOUGH_SEEDS:
+            break
     return found
 
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from service.dashboard.charts import Chart, ChartCache, Table, plain, thinned
@@ -27,10 +28,12 @@ from service.dashboard.figures.strip import strip
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections
+from service.dashboard.refusals import refusal
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.tournament import Tournament
 from speciate.ports.records import EliteRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
@@ -255,8 +258,15 @@ def test_forms_are_read_in_both_encodings() -> None:
 
 def test_seeds_are_read_from_spans_and_lists() -> None:
     assert seeds_of("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
-    assert len(seeds_of("0-999999999")) == 1001
+    assert len(seeds_of("0-999999999")) == len(seeds_of("0-999," * 30_000)) == len(seeds_of("7 " * 5000)) == 1001
+    assert len(seeds_of("5-1004")) == 1000
     assert seeds_of("x") == ["x"]
+
+
+def test_too_many_seeds_are_refused_in_words() -> None:
+    with pytest.raises(ValidationError) as refused:
+        Tournament.model_validate({"seeds": seeds_of("0-999 " * 30_000)})
+    assert refusal(refused.value).of("seeds") == "Tuple should have at most 1000 items after validation, not 1001"
 
 
 def test_a_view_is_rendered_once_for_all_of_its_viewers() -> None:
