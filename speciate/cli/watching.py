@@ -54,9 +54,11 @@ def follow(run: RunHandle, *, as_json: bool) -> Exit:
         The exit code: bad when it failed, was cancelled or paused.
     """
     if as_json:
+        known, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
             output.json_line(event)
-            if event.kind == EventKind.RUN_PAUSED and event.seq >= run.record.last_event:
+            # Work in flight is still booked after a pause, so a paused run's last event may be any.
+            if event.seq >= known and (paused or event.kind == EventKind.RUN_PAUSED):
                 break
         record = run.refresh()
     else:

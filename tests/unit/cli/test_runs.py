@@ -225,6 +225,24 @@ def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2]
 
 
+def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause(cli: Cli, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="paused", last_event=4)))
+    told = [event(1), event(2, "run.paused"), event(3), event(4)]
+    # A service that has nothing more to tell would keep the stream open.
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, event(5), END))
+    outcome = cli("runs", "watch", RUN, "--json")
+    assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4]
+    assert outcome.code == Exit.FAILED
+
+
+def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(last_event=3)))
+    told = [event(1, "run.paused"), event(2, "run.resumed"), event(3), event(4), event(5, "run.paused"), event(6)]
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, END))
+    outcome = cli("runs", "watch", RUN, "--json")
+    assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4, 5]
+
+
 def _on_terminal(service: StandIn, *args: str, columns: int = 100) -> str:
     command = [sys.executable, "-c", "from speciate.cli import main; main()", *args]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": str(columns)}
