@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 FILE_SUFFIX: Final = "_FILE"
 """What makes the name of a variable that of one which names a file with the value."""
+SERVE_TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
+"""What a policy server beside us asks for: no setting, since it also runs without the service."""
 UNSAFE: Final = "unsafe"
 """The sandbox that contains nothing."""
 
@@ -73,6 +75,11 @@ def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
 def _secret_keys(value: SecretStr) -> SecretStr:
     split_keys(value.get_secret_value())
     return value
+
+
+def http_address(host: str, port: int) -> str:
+    """Return the address of a server that listens on a host and port; those of IPv6 stand in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def default_data_dir() -> Path:
@@ -190,7 +197,7 @@ class Settings(BaseSettings):
     @property
     def base_url(self) -> str:
         """Where clients find the API."""
-        return (self.url or f"http://{self.host}:{self.port}").rstrip("/")
+        return (self.url or http_address(self.host, self.port)).rstrip("/")
 
     def as_environment(self) -> dict[str, str]:
         """Return the variables that give another process these settings, secrets in the clear."""

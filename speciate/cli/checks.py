@@ -15,8 +15,7 @@ from pydantic import SecretStr
 
 from speciate.cli.installed import missing_processes
 from speciate.domain.errors import SpeciateError
-from speciate.policies.embedded import TOKEN_VARIABLE as SERVE_TOKEN_VARIABLE
-from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, Settings, source_of
+from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")

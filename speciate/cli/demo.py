@@ -100,14 +100,16 @@ def demo_command(
         from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
 
-        settings = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
+        # SPECIATE_URL names another service than the one that is shown here.
+        given = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
+        settings = given.model_copy(update={"url": None})
         with Stack(settings) as stack:
             try:
                 begin(stack, out)
-                out.print(f"Watch it in a browser too: {stack.settings.base_url}/", soft_wrap=True)
+                out.print(f"Watch it in a browser too: {stack.url}/", soft_wrap=True)
                 token = stack.settings.token
                 secret = token.get_secret_value() if token else None
-                with Client(stack.settings.base_url, secret, project=DEFAULT_PROJECT) as client:
+                with Client(stack.url, secret, project=DEFAULT_PROJECT) as client:
                     shown = _start_runs(client, seed, scale)
                     _follow(shown, out)
                     completed = _report(shown, out)

@@ -73,16 +73,16 @@ def named_folders(models: list[str]) -> dict[str, Path]:
 
 def _token(host: str) -> str | None:
     from speciate.domain.errors import ConfigurationError
-    from speciate.policies.embedded import TOKEN_VARIABLE
-    from speciate.settings import is_loopback, secret_of
+    from speciate.settings import SERVE_TOKEN_VARIABLE, is_loopback, secret_of
 
-    token = secret_of(TOKEN_VARIABLE)
+    token = secret_of(SERVE_TOKEN_VARIABLE)
     if token is not None and not token.strip():
-        raise ConfigurationError(f"{TOKEN_VARIABLE} is empty.", remedy="Give it a long random text, or unset it.")
+        raise ConfigurationError(f"{SERVE_TOKEN_VARIABLE} is empty.", remedy="Give it a long random text, or unset it.")
     if token is None and not is_loopback(host):
         raise ConfigurationError(
             f"the server would listen on {host} without asking for a token.",
-            remedy=f"Set {TOKEN_VARIABLE} to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
+            remedy=f"Set {SERVE_TOKEN_VARIABLE} to a long random text (`openssl rand -hex 32`), or listen on"
+            " 127.0.0.1.",
         )
     return token
 
@@ -91,13 +91,13 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
     import uvicorn
 
     from speciate.policies.embedded_server.app import create_app
+    from speciate.settings import http_address
 
     out = console(stderr=True)
     with out.status("Reading checkpoints …"):
         app = create_app(folders, token=token)
     with _listening(host, port) as listener:
-        shown = f"[{host}]" if ":" in host else host
-        base_url = f"http://{shown}:{listener.getsockname()[1]}/v1"
+        base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {clean(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
         config = uvicorn.Config(app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])

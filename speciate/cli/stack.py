@@ -26,12 +26,16 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.outward import secret_keys
 from speciate.outward.network import LOOPBACK
 from speciate.ports.work import Queue
-from speciate.settings import Settings, check_exposure, is_loopback
+from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
 READY_LIMIT_S: Final = 180.0
 PREDECESSOR_LIMIT_S: Final = 15.0
-_KEYLESS: Final = frozenset({"evaluate", "policies"})
-"""Processes that open no sealed secret, and so cannot lose the key to one."""
+_WITHHELD: Final = {
+    "evaluate": (secret_keys.VARIABLE, SERVE_TOKEN_VARIABLE),
+    "policies": (secret_keys.VARIABLE,),
+}
+"""Secrets that a process has no use for, and so cannot lose."""
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is asked where all are listened on
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
@@ -70,6 +74,12 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where this process reaches its own API; ``settings.url`` may lead to a proxy, or to another service."""
+        host = self.settings.host
+        return http_address(_EVERYWHERE.get(host, host), self.settings.port)
 
     def start(self) -> Iterator[Step]:
         """Start everything, yielding each step as it is done.
@@ -193,8 +203,8 @@ class Stack:
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         environment = self._environment()
-        if name in _KEYLESS:
-            environment.pop(secret_keys.VARIABLE, None)
+        for variable in _WITHHELD.get(name, ()):
+            environment.pop(variable, None)
         # More than workers take to drain: killed, their leases would have to expire.
         return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
@@ -210,13 +220,16 @@ class Stack:
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
             "SPECIATE_LEAVE_S": "0",
         }
+        # No setting of ours, but what every policy server asks for, also the one beside us.
+        if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
+            ours[SERVE_TOKEN_VARIABLE] = serve_token
         # Numeric libraries must not start a thread per core in every worker.
         return kept | ours | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
         deadline = time.monotonic() + self.limit_s
-        with httpx.Client(base_url=self.settings.base_url, headers=headers, timeout=5, trust_env=False) as client:
+        with httpx.Client(base_url=self.url, headers=headers, timeout=5, trust_env=False) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
                 if _answers(client, "/readyz"):
@@ -257,7 +270,7 @@ class Stack:
                 time.sleep(0.02)
         token = self.settings.token
         secret = None if token is None else _secret(token)
-        with Client(self.settings.base_url, secret, project=DEFAULT_PROJECT) as service:
+        with Client(self.url, secret, project=DEFAULT_PROJECT) as service:
             for policy in bundled_policies():
                 service.policies.add(policy)
 

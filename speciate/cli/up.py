@@ -52,8 +52,10 @@ def up_command(
         with Stack(load_settings(**flags)) as stack:
             try:
                 begin(stack, out)
-                out.print(f"Speciate is up at {stack.settings.base_url} (Ctrl-C stops it).", soft_wrap=True)
-                out.print(f"Dashboards: {stack.settings.base_url}/", soft_wrap=True)
+                out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)
+                out.print(f"Dashboards: {stack.url}/", soft_wrap=True)
+                if stack.settings.url:
+                    out.print(f"Links lead to {clean(stack.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
                 _tell_containment(stack, out)
                 out.print(f"Data and logs are in {clean(stack.settings.data_dir)}.", soft_wrap=True)
                 _watch(stack, out)

@@ -15,11 +15,9 @@ from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.settings import secret_of
+from speciate.settings import SERVE_TOKEN_VARIABLE, secret_of
 
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
-TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
-"""The server beside us asks for this token where it listens to other machines."""
 
 
 class Embedded:
@@ -76,7 +74,8 @@ class Embedded:
             )
         if self._client is None:
             where = {"base_url": address}
-            if secret_of(TOKEN_VARIABLE) is not None:
-                where["api_key_env"] = TOKEN_VARIABLE
+            # It asks for a token where it listens to other machines.
+            if secret_of(SERVE_TOKEN_VARIABLE) is not None:
+                where["api_key_env"] = SERVE_TOKEN_VARIABLE
             self._client = OpenAICompatible(self._policy.model_copy(update=where), self._surroundings)
         return self._client

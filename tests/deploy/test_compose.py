@@ -20,8 +20,7 @@ from redis.retry import Retry
 from speciate.cli.checks import Status, environment
 from speciate.cli.serve import serve_command
 from speciate.embedded.binaries import find_valkey
-from speciate.policies.embedded import TOKEN_VARIABLE
-from speciate.settings import FILE_SUFFIX, Settings
+from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
 from tests.deploy.compose import FILE, ROOT, compose, default_services
 
 OVERRIDE = ROOT / "deploy" / "compose.tier-a.yml"
@@ -142,7 +141,7 @@ def test_every_command_and_variable_of_ours_is_real(name: str) -> None:
             assert serve_command
         case _:
             pytest.fail(f"{program} is no program of ours")
-    values = {f"SPECIATE_{field.upper()}" for field in Settings.model_fields} | {TOKEN_VARIABLE}
+    values = {f"SPECIATE_{field.upper()}" for field in Settings.model_fields} | {SERVE_TOKEN_VARIABLE}
     known = values | {value + FILE_SUFFIX for value in values}
     given = service["environment"]
     assert {variable for variable in given if variable.startswith("SPECIATE_")} <= known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -57,6 +58,20 @@ def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytes
     values = {"slug": "p", "kind": "openai_compatible", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
     client = OpenAICompatible(Policy.model_validate(values | {"api_key_env": "POLICY_KEY_X"}))
     assert client._headers()["Authorization"] == "Bearer sk-1"
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({}, "http://127.0.0.1:8420"),
+        ({"host": "::1", "port": 80}, "http://[::1]:80"),
+        ({"host": "lab.example"}, "http://lab.example:8420"),
+        ({"host": "::1", "url": "https://lab.example/"}, "https://lab.example"),
+        ({"url": ""}, "http://127.0.0.1:8420"),
+    ],
+)
+def test_clients_find_the_service_where_it_listens_or_where_they_are_told(given: dict[str, Any], url: str) -> None:
+    assert Settings(**given).base_url == url
 
 
 def test_another_process_is_given_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,6 +38,14 @@ def url() -> Iterator[str]:
             yield stack.settings.base_url
     finally:
         shutil.rmtree(home)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 @dataclass
@@ -160,6 +169,22 @@ def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path)
     with Stack(settings) as stack, pytest.raises(UnavailableError, match=r"ended at once.*'sandbox'.*'auto', 'A'"):
         for _ in stack.start():
             pass
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no address of IPv6")
+def test_a_service_reaches_itself_wherever_its_clients_are_led(open_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_SERVE_TOKEN", "t0ken")
+    elsewhere = "http://127.0.0.1:9"
+    settings = Settings(
+        data_dir=open_dir / "data", host="::1", port=0, url=elsewhere, evaluate_slots=1, generate_slots=1
+    )
+    with Stack(settings) as stack:
+        for _ in stack.start():
+            pass
+        assert stack.settings.base_url == elsewhere
+        with Client(stack.url) as client:
+            client.policies.ping("maze-vpo")
+        assert all("t0ken" not in stack.log_of(name).read_text() for name in stack.poll())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -9,9 +10,12 @@ import pytest
 
 from evaluators.choose import AUTO
 from evaluators.tiers import TIERS, UNSAFE
+from speciate.cli import stack
 from speciate.cli.exits import Exit
+from speciate.cli.stack import Stack, Step
+from speciate.domain.errors import UnavailableError
+from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS
-from speciate.settings import Settings, load_settings
 from tests.unit.cli.conftest import Cli
 
 
@@ -64,6 +68,48 @@ def test_a_relative_data_directory_is_made_absolute_once(tmp_path: Path, monkeyp
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SPECIATE_DATA_DIR", "~/data")
     assert load_settings().data_dir == tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")],
+)
+def test_a_stack_asks_itself_and_not_whom_clients_are_led_to(host: str, url: str) -> None:
+    made = Stack(Settings(host=host, port=1, url="https://lab.example"))
+    assert made.url == url
+    assert made.settings.base_url == "https://lab.example"
+
+
+def test_the_demo_shows_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seen(Stack):
+        def start(self) -> Iterator[Step]:
+            assert self.settings.url is None
+            raise UnavailableError("seen.")
+
+    monkeypatch.setattr(stack, "Stack", Seen)
+    monkeypatch.setenv("SPECIATE_URL", "https://lab.example")
+    assert cli("demo", "--data-dir", tmp_path).err.splitlines()[-1] == "error: seen."
+
+
+def test_what_policy_servers_ask_for_reaches_those_who_ask_and_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(name: str) -> str | None:
+        command = made._command(name, ["python"])
+        assert "t0ken" not in f"{command.argv} {command!r}"
+        return command.env.get(SERVE_TOKEN_VARIABLE)
+
+    made = Stack(Settings(data_dir=tmp_path))
+    assert told("api") is None
+    (tmp_path / "token").write_text("t0ken\n")
+    monkeypatch.setenv(f"{SERVE_TOKEN_VARIABLE}_FILE", str(tmp_path / "token"))
+    assert {name: told(name) for name in ("api", "policies", "generate", "control", "evaluate")} == {
+        "api": "t0ken",
+        "policies": "t0ken",
+        "generate": "t0ken",
+        "control": "t0ken",
+        "evaluate": None,
+    }
 
 
 def test_the_settings_know_every_tier() -> None:
