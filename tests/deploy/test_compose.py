@@ -188,6 +188,13 @@ def test_doctor_knows_every_variable_of_the_file(monkeypatch: pytest.MonkeyPatch
     assert environment().status is Status.GOOD
 
 
+@pytest.mark.parametrize(("given", "url"), [({}, ""), ({"SPECIATE_URL": "https://lab.example"}, "https://lab.example")])
+def test_whoever_sets_cookies_and_links_knows_what_browsers_call_the_service(given: dict[str, str], url: str) -> None:
+    services = compose(environment=given)["services"]
+    assert services["api"]["environment"]["SPECIATE_URL"] == url
+    assert services["control"]["environment"]["SPECIATE_URL"] == (url or "http://127.0.0.1:8420")
+
+
 def test_every_queue_has_a_worker() -> None:
     queues = [s["command"][s["command"].index("-Q") + 1] for s in SERVICES.values() if "-Q" in s.get("command", [])]
     assert set(",".join(queues).split(",")) == {"generate", "evaluate", "retry", "control"}

@@ -163,6 +163,14 @@ def test_names_that_refer_to_each_other_are_there(built: dict[tuple[str, str], M
         assert not wanted or any(wanted.items() <= found.items() for found, _ in labels), name
 
 
+@needs_kubectl
+def test_browsers_find_the_service_where_it_says(built: dict[tuple[str, str], Manifest]) -> None:
+    config = built["ConfigMap", _generated(built, "ConfigMap")]["data"]
+    host = built["Ingress", "speciate"]["spec"]["rules"][0]["host"]
+    assert config["SPECIATE_URL"] == f"https://{host}"
+    assert config["SPECIATE_POLICY_URL"], "what the base says is left out"
+
+
 def test_autoscaling_asks_for_metrics_that_there_are() -> None:
     text = (FOLDER / "overlays" / "example" / "autoscaling.yaml").read_text()
     scaled = [each for each in yaml.safe_load_all(text) if each["kind"] == "ScaledObject"]

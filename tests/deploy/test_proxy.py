@@ -67,3 +67,12 @@ def test_nobody_chooses_an_address(proxy: httpx.Client, sent: str) -> None:
     assert proxy.get("/who", headers={"X-Forwarded-For": sent}).json()["address"] == "127.0.0.1"
     twice = [("X-Forwarded-For", sent), ("X-Forwarded-For", "192.0.2.3")]
     assert proxy.get("/who", headers=twice).json()["address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("sent", "scheme"), [({}, "http"), ({"X-Forwarded-Proto": "https"}, "https"), ({"X-Forwarded-Proto": "ws"}, "http")]
+)
+def test_where_tls_ended_before_the_proxy_the_service_knows_it(
+    proxy: httpx.Client, sent: dict[str, str], scheme: str
+) -> None:
+    assert proxy.get("/who", headers=sent).json()["scheme"] == scheme
