@@ -86,6 +86,8 @@ def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, g
     )
     if choices:
         kind = "choice"
+        if spec.get("default", choices) is None:
+            choices = ("", *choices)
     if kind == "list":
         choices = tuple(str(choice) for choice in _resolved(spec.get("items", {}), defs).get("enum", ()))
     text = (

@@ -10,14 +10,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
+from service.api.schemas import RunSubmission
 from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.fields import Field, number_or_text
 from service.dashboard.forms import FormDep
 from service.dashboard.pages import page
 from service.dashboard.refusals import Refusal, refusal
+from service.dashboard.run_fields import asked_of, course_fields, course_like, course_of
 from service.dashboard.strategy_fields import OPTION, chosen, shown
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
+from speciate.runs.campaigns import cast_of
 from speciate.runs.steer import start_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
@@ -61,22 +64,27 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
     plane = deck.plane
     text = {name: value.strip() for name, value in given.items()}
     limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
-    spec = RunSpec.model_validate(
+    submitted = RunSubmission.model_validate(
         {
+            "problem": text.get("problem", ""),
+            "policy": asked_of(text.get("policy", ""), "policy"),
+            "mutator": asked_of(text["mutator"], "mutator") if text.get("mutator") else None,
             **chosen(given),
+            **course_of(given),
             "budget": limits,
             **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
         }
     )
-    mutator = text.get("mutator")
+    policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, plane.catalog)
     run_id, _ = start_run(
         plane.runs,
         plane.signals,
-        problem=plane.catalog.problem(text.get("problem", "")),
-        policy=plane.catalog.policy(text.get("policy", "")),
-        mutator=plane.catalog.policy(mutator) if mutator else None,
-        spec=spec,
+        problem=plane.catalog.problem(submitted.problem),
+        policy=policy,
+        mutator=mutator,
+        spec=submitted.spec(),
+        ensembles=ensembles,
         # A form that is sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
     )
@@ -101,6 +109,7 @@ def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal 
         **shown(given),
         counts=counts,
         checks=[(name, name.replace("_", " "), _NOTES[name], given.get(name) == "on") for name in _CHECKS],
+        course=course_fields(given),
         limits=[
             (name, given.get(name, "1000" if name == "evaluations" and not given.get("tokens") else ""))
             for name in _LIMITS
@@ -124,16 +133,13 @@ def _like(deck: Deck, run: str) -> dict[str, str]:
     spec = record.spec
     given: dict[str, Any] = {
         "problem": f"{record.problem}@{record.problem_version}",
-        "policy": f"{record.policy}@{record.policy_version}",
         "strategy": spec.strategy,
         **{name: getattr(spec.budget, name) or "" for name in _LIMITS},
         **{name: getattr(spec, name) for name in _COUNTS if getattr(spec, name) is not None},
         **{name: "on" for name in _CHECKS if getattr(spec, name)},
         **{OPTION + name: _as_text(value) for name, value in spec.strategy_options.items()},
     }
-    if record.mutator is not None:
-        given["mutator"] = f"{record.mutator}@{record.mutator_version}"
-    return {name: str(value) for name, value in given.items()}
+    return {name: str(value) for name, value in given.items()} | course_like(record)
 
 
 def _as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from html.parser import HTMLParser
 from typing import Any
 from uuid import UUID
 
@@ -103,6 +104,82 @@ def test_one_key_is_one_ensemble(lab: Lab, ids: dict[str, str]) -> None:
     assert again["id"] == first["id"]
     for other in ({"scripted": 2, "mute": 1}, {"scripted": 1, "steady": 1}, "scripted"):
         refused(lab.api.post("/v1/runs", BODY | {"policy": other}, headers=key), 409, "conflict")
+
+
+class _Form(HTMLParser):
+    """What a browser sends of the form that starts a run."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self._select, self._taken = "", False
+        self.feed(page.partition('id="run"')[2].partition("</form>")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        box = given.get("type") == "checkbox"
+        if tag == "input" and (not box or "checked" in given):
+            self.fields[given["name"]] = "on" if box else given.get("value", "")
+        elif tag == "select":
+            self._select = given["name"]
+        elif tag == "option" and ("selected" in given or self._select not in self.fields):
+            self._taken = True
+            self.fields[self._select] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._taken = self._taken and tag != "option"
+
+    def handle_data(self, data: str) -> None:
+        if self._taken:
+            self.fields[self._select] = data
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"policy": {"scripted": 3, "mute@1": 0.1234567}, "mutator": "steady"},
+        {"mutator": "steady", "novelty": {"same": "text", "near": 0.9, "shingle": 3, "window": 9}},
+        {
+            "policy": {"scripted": 1, "steady": 1},
+            "mutator": {"mute": 1, "steady": 1},
+            "policy_choice": "ucb",
+            "policy_discount": 0.98,
+            "novelty": {"same": "syntax"},
+            "guidance": {"every": 8, "most": 2},
+            "stop_on_plateau": 7,
+            "strategy": "best_of_n",
+        },
+    ],
+)
+def test_a_run_that_is_started_like_another_is_like_it(lab: Lab, ids: dict[str, str], changes: dict[str, Any]) -> None:
+    model = lab.start(60, **changes)
+    form = _Form(lab.api.get(f"/runs/new?like={model}").text).fields
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    answer = lab.api.http.post("/runs", data=form, headers=own)
+    assert answer.status_code == 303, answer.text
+    runs = [lab.api.get(f"/v1{path}").json() for path in (f"/runs/{model}", answer.headers["location"])]
+    same = ("spec", "problem_id", "policy_id", "mutator_id", "ensembles")
+    assert [{name: run[name] for name in same} for run in runs] == [{name: runs[0][name] for name in same}] * 2
+    assert runs[0]["id"] != runs[1]["id"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"policy": "scripted, scripted=2"}, "names a policy twice"),
+        ({"policy": "scripted=much, mute"}, "number"),
+        ({"policy": "scripted", "policy_choice": "ucb"}, "at least two"),
+        ({"policy": "scripted", "novelty.near": "1.5"}, "less than or equal to 1"),
+        ({"policy": "scripted", "guidance.every": "often"}, "integer"),
+    ],
+)
+def test_a_form_that_does_not_fit_comes_back_as_it_was(lab: Lab, given: dict[str, str], told: str) -> None:
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    answer = lab.api.http.post("/runs", data={"problem": "toy", "evaluations": "5", **given}, headers=own)
+    assert answer.status_code == 422
+    assert told in answer.text
+    assert given.items() <= _Form(answer.text).fields.items()
 
 
 @pytest.mark.parametrize(
