@@ -136,7 +136,10 @@ def _outcomes(
             outcomes.append(Outcome(proposal, results[i], targets=targets, shape=shape))
             known |= dict.fromkeys(names, Twin(first + i, results[i], targets))
         else:
-            outcomes.append(_repeated(proposal, next(known[name] for name in names if name in known)))
+            earlier = next(known[name] for name in names if name in known)
+            outcomes.append(_repeated(proposal, earlier))
+            # One that was refused may have come in other words again, in the same batch.
+            known = dict.fromkeys(names, earlier) | known
     return outcomes
 
 

@@ -45,7 +45,7 @@ def test_what_was_not_new_says_so(lab: Lab) -> None:
     answers = ["x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"]
     lab.plane.catalog.add_policy(scripted(slug="same", completions=[f"```python\n{a}\n```" for a in answers]))
     # One token each: {x, =, 3, y} and {x, =, 4, y, 3} have four of five in common.
-    run = f"/v1/runs/{lab.start(4, policy='same', strategy='best_of_n', novelty={'near': 0.8, 'shingle': 1})}"
+    run = f"/v1/runs/{lab.start(4, policy='same', strategy='best_of_n', seed=1, novelty={'near': 0.8, 'shingle': 1})}"
     lab.work()
     twin, near = (lab.api.get(f"{run}/candidates/{number}").json() for number in (3, 4))
     assert (twin["duplicate_of"], twin["rewards"], twin["failure"]) == (2, {"x": 3.0, "y": 3.0}, None)

@@ -72,9 +72,10 @@ def test_generators_are_seeded_whichever_file_uses_them(broker: Broker, make_pro
         "candidate.py": "import draws\n\n\ndef solve(x):\n    return draws.draw()\n",
         "draws.py": "import numpy.random\n\n\ndef draw():\n    return float(numpy.random.random())\n",
     }
-    expected = 0.5488135039273248  # of numpy.random.seed(0)
-    cases = [{"input": [0], "expected": expected}]
-    assert evaluate(broker, make_problem, files, cases=cases, preload=[]).rewards == (1.0,)
+    script = "def evaluate(candidate, context):\n    return {'score': candidate.call('solve', 0).unwrap()}\n"
+    problem = make_problem("evaluator", evaluator=script, many_files=True, preload=[])
+    first, again, other = broker.evaluate(problem, [text_of(files)] * 3, seeds=[0, 0, 1])
+    assert first.rewards == again.rewards != other.rewards
 
 
 def test_a_script_calls_the_main_file_and_sees_the_whole_text(broker: Broker, make_problem: MakeProblem) -> None:

@@ -187,6 +187,15 @@ def test_the_index_is_that_of_jaccard() -> None:
         assert s.store.runs[s.context.run_id].progress.reasons == found
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rejected_program_in_other_words_in_the_same_batch_is_rejected_with_it(seed: int) -> None:
+    answers = _answers(LONG, LIKE, f"# the same\n{LIKE}")
+    s = session(toy_spec(8, batch=8, seed=seed, strategy="best_of_n", novelty={"near": 0.9}), completions=answers)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 8), progress.reason
+
+
 def test_repeats_of_a_rejected_program_in_one_batch_are_rejected_with_it() -> None:
     s = session(
         toy_spec(4, seed=1, strategy="best_of_n", novelty={"near": 0.9}), completions=_answers(LONG, LIKE, LIKE)
