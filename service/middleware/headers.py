@@ -32,8 +32,8 @@ class SecurityHeaders:
 
         async def complete(message: Message) -> None:
             if message["type"] == "http.response.start":
-                set_ = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(each for each in _RAW if each[0] not in set_)]
+                own = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in _RAW if header[0] not in own)]
             await send(message)
 
         await self._app(scope, receive, complete)

@@ -71,7 +71,10 @@ def add(
     ] = None,
     api_key_env: Annotated[
         str | None,
-        typer.Option(help="Environment variable POLICY_KEY… of the workers that holds the key; never the key itself."),
+        typer.Option(
+            help="Environment variable POLICY_KEY… of the workers that holds the key; never the key itself. Only the"
+            " operator may name one."
+        ),
     ] = None,
     description: Annotated[str | None, typer.Option(help="One line for people.")] = None,
     training_method: Annotated[str | None, typer.Option(help="How it was trained: vpo, grpo, base, …")] = None,

@@ -99,17 +99,15 @@ class Catalog:
     def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
         values = {"id": set_id, "project_id": self.project or DEFAULT_PROJECT_ID, "slug": slug, "title": title}
         with self._engine.begin() as connection:
-            added = insert(problem_sets).values(values).on_conflict_do_nothing().returning(problem_sets.c.id)
-            if connection.execute(added).one_or_none() is None:
-                held = sa.select(problem_sets.c.id).where(problem_sets.c.id == set_id)
-                if connection.execute(held).one_or_none() is not None:
-                    return  # an earlier try has done it
+            connection.execute(insert(problem_sets).values(values).on_conflict_do_nothing())
+            mine = sa.select(problem_sets.c.id).where(problem_sets.c.id == set_id)
+            if connection.execute(mine).one_or_none() is None:
                 raise ConflictError(
                     f"there is a problem set {slug!r} already.", remedy="Sets are frozen: choose another name."
                 )
             rows = [{"set_id": set_id, "ord": i, "problem_id": member} for i, member in enumerate(members)]
             if rows:
-                connection.execute(sa.insert(problem_set_members), rows)
+                connection.execute(insert(problem_set_members).on_conflict_do_nothing(), rows)
 
     @patient
     def problem_set(self, name: str | UUID) -> ProblemSet:
