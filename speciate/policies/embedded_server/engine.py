@@ -149,8 +149,9 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not begun."""
-        return sum(request.draw.n - request.started for request in self._waiting)
+        """Sequences that have not begun; may be asked from another thread than the engine's."""
+        # A copy, made at one go: a deque that changes while it is gone through raises.
+        return sum(request.draw.n - request.started for request in self._waiting.copy())
 
     def generate(
         self,

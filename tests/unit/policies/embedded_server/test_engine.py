@@ -83,6 +83,23 @@ def test_a_cancelled_request_leaves_and_the_others_stay_as_they_are(engine: Engi
     assert (engine.running, engine.waiting) == (0, 0)
 
 
+def test_what_waits_is_counted_while_others_come_and_go(engine: Engine) -> None:
+    class Busy(Request):
+        """Looks at the engine just when its thread takes another request in."""
+
+        @property
+        def draw(self) -> Draw:
+            engine.add(Request(PROMPT, Draw()))
+            return Draw(n=3)
+
+        @draw.setter
+        def draw(self, _: Draw) -> None: ...
+
+    engine.add(Busy(PROMPT, Draw()))
+    assert engine.waiting == 3
+    assert engine.waiting == 4
+
+
 def test_little_memory_makes_them_wait(folder: Path) -> None:
     small = Engine.load(folder, memory_bytes=1 << 18)
     assert small.generate([PROMPT] * 20, max_tokens=20) == Engine.load(folder).generate([PROMPT] * 20, max_tokens=20)
