@@ -176,7 +176,8 @@ class Routes:
             # All are checked before any of them begins.
             for request in requests:
                 self._served[model].engine.check(request)
-            futures += [asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests]
+            # One after the other, so that those before a refused one are known and given up.
+            futures.extend(asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests)
             await _while_connected(futures, http)
         except BaseException:
             for future in futures:

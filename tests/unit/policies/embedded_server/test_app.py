@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from speciate.domain.errors import UnavailableError
+from speciate.policies.embedded_server import Request
 from speciate.policies.embedded_server.app import create_app
 from speciate.policies.embedded_server.scheduler import Scheduler
 from speciate.policies.manifest import weights_digest
@@ -190,6 +193,20 @@ def test_too_many_are_asked_to_come_again(http: TestClient, monkeypatch: pytest.
     answer = http.post("/v1/completions", json=ASKED)
     assert "4096 completions of toy wait" in _refused(answer, 503)
     assert answer.headers["retry-after"] == "1"
+
+
+def test_prompts_before_one_that_finds_no_room_are_given_up(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_in: list[Future[Request]] = []
+
+    def submit(*_: object) -> Future[Request]:
+        if handed_in:
+            raise UnavailableError("4096 completions of toy wait already.")
+        handed_in.append(Future())
+        return handed_in[0]
+
+    monkeypatch.setattr(Scheduler, "submit", submit)
+    _refused(http.post("/v1/completions", json=ASKED | {"prompt": ["w1", "w2"]}), 503)
+    assert handed_in[0].cancelled()
 
 
 def test_a_defect_ends_one_request_and_not_the_server(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
