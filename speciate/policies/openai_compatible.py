@@ -46,6 +46,9 @@ _ERROR_BODY_BYTES: Final = 64 << 10
 _LOOK_S: Final = 5.0
 """Seconds that an answer about the endpoint itself may take."""
 _LOOK_AGAIN_S: Final = 30.0
+_CODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
+"""Content codings that are read, one at a time: a chunk grows a thousandfold at most. In two, one inside the other, two
+thousand bytes make gigabytes."""
 
 
 class OpenAICompatibleOptions(Value):
@@ -345,6 +348,7 @@ class OpenAICompatible:
         headers = self._headers()
         try:
             with self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response:
+                self._check_coding(response)
                 if response.status_code == httpx.codes.OK:
                     return response, self._read(response, deadline, timeout_s, self._options.max_response_bytes)
                 return response, self._read(response, deadline, timeout_s, _ERROR_BODY_BYTES, cut=True)
@@ -366,6 +370,14 @@ class OpenAICompatible:
             asked_s = 0.0 if gone else asked_wait_s(response.headers.get("Retry-After"))
             return _PassingError(message, asked_s, elsewhere=gone or status >= 500)
         return self._unavailable(message, remedy=self._remedy(status))
+
+    def _check_coding(self, response: httpx.Response) -> None:
+        coding = response.headers.get("Content-Encoding", "").lower()
+        if coding not in _CODINGS:
+            raise self._unavailable(
+                f"it answered in the coding {self._cleaned(coding)!r}, and was asked for none",
+                remedy="Let the endpoint, or the proxy before it, answer uncompressed.",
+            )
 
     def _read(
         self, response: httpx.Response, deadline: float, timeout_s: float, limit: int, *, cut: bool = False
@@ -393,7 +405,7 @@ class OpenAICompatible:
             return self._http
 
     def _headers(self) -> dict[str, str]:
-        # Uncompressed, so that the limit on a response's bytes is one on memory, too.
+        # Uncompressed, so that the limit on a response's bytes is one on memory, too (``_CODINGS``).
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if (key := self._key()) is not None:
             headers["Authorization"] = f"Bearer {key}"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -339,6 +340,21 @@ def test_a_slow_or_dripping_endpoint_does_not_hold_a_worker(
     client = connect(timeout_s=0.2, options={"max_retries": 1})
     with pytest.raises(PolicyUnavailableError, match=r"within 0.2 s \(after 2 attempts\)"):
         client.sample([request()])
+
+
+def test_an_answer_packed_twice_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
+    """A gigabyte of zeros is two thousand bytes then, and the limit on a response's bytes comes too late."""
+
+    def packed(number: int) -> Reply:
+        body = gzip.compress(as_json({"choices": [CHOICE]})[2])
+        return 200, {"Content-Encoding": "gzip, gzip" if number else "gzip"}, body
+
+    endpoint.misbehave = packed
+    client = connect()
+    assert client.sample([request(n=1)])[0].completions[0].text == "x"
+    with pytest.raises(PolicyUnavailableError, match="in the coding 'gzip, gzip', and was asked for none"):
+        client.sample([request(n=1)])
+    assert not waits
 
 
 def test_one_refused_request_ends_the_call_with_its_reason(endpoint: Endpoint, connect: Connect) -> None:
