@@ -1,9 +1,9 @@
 """Asking an address that was looked at before: the one that was checked is the one that is connected to.
 
-A name may lead elsewhere from one look to the next (DNS rebinding). So a name is resolved here, its address checked,
-and the request sent to that very address; the name goes along in ``Host`` and, with TLS, as the one that the
-certificate has to be for. No proxy stands between, since it would resolve the name itself. Redirects are not followed:
-``httpx`` does so only when it is told to, and nobody here tells it.
+A name may lead elsewhere from one look to the next (DNS rebinding). So a name is resolved here, its addresses checked,
+and the request sent to one of those, the first where somebody listens; the name goes along in ``Host`` and, with TLS,
+as the one that the certificate has to be for. No proxy stands between, since it would resolve the name itself.
+Redirects are not followed: ``httpx`` does so only when it is told to, and nobody here tells it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 import httpx
@@ -41,9 +42,12 @@ class GuardedTransport(httpx.BaseTransport):
             ForbiddenAddressError: It has none that is allowed.
             httpx.TransportError: It has none at all, or does not answer.
         """
-        bound = _bound(request, self._addresses.of(request))
+        *others, last = self._addresses.of(request)
+        for address in others:
+            with suppress(httpx.ConnectError):  # nobody listens there; nothing was sent
+                return self._transport.handle_request(_bound(request, address))
         try:
-            return self._transport.handle_request(bound)
+            return self._transport.handle_request(_bound(request, last))
         except httpx.ConnectError:
             self._addresses.forget(request)
             raise
@@ -62,8 +66,11 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host; raises as ``GuardedTransport`` does."""
-        address = await asyncio.to_thread(self._addresses.of, request)
-        return await self._transport.handle_async_request(_bound(request, address))
+        *others, last = await asyncio.to_thread(self._addresses.of, request)
+        for address in others:
+            with suppress(httpx.ConnectError):
+                return await self._transport.handle_async_request(_bound(request, address))
+        return await self._transport.handle_async_request(_bound(request, last))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -77,25 +84,25 @@ class _Addresses:
         self._network = network
         self._resolve = resolve
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, int], tuple[str, float]] = {}
+        self._known: dict[tuple[str, int], tuple[list[str], float]] = {}
 
-    def of(self, request: httpx.Request) -> str:
-        """Return the address that a request goes to."""
+    def of(self, request: httpx.Request) -> list[str]:
+        """Return the addresses that a request may go to, at least one, in the order in which they are tried."""
         place, now = _place(request.url), time.monotonic()
         with self._lock:
-            address, until = self._known.get(place, ("", 0.0))
+            addresses, until = self._known.get(place, ([], 0.0))
         if now < until:
-            return address
+            return addresses
         try:
-            address = self._network.addresses(*place, self._resolve)[0]
+            addresses = self._network.addresses(*place, self._resolve)
         except OSError:
             raise httpx.ConnectError(f"the name {place[0]!r} has no address", request=request) from None
         with self._lock:
-            self._known[place] = address, now + KEPT_S
-        return address
+            self._known[place] = addresses, now + KEPT_S
+        return addresses
 
     def forget(self, request: httpx.Request) -> None:
-        """Have the name looked up again: nobody answered at this address."""
+        """Have the name looked up again: nobody answered at its addresses."""
         with self._lock:
             self._known.pop(_place(request.url), None)
 

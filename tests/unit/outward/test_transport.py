@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import ssl
 import threading
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from speciate.outward.network import ForbiddenAddressError, Network
-from speciate.outward.transport import GuardedTransport, check_url
+from speciate.outward.transport import AsyncGuardedTransport, GuardedTransport, check_url
 from speciate.testing.openai_endpoint import serve
 
 HERE = Network(("loopback",))
@@ -60,6 +61,25 @@ def test_between_check_and_connection_nobody_is_asked_again() -> None:
             for _ in range(3):
                 assert client.get(f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models").status_code == 200
         assert names.asked == 1
+
+
+def test_of_several_addresses_the_first_where_somebody_listens_is_asked() -> None:
+    """``localhost`` is ::1 first on most machines, and vLLM listens on 127.0.0.1."""
+    with serve() as endpoint:
+        url = f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models"
+        both = Names(["::1", "127.0.0.1"])
+        with httpx.Client(transport=GuardedTransport(HERE, resolve=both)) as client:
+            assert [client.get(url).status_code for _ in range(2)] == [200, 200]
+        assert both.asked == 1
+
+        async def ask() -> int:
+            async with httpx.AsyncClient(transport=AsyncGuardedTransport(HERE, resolve=both)) as client:
+                return (await client.get(url)).status_code
+
+        assert asyncio.run(ask()) == 200
+        mixed = Names(["::1", "10.0.0.1"])
+        with httpx.Client(transport=GuardedTransport(HERE, resolve=mixed)) as client, pytest.raises(httpx.ConnectError):
+            client.get(url)
 
 
 def test_a_redirection_is_not_followed() -> None:
