@@ -16,6 +16,8 @@ from speciate.domain.wording import wording
 MANIFEST: Final = "manifest.json"
 _COURSE: Final = 30  # points of a training's course that are kept with a registration
 WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
+SHARDS: Final = "model-*-of-*.safetensors"
+"""Weights in several files, as models of two billion parameters and more are published."""
 
 
 class Manifest(Value):
@@ -127,13 +129,19 @@ def _training(manifest: Manifest) -> Training:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits.
+    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits; of shards that of theirs, in order.
 
     Raises:
         NotFoundError: There are none.
     """
     for name in WEIGHTS:
         if (path := folder / name).is_file():
-            with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-    raise NotFoundError(f"{folder} holds no {' or '.join(WEIGHTS)}.")
+            return _sha256(path)
+    if shards := sorted(folder.glob(SHARDS)):
+        return hashlib.sha256("".join(map(_sha256, shards)).encode()).hexdigest()
+    raise NotFoundError(f"{folder} holds no {', '.join(WEIGHTS)} or {SHARDS}.")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -60,6 +60,16 @@ def test_what_is_missing_is_named(tmp_path):
         policy_of(tmp_path, "mine")
 
 
+def test_weights_in_several_files_are_told_apart(tmp_path):
+    """Models of two billion parameters and more are published in shards."""
+    for number in (1, 2):
+        (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"part %d" % number)
+    before = weights_digest(tmp_path)
+    assert len(before) == 64
+    (tmp_path / "model-00002-of-00002.safetensors").write_bytes(b"another part")
+    assert weights_digest(tmp_path) != before
+
+
 def test_every_bundled_checkpoint_is_complete_and_small():
     found = checkpoints()
     assert set(found) == {f"{task}-{method}" for task in ("maze", "programs") for method in METHODS} | MUTATORS

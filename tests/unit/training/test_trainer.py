@@ -238,6 +238,18 @@ def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch)
     assert "micro_batch to a smaller multiple of 8, then --resume" in done.stderr
 
 
+def test_a_base_in_shards_is_trained(base, tmp_path):
+    from speciate.training.models import load_model
+
+    model, tokenizer = load_model(base)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "shards", max_shard_size="500KB")
+    assert len(list((tmp_path / "shards").glob("model-*.safetensors"))) > 1
+    train("--task", "programs", "--method", "grpo", "--base", "shards", "--out", "policy", "--steps", "1", *SMALL,
+          cwd=tmp_path)  # fmt: skip
+    assert (tmp_path / "policy" / "model.safetensors").is_file()
+
+
 @pytest.mark.parametrize("harm", ["weights", "config", "tokenizer"])
 def test_a_broken_base_is_named(base, tmp_path, harm):
     import shutil
