@@ -209,6 +209,8 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
     if complete or written.is_file():
         found = read_manifest(folder).model_dump() if complete else json.loads(written.read_text("utf-8"))
+        # How much is computed at once makes no other run of it: one that lacked memory goes on with less.
+        found["config"]["micro_batch"] = identity["config"]["micro_batch"]
         if any(found[name] != value for name, value in identity.items()):
             raise ConflictError(
                 f"{folder} holds a run with other choices.", remedy="Choose another folder with --out, or remove it."

@@ -225,6 +225,7 @@ def test_a_mistake_is_named(arguments, said, tmp_path):
 
 
 def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch):
+    from speciate.policies.manifest import read_manifest
     from speciate.training.trainer import VectorTrainer
 
     def full(*_, **__):
@@ -232,10 +233,14 @@ def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch)
 
     monkeypatch.setattr(VectorTrainer, "_compute_loss", full)
     arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    arguments += ["--steps", "1"]
     done = train(*arguments, cwd=tmp_path, check=False)
     assert done.exit_code
     assert "memory did not suffice for 64 rollouts" in done.stderr
     assert "micro_batch to a smaller multiple of 8, then --resume" in done.stderr
+    monkeypatch.undo()
+    train(*arguments, "--set", "micro_batch=16", "--resume", cwd=tmp_path)
+    assert read_manifest(tmp_path / "policy").config["micro_batch"] == 16
 
 
 def test_a_base_in_shards_is_trained(base, tmp_path):
