@@ -48,6 +48,14 @@ _MEASURED: Final = {
 }
 """What TRL measures that is kept, with our name for it. The gap is |log p(vLLM) − log p(trainer)|, nats a token."""
 
+_NAMES: Final = {
+    "task": "another task",
+    "config": "other choices",
+    "base_digest": "another base",
+    "data_digest": "other problems",
+}
+"""What makes a run another one, in words."""
+
 Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number, from 1, how many there will be, and measurements."""
 
@@ -101,7 +109,7 @@ def train_policy(
         progress: Hears of every update.
 
     Raises:
-        ConflictError: The folder holds a run, and ``resume`` is not set; or a run with other choices, and it is.
+        ConflictError: The folder holds a run, and ``resume`` is not set; or one with other choices or problems.
         InvalidInputError: The model cannot be loaded, memory does not suffice, or vLLM is to write and is not there.
     """
     from accelerate import PartialState
@@ -115,14 +123,17 @@ def train_policy(
     identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
     if _is_complete(identity, folder, resume=resume):
         return
-    processes = PartialState()
-    processes.wait_for_everyone()  # all have looked before one of them writes
-    if processes.is_main_process:
-        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        (folder / CHECKPOINTS / RUN).write_text(json.dumps(identity), "utf-8")
     with _quiet():
         model, tokenizer = load_model(base)
         problems = list(task.problems(Split.TRAIN, config.problems))
+        identity["data_digest"] = digest_of([problem.digest for problem in problems])
+        # Again, now that the problems are known: a run that goes on has those that it began with.
+        _is_complete(identity, folder, resume=resume)
+        processes = PartialState()
+        processes.wait_for_everyone()  # all have looked before one of them writes
+        if processes.is_main_process:
+            (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            (folder / CHECKPOINTS / RUN).write_text(json.dumps(identity), "utf-8")
         watch = _Watch(config, folder, progress)
         trainer = VectorTrainer(
             model=model,
@@ -170,7 +181,7 @@ def train_policy(
             steps=config.steps,
             config=as_json(config),
             base_digest=weights_digest(base),
-            data_digest=digest_of([problem.digest for problem in problems]),
+            data_digest=identity["data_digest"],
             versions=versions(),
             metrics=tuple(history),
         ),
@@ -211,9 +222,11 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
         found = read_manifest(folder).model_dump() if complete else json.loads(written.read_text("utf-8"))
         # How much is computed at once makes no other run of it: one that lacked memory goes on with less.
         found["config"]["micro_batch"] = identity["config"]["micro_batch"]
-        if any(found[name] != value for name, value in identity.items()):
+        # Runs that were begun before their problems were noted have none.
+        if other := [_NAMES[name] for name, value in identity.items() if found.get(name, value) != value]:
             raise ConflictError(
-                f"{folder} holds a run with other choices.", remedy="Choose another folder with --out, or remove it."
+                f"{folder} holds a run with {' and '.join(other)}.",
+                remedy="Choose another folder with --out, or remove it.",
             )
         if not complete and not resume:
             raise ConflictError(

@@ -167,6 +167,36 @@ def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_w
     assert weights[0] == weights[1]
 
 
+def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from speciate.domain.errors import ConflictError
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks import GROWN
+    from speciate.training.trainer import VectorTrainer
+
+    class Other:
+        """The same task, whose files were exchanged."""
+
+        def __getattr__(self, name):
+            return getattr(GROWN["programs"], name)
+
+        def problems(self, split, count):
+            return GROWN["programs"].problems(split, count, start=count)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    config = replace(TrainConfig.tiny("grpo", "programs"), steps=1, prompts=8, problems=40)
+    monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+    monkeypatch.undo()
+    with pytest.raises(ConflictError, match="holds a run with other problems"):
+        train_policy(Other(), config, base, tmp_path / "cut", resume=True)
+
+
 def test_a_mutator_learns_from_changes(base, tmp_path):
     from speciate.policies.manifest import policy_of, read_manifest
 
@@ -273,3 +303,4 @@ def test_a_broken_base_is_named(base, tmp_path, harm):
     assert done.exit_code
     assert "broken" in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "programs-vpo-0").exists()  # nothing has begun: what is mended is no other run
