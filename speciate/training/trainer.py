@@ -295,7 +295,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         state = {"rng": self.rng.bit_generator.state, "populations": self.populations.state()}
         name = STATE if self.args.process_index == 0 else f"{self.args.process_index}-{STATE}"
-        folder.joinpath(name).write_text(json.dumps(state), "utf-8")
+        # Renamed into place: where it stands the checkpoint is complete (``last_checkpoint``).
+        draft = folder / f"{name}.new"
+        draft.write_text(json.dumps(state), "utf-8")
+        draft.replace(folder / name)
 
     def restore(self, checkpoint: Path) -> None:
         """Take over what was kept beside a checkpoint: random numbers and parents."""

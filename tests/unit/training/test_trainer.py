@@ -167,6 +167,35 @@ def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_w
     assert weights[0] == weights[1]
 
 
+def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from trl import GRPOTrainer
+
+    from speciate.training.populations import Populations
+    from speciate.training.recipe import last_checkpoint
+    from speciate.training.trainer import VectorTrainer
+
+    def killed(path, text, *_):
+        path.write_bytes(text[:5].encode())
+        raise KeyboardInterrupt
+
+    trainer = VectorTrainer.__new__(VectorTrainer)  # without a model: nothing else of it is asked
+    trainer.args = SimpleNamespace(process_index=0)
+    trainer.state = SimpleNamespace(global_step=2)
+    trainer.rng, trainer.populations = np.random.default_rng(0), Populations(9)
+    monkeypatch.setattr(VectorTrainer, "_get_output_dir", lambda *_, **__: tmp_path / "checkpoints")
+    (tmp_path / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trainer._save_checkpoint(None, None)
+    assert last_checkpoint(tmp_path) is None
+    trainer._save_checkpoint(None, None)
+    assert last_checkpoint(tmp_path).name == "checkpoint-2"
+
+
 def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
