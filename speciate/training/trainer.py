@@ -222,7 +222,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Return a vector of shape (k,) for a problem with fewer rewards than its task has.
 
         The zeros scale all scores of a group alike, which its normalisation takes back: the direction of a symmetric
-        Dirichlet draw's first components does not depend on what share of the whole they are.
+        Dirichlet draw's first components does not depend on what share of the whole they are. Only where nothing is
+        normalised afterwards they make advantages smaller: with ``gdpo``, and with another ``norm`` than the group's.
         """
         return (*vector, *[0.0] * (len(self.task.rewards) - len(vector)))
 
