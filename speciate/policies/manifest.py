@@ -17,7 +17,7 @@ MANIFEST: Final = "manifest.json"
 _COURSE: Final = 30  # points of a training's course that are kept with a registration
 WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
 SHARDS: Final = "model-*-of-*.safetensors"
-"""Weights in several files, as models of two billion parameters and more are published."""
+"""Weights in several files, as larger models are published."""
 
 
 class Manifest(Value):

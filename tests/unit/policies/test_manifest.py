@@ -61,7 +61,7 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 def test_weights_in_several_files_are_told_apart(tmp_path):
-    """Models of two billion parameters and more are published in shards."""
+    """Larger models are published in shards."""
     for number in (1, 2):
         (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"part %d" % number)
     before = weights_digest(tmp_path)
