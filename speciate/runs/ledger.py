@@ -33,6 +33,7 @@ from speciate.runs.lanes import (
 )
 from speciate.runs.progress import Progress
 from speciate.runs.tally import announce, claim_targets, count, judge_alarm, summary, with_state
+from speciate.search.cells import improves
 from speciate.search.strategy import Placement
 
 MAX_ATTEMPTS = 3
@@ -158,7 +159,7 @@ def settle(
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
-    if granted:
+    if any(improves(placement.cell) for placement in granted):
         progress.improved_at = progress.evaluations
     effects.event(
         EventKind.BATCH_EVALUATED,

@@ -23,6 +23,9 @@ DECLARED: Final = "declared"
 CLOCKED: Final = "@"
 """First letter of cells that rank by time: they hold what came last, and not what is best."""
 
+SLOT: Final = f"{CLOCKED}slot"
+"""Beginning of the cells of a population that is chosen as a whole: the newest holder of a slot, but by its merit."""
+
 # Many rewards are passed or failed, and most candidates are equal on one or two of them. A corner or a pair that looked
 # at nothing else would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good
 # elsewhere.
@@ -75,6 +78,11 @@ def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, .
 def is_clocked(cell: str) -> bool:
     """Tell whether a cell holds what came last."""
     return cell.startswith(CLOCKED)
+
+
+def improves(cell: str) -> bool:
+    """Tell whether entering a cell makes the archive better: coming last alone does not."""
+    return not is_clocked(cell) or cell.startswith(SLOT)
 
 
 def weigh(points: FloatArray, weights: FloatArray) -> FloatArray:

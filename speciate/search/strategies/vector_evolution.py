@@ -21,13 +21,12 @@ from pydantic import Field
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_different, improvements, pool_of, trade_off_bids
-from speciate.search.cells import CLOCKED
+from speciate.search.cells import SLOT
 from speciate.search.selection.lexicase import epsilon_lexicase
 from speciate.search.selection.scalarization import best_weighted
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
 _ISLAND: Final = 0
-_SLOT: Final = f"{CLOCKED}slot"
 
 
 class VectorEvolutionConfig(StrategyConfig):
@@ -126,7 +125,7 @@ class VectorEvolution:
         A slot ranks by the number of its holder, so that a newcomer takes it and a late one, which was compared with
         a population that is gone, does not.
         """
-        held = [row for row, cell in enumerate(table.cells) if cell.startswith(_SLOT)]
+        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT)]
         space = view.problem.space
         rewards = np.array([candidate.rewards for candidate in candidates])
         obeys = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
@@ -135,7 +134,7 @@ class VectorEvolution:
         members = np.concatenate([space.normalise(table.rewards[held]), points[newcomers]])
         alive = survivors(members, self.config.population)
         used = {table.cells[row] for row in held}
-        free = [name for name in (f"{_SLOT}{i}" for i in range(self.config.population)) if name not in used]
+        free = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in used]
         free += [table.cells[row] for row, lives in zip(held, alive, strict=False) if not lives]
         entering = newcomers[alive[len(held) :]].tolist()
         return [(cell, row, float(candidates[row].number)) for cell, row in zip(free, entering, strict=False)]

@@ -105,6 +105,17 @@ def test_a_run_spends_its_budget_and_ends(strategy: str, lanes: int) -> None:
     assert sorted(run.candidates) == list(range(1, 51))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plateau_is_noticed_whatever_comes_last(strategy: str) -> None:
+    options = {"reset_interval": 0} if strategy == "mind_evolution" else {}
+    spec = toy_spec(600, strategy=strategy, strategy_options=options, batch=8, stop_on_plateau=100)
+    s = session(spec, template="```python\nx = 1\ny = 5\nz = {number}\n```")
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.state, progress.duplicates) == (RunState.COMPLETED, 0)
+    assert progress.since_improvement() >= 100
+
+
 def test_a_duplicate_costs_but_is_not_evaluated_again() -> None:
     s = session(toy_spec(20), completions=["```python\nx = 3\ny = 3\n```"])
     s.go()
