@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from speciate.tournaments.cells import Section, ends, estimate, withheld
 from speciate.tournaments.parts import EntropyFit, Profile
 from speciate.tournaments.report import BudgetLaw, Report
 
-_SHOWN: Final = (1.0, 2.0, 4.0, 10.0)  # factors of a profile's table; the figure shows all
+_SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # of a profile's factors those in the table; the figure shows all
 
 
 def draws(report: Report) -> Section:
@@ -43,8 +41,7 @@ def profiles(report: Report) -> Section:
 
 
 def _share(profile: Profile, factor: float) -> str:
-    at = int(np.searchsorted(profile.factors, factor, side="right")) - 1
-    return f"{profile.share[at]:.3g}"
+    return f"{profile.share[profile.factors.index(factor)]:.3g}"
 
 
 def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:

@@ -57,6 +57,17 @@ def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> No
     assert report.profiles[2].share == pytest.approx(expected.tolist())
 
 
+def test_the_table_of_profiles_says_what_its_columns_promise() -> None:
+    course = course_of(1, 1, 2)
+    results = results_of(course)
+    results.reached[:] = True
+    for slower, expected in ((7.9, "1"), (8.1, "0")):
+        results.evaluations[..., 0], results.evaluations[..., 1] = 10, 10 * slower
+        (table,) = (section for section in sections(report_of(course, results)) if section.key == "profiles")
+        assert table.columns[-1] == ">τ ≤ 8"
+        assert [row[-1] for row in table.rows] == ["1", expected]
+
+
 def test_the_law_of_the_best_score_is_fitted_to_the_best_scores() -> None:
     course = course_of(40, 4, 2)
     results = results_of(course)
