@@ -47,13 +47,13 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
     """Return an island's own weighting of the objectives, which makes it a specialist of one trade-off.
 
     Island 0 takes the weights that the problem declares; every other one, and island 0 without them, draws w ~ Dir(1)
-    from the seed of the run and its own number.
+    from the seed of the run, its problem and its own number.
 
     Returns:
         Shape (k,), ≥ 0, sums to 1, read-only.
     """
     declared = problem.weight_vector if island == 0 else None
-    return _weights(len(problem.space.selected), seed, island, declared)
+    return _weights(len(problem.space.selected), seed, problem.digest, island, declared)
 
 
 def copies(
@@ -83,9 +83,9 @@ def copies(
 
 
 @lru_cache(maxsize=4096)
-def _weights(k: int, seed: int, island: int, declared: tuple[float, ...] | None) -> FloatArray:
+def _weights(k: int, seed: int, problem: str, island: int, declared: tuple[float, ...] | None) -> FloatArray:
     if declared is None:
-        weights = np.random.default_rng([_WEIGHTS_STREAM, seed, island]).dirichlet(np.ones(k))
+        weights = np.random.default_rng([_WEIGHTS_STREAM, seed, int(problem, 16), island]).dirichlet(np.ones(k))
     else:
         weights = np.array(declared)
     weights.setflags(write=False)
