@@ -114,9 +114,9 @@ class RunRecord(Record):
         policy: The policy that is asked, the first one of several.
         mutator: The policy that changes parents, if it is another one; the first one of several.
         ensembles: The policies of all roles where one of them has several; otherwise empty.
-        best: Best value of every objective over all evaluated candidates, by name, in the author's units; each may
-            belong to another candidate.
-        best_scalar: Best declared weighted sum; None when the problem declares no weights.
+        best: Best value of every objective over all candidates that obey every constraint, by name, in the author's
+            units; each may belong to another candidate.
+        best_scalar: Best declared weighted sum of these; None when the problem declares no weights.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
         duplicates: Candidates with the result of an earlier one, whose program is the same.

@@ -35,8 +35,9 @@ class Progress:
         rollouts: Completions booked.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.
-        best: Best raw value per objective, in declared order; empty before the first.
-        best_scalar: Best declared weighted sum.
+        best: Best raw value per objective of candidates that obey every constraint, in declared order; empty before
+            the first.
+        best_scalar: Best declared weighted sum of these.
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
         recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).

@@ -31,7 +31,8 @@ def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
-        if outcome.duplicate_of is None:
+        # What no user could take is nobody's best, however large the numbers are.
+        if outcome.duplicate_of is None and not context.problem.space.violation([rewards]).any():
             _raise_best(progress, context, rewards)
 
 

@@ -25,13 +25,13 @@ def best_of_runs(runs: Sequence[tuple[str, Population]], objective: Objective) -
     rows: list[tuple[str, int, float]] = []
     rising = objective.direction is Direction.MAXIMIZE
     for rank, (name, of) in enumerate(runs):
-        scored = np.flatnonzero(of.columns.scored)
-        if not len(scored):
+        obeying = np.flatnonzero(of.obeys)
+        if not len(obeying):
             continue
-        values = of.columns.rewards[scored, of.problem.space.names.index(objective.name)]
+        values = of.columns.rewards[obeying, of.problem.space.names.index(objective.name)]
         best = np.maximum.accumulate(values) if rising else np.minimum.accumulate(values)
         steps = np.flatnonzero(np.concatenate([[True], best[1:] != best[:-1]]))
-        at = np.append(of.columns.evaluations[scored[steps]], of.columns.evaluations[-1])
+        at = np.append(of.columns.evaluations[obeying[steps]], of.columns.evaluations[-1])
         raw = np.append(best[steps], best[-1])
         rows += [(name, int(x), float(y)) for x, y in zip(at.tolist(), raw.tolist(), strict=True)]
         keep = thinned(len(at), _MOST_STEPS)

@@ -39,6 +39,13 @@ class Population:
     run: str
 
     @cached_property
+    def obeys(self) -> NDArray[np.bool_]:
+        """Return which candidates were scored and obey every constraint, shape (n,)."""
+        obeys = self.columns.scored.copy()
+        obeys[obeys] = self.problem.space.violation(self.columns.rewards[obeys]) <= 0.0
+        return obeys
+
+    @cached_property
     def front(self) -> NDArray[np.int64]:
         """Return the rows of the candidates that no other one dominates, duplicates left out, by first objective."""
         rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
@@ -121,12 +128,12 @@ def best_matrix(of: Population) -> Table:
     columns, names = of.columns, of.problem.space.names
     rows: list[list[Cell]] = []
     links: list[str] = []
-    scored = np.flatnonzero(columns.scored)
+    obeying = np.flatnonzero(of.obeys)
     for j, objective in enumerate(of.problem.objectives[:FEW]):
-        if not len(scored):
+        if not len(obeying):
             break
-        values = columns.rewards[scored, j]
-        best = scored[np.argmax(values) if objective.direction is Direction.MAXIMIZE else np.argmin(values)]
+        values = columns.rewards[obeying, j]
+        best = obeying[np.argmax(values) if objective.direction is Direction.MAXIMIZE else np.argmin(values)]
         number = int(columns.number[best])
         rows.append([objective.name, number, *(float(value) for value in columns.rewards[best][:FEW])])
         links.append(f"{of.run}/candidates/{number}")

@@ -26,18 +26,18 @@ def best_so_far(of: Population) -> Chart:
     alone = len(objectives) == 1
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
-    scored = np.flatnonzero(columns.scored)
+    obeying = np.flatnonzero(of.obeys)
     for rank, objective in enumerate(objectives):
-        if not len(scored):
+        if not len(obeying):
             break
         j = of.problem.space.names.index(objective.name)
         rising = objective.direction is Direction.MAXIMIZE
-        values = columns.rewards[scored, j]
+        values = columns.rewards[obeying, j]
         best = np.maximum.accumulate(values) if rising else np.minimum.accumulate(values)
         steps = np.flatnonzero(np.concatenate([[True], best[1:] != best[:-1]]))
-        rows += [(objective.name, int(columns.evaluations[scored[s]]), float(best[s])) for s in steps.tolist()]
+        rows += [(objective.name, int(columns.evaluations[obeying[s]]), float(best[s])) for s in steps.tolist()]
         # The last point carries the line on to where the run is now.
-        at = np.append(columns.evaluations[scored[steps]], columns.evaluations[-1])
+        at = np.append(columns.evaluations[obeying[steps]], columns.evaluations[-1])
         raw = np.append(best[steps], best[-1])
         low, high = objective.range
         part = (raw - low) / (high - low)
@@ -62,13 +62,15 @@ def best_so_far(of: Population) -> Chart:
         else "The best value of each reward so far, each on its declared range, the better end on top; the bests may"
         " be of different candidates."
     )
+    if any(o.role is Role.CONSTRAINT for o in of.problem.objectives):
+        note += " Who violates a constraint does not count."
     return Chart("best", "Best so far", note, data, layout, Table(("reward", "at evaluations", "best"), rows))
 
 
 def _solved_so_far(of: Population) -> Chart:
     """Return, for hundreds of rewards, how many are at their best end: of any candidate, and of one."""
     columns = of.columns
-    solved = solved_of(of)
+    solved = solved_of(of) & of.obeys[:, None]
     data: list[dict[str, Any]] = []
     rows: list[tuple[int, int, int]] = []
     if len(columns) and columns.scored.any():

@@ -12,6 +12,7 @@ import pytest
 from speciate.domain.budget import Budget
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
+from speciate.domain.objective import Role
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
@@ -143,6 +144,17 @@ def test_rewards_that_nothing_can_rank_fail_their_candidate_alone() -> None:
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 20)
     assert set(progress.reasons) == {"rewards_out_of_scale"}
     assert progress.best == [2.0, 2.0]
+
+
+def test_who_violates_a_constraint_is_nobodys_best() -> None:
+    free = toy_problem()
+    bound = free.objectives[1].model_copy(update={"role": Role.CONSTRAINT, "limit": 5.0})
+    given = {"objectives": (free.objectives[0], bound), "weights": {"x": 1.0}}
+    problem = Problem.model_validate(free.model_dump() | given)
+    s = session(toy_spec(20), problem, completions=["```python\nx = 9\ny = 7\n```", "```python\nx = 2\ny = 4\n```"])
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert (progress.best, progress.best_scalar) == ([2.0, 4.0], pytest.approx(0.2))
 
 
 def test_an_unlock_is_confirmed_and_can_end_the_run() -> None:

@@ -115,6 +115,15 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
         assert len(best_matrix(of).rows) in {0, min(12, len(problem.objectives))}
 
 
+def test_who_violates_a_constraint_is_nobodys_best() -> None:
+    columns = _columns(3, 5, failing=0.0)
+    columns.rewards[:, 0], columns.rewards[:, 4] = (3.0, 9.0, 4.0), (0.0, 0.1, 0.0)
+    of = Population(antenna(), columns, "/runs/x")
+    assert [row for row in best_so_far(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
+    assert best_of_runs([("one", of)], of.problem.objectives[0]).table.rows[:2] == [("one", 1, 3.0), ("one", 3, 4.0)]
+    assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
+
+
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
     of = Population(antenna(), _columns(20_000, 5), "/runs/x")
     chart = population(of)
