@@ -170,7 +170,7 @@ class Neighbours:
         for number, theirs in sorted(self._known.items()):
             small, large = sorted((len(mine), len(theirs)))
             # Sets of such sizes cannot be more alike than this.
-            if small < self._rule.near * large:
+            if small / large < self._rule.near:
                 continue
             common = len(np.intersect1d(mine, theirs, assume_unique=True))
             similarity = common / (small + large - common)

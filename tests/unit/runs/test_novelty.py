@@ -187,6 +187,15 @@ def test_the_index_is_that_of_jaccard() -> None:
         assert s.store.runs[s.context.run_id].progress.reasons == found
 
 
+def test_a_program_that_is_just_as_alike_as_asked_is_rejected() -> None:
+    # 7 shingles of 25: exactly .28, although .28 · 25 is more than 7 in floating point.
+    few, many = ("\n".join(f"name{i}" for i in range(count)) for count in (7, 25))
+    spec = toy_spec(2, strategy="best_of_n", novelty={"near": 0.28, "shingle": 1})
+    s = session(spec, toy_problem(seed_program=""), completions=_answers(few, many))
+    s.go()
+    assert s.store.runs[s.context.run_id].progress.reasons["near_duplicate"] == 1
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rejected_program_in_other_words_in_the_same_batch_is_rejected_with_it(seed: int) -> None:
     answers = _answers(LONG, LIKE, f"# the same\n{LIKE}")
