@@ -147,7 +147,7 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
     one nearest to another.
 
     Args:
-        points: Normalised rewards, shape (n, k), higher is better, the oldest first.
+        points: Normalised rewards, shape (n, k), higher is better, newcomers last.
         size: Most survivors.
 
     Returns:
@@ -167,7 +167,7 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
         nearest = from_better[np.ix_(living, living)].min(axis=1)
         if np.isinf(nearest).all():
             nearest = distances[np.ix_(living, living)].min(axis=1)
-        # Among equals the youngest goes.
+        # Among equals the last one goes: a newcomer where there is one.
         alive[living[::-1][nearest[::-1].argmin()]] = False
     return alive
 
