@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import re
 
 import httpx
@@ -159,6 +161,19 @@ def test_lists_show_what_their_address_asks_for(exhibition: Exhibition) -> None:
             text = http.get(f"/runs?{query}").text
             assert f"/runs/{listed}" in text, query
             assert f"/runs/{left_out}" not in text, query
+
+
+def test_who_never_tried_a_problem_is_not_said_to_lack_it(exhibition: Exhibition) -> None:
+    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+        table = http.get("/unlocks/matrix.csv?a=maze-vpo@1&b=mutator@1").text
+        page = http.get("/unlocks?a=maze-vpo@1&b=mutator@1&show=not-tried").text
+    kinds = {row["problem"]: row for row in csv.DictReader(io.StringIO(table))}
+    alone, both = kinds["one-number@1"], kinds["many-cases@1"]
+    assert (alone["mutator@1"], alone["compared"]) == ("", "not-tried")
+    assert "" not in (both["mutator@1"], both["maze-vpo@1"])
+    assert both["compared"] in {"only-a", "only-b", "both", "neither"}
+    assert "/problems/one-number@1" in page
+    assert "/problems/many-cases@1" not in page
 
 
 def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: Exhibition) -> None:

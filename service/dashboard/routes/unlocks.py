@@ -18,7 +18,7 @@ router = APIRouter(include_in_schema=False, prefix="/unlocks")
 
 MOST_ROWS: Final = 300
 MOST_POLICIES: Final = 16
-_KINDS: Final = ("only-a", "only-b", "both", "neither")
+_KINDS: Final = ("only-a", "only-b", "both", "neither", "not-tried")
 _Text = Annotated[str, Query(max_length=200)]
 
 
@@ -29,7 +29,8 @@ class Row:
     Attributes:
         problem: The problem version.
         cells: What each policy did on it, None where it never tried.
-        kind: ``only-a``, ``only-b``, ``both`` or ``neither`` of the two that are compared; empty without two.
+        kind: ``only-a``, ``only-b``, ``both`` or ``neither`` of the two that are compared, ``not-tried`` where one of
+            them never was; empty without two.
     """
 
     problem: ProblemSummary
@@ -145,7 +146,11 @@ def _kind(
 ) -> str:
     if a is None or b is None:
         return ""
-    by_a, by_b = (bool((cell := held.get((problem, policy.id))) is not None and cell.unlocked) for policy in (a, b))
+    in_a, in_b = (held.get((problem, policy.id)) for policy in (a, b))
+    # Who never tried a problem has not failed to unlock it.
+    if in_a is None or in_b is None:
+        return "not-tried"
+    by_a, by_b = in_a.unlocked > 0, in_b.unlocked > 0
     return "both" if by_a and by_b else "only-a" if by_a else "only-b" if by_b else "neither"
 
 
