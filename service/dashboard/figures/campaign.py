@@ -42,6 +42,7 @@ def allocation(slices: Sequence[SliceRecord]) -> Chart:
             "text": [f"{slices[i].evaluations:,} evaluations, chance {slices[i].chance:.3g}" for i in rows],
             "hovertemplate": hover("%{y}", "%{text}", "after %{x:,} of all"),
             "marker": {"color": SERIES[rank], "symbol": SYMBOLS[rank], "size": 5 if kind == "in vain" else 11},
+            "cliponaxis": False,
         }
         for rank, (kind, rows) in enumerate(kinds.items())
         if rows

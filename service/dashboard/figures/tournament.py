@@ -52,13 +52,13 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
     ]
     columns = ("difference", "value", "low", "high", "p", "p, Holm", "verdict")
     layout = {
-        "xaxis": axis(f"difference of {metric}, right is better", zeroline=True, zerolinewidth=2),
+        "xaxis": axis(f"difference of {metric}", zeroline=True, zerolinewidth=2),
         "yaxis": {"type": "category", "automargin": True},
         "showlegend": False,
     }
     note = (
-        "Differences that were declared before the first run. Which of them are real is what the verdicts say: an"
-        " interval that leaves out zero is not adjusted for the number of comparisons."
+        "Differences that were declared before the first run; right is better. Which of them are real is what the"
+        " verdicts say: an interval that leaves out zero is not adjusted for the number of comparisons."
     )
     return Chart(
         "differences", "Is the difference real?", note, data, layout, Table(columns, rows), height=_height(len(shown))
@@ -66,20 +66,21 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
 
 
 def reached_chart(curves: Sequence[Reached]) -> Chart:
-    """Return the share of problems and seeds that were reached against evaluations."""
+    """Return the share of problems and seeds that were reached against evaluations, to where the last curve ends."""
     mine = [curve for curve in curves if curve.unit == curves[0].unit] if curves else []
+    end = max((x for curve in mine for x in (*curve.spent, curve.sound_until or 0.0)), default=0.0)
     data: list[dict[str, Any]] = [
         {
             "type": "scatter",
             "mode": "lines",
             "name": escaped(curve.entrant),
-            "x": [0.0, *curve.spent],
-            "y": [0.0, *curve.share],
+            "x": [0.0, *curve.spent, end],
+            "y": [0.0, *curve.share, *(curve.share[-1:] or [0.0])],
             "hovertemplate": hover(escaped(curve.entrant), "%{y:.1%} at %{x:,}"),
             "line": {"shape": "hv", "width": 2, "color": SERIES[rank % 8], "dash": DASHES[rank % 4]},
         }
         for rank, curve in enumerate(mine)
-        if curve.spent
+        if end
     ]
     rows = [(c.entrant, x, y) for c in mine for x, y in zip(c.spent, c.share, strict=True)]
     unit = mine[0].unit if mine else "evaluations"
@@ -88,7 +89,10 @@ def reached_chart(curves: Sequence[Reached]) -> Chart:
         "yaxis": axis("share reached", tickformat=".0%", range=[0, 1.02]),
         "showlegend": True,
     }
-    note = f"Share of (problem, seed) pairs that reached the target, against {unit}. Higher and further left is better."
+    note = (
+        f"Share of (problem, seed) pairs that reached the target, against {unit}. Higher and further left is better."
+        " Where runs have ended without it, a curve is a lower bound."
+    )
     return Chart(
         "reached", "Reached against spent", note, data, layout, Table(("entrant", unit, "share"), rows), height=20
     )

@@ -25,6 +25,7 @@ from service.dashboard.figures.parallel import parallel
 from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
+from service.dashboard.figures.tournament import reached_chart
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections
@@ -37,6 +38,7 @@ from speciate.domain.tournament import Tournament
 from speciate.ports.records import EliteRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
+from speciate.tournaments.report import Reached
 from tests.dashboard.exhibits import antenna, cases, single
 
 _RNG = np.random.default_rng(7)
@@ -122,6 +124,23 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
     assert [row for row in best_so_far(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
     assert best_of_runs([("one", of)], of.problem.objectives[0]).table.rows[:2] == [("one", 1, 3.0), ("one", 3, 4.0)]
     assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
+
+
+def test_curves_of_a_tournament_go_on_to_its_end() -> None:
+    def curve(entrant: str, spent: tuple[float, ...], share: tuple[float, ...], sound: float | None) -> Reached:
+        return Reached(
+            entrant=entrant, unit="evaluations", spent=spent, share=share, pairs=4, censored=2, sound_until=sound
+        )
+
+    early, late = curve("early", (2.0, 7.0), (0.25, 0.5), 20.0), curve("late", (18.0,), (1.0,), None)
+    chart = reached_chart([early, late, curve("never", (), (), 20.0)])
+    _accepted(chart)
+    assert [(trace["name"], trace["x"][-1], trace["y"][-1]) for trace in chart.data] == [
+        ("early", 20.0, 0.5),
+        ("late", 20.0, 1.0),
+        ("never", 20.0, 0.0),
+    ]
+    assert reached_chart([]).empty
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
