@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from speciate.domain.objective import Direction, Objective
+
 MISSING: Final = "–"
 _SPANS: Final = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0, "min", 1.0, "s"))
 
@@ -72,6 +74,11 @@ def short(value: UUID | str, length: int = 8) -> str:
     return str(value)[-length:]
 
 
+def directed(objective: Objective) -> str:
+    """Return an objective's name with an arrow to its better end."""
+    return f"{objective.name} {'↑' if objective.direction is Direction.MAXIMIZE else '↓'}"
+
+
 def clip(text: object, length: int = 120) -> str:
     """Return a text with at most ``length`` characters."""
     given = str(text)
@@ -86,5 +93,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "day": day,
     "moment": moment,
     "short": short,
+    "directed": directed,
     "clip": clip,
 }

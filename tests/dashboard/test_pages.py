@@ -176,6 +176,15 @@ def test_who_never_tried_a_problem_is_not_said_to_lack_it(exhibition: Exhibition
     assert "/problems/many-cases@1" not in page
 
 
+def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> None:
+    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+        pages = [http.get(f"/runs/{exhibition.done}/candidates{number}").text for number in ("", "/9")]
+        many = http.get(f"/runs/{exhibition.cases}/candidates").text
+    for page in pages:
+        assert all(f">{name}</th>" in page for name in ("gain ↑", "sidelobe ↓"))
+    assert "The first 6 of " in many
+
+
 def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: Exhibition) -> None:
     name = "<b>x" * 2500
     toml = f'slug = "long"\ntitle = "{name}"\nkind = "cases"\n'

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
+from service.dashboard.words import directed
 from speciate.domain.objective import Direction, Objective
 from speciate.ports.records import EliteRecord
 
@@ -135,7 +136,12 @@ def _natural(cell: str) -> tuple[str, int, str]:
 
 def _colours(objective: Objective) -> dict[str, Any]:
     best_first = objective.direction is Direction.MINIMIZE
-    bar = {"title": {"text": objective.name, "side": "right"}, "thickness": 10, "outlinewidth": 0, "tickformat": ".3~g"}
+    bar = {
+        "title": {"text": directed(objective), "side": "right"},
+        "thickness": 10,
+        "outlinewidth": 0,
+        "tickformat": ".3~g",
+    }
     return {"colorscale": SCALE, "reversescale": best_first, "colorbar": bar}
 
 

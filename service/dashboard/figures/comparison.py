@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hover, thinned
-from service.dashboard.figures.population import Population
+from service.dashboard.figures.population import Population, better
+from service.dashboard.words import directed
 from speciate.domain.objective import Direction, Objective
 
 _MOST_STEPS = 300
@@ -46,7 +47,7 @@ def best_of_runs(runs: Sequence[tuple[str, Population]], objective: Objective) -
                 "line": {"shape": "hv", "width": 2, "color": SERIES[rank % 8], "dash": DASHES[rank % 4]},
             }
         )
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(objective.name), "showlegend": True}
-    note = f"Best {objective.name} so far. Single runs differ by luck: whether a difference is real, a tournament says."
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "showlegend": True}
+    note = f"{better(objective)}. Single runs differ by luck: whether a difference is real, a tournament says."
     table = Table(("run", "at evaluations", f"best {objective.name}"), rows)
     return Chart("best", f"Best {objective.name} so far", note, data, layout, table, height=22)

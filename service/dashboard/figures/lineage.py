@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
 from service.dashboard.figures.population import Population
+from service.dashboard.words import directed
 
 MOST_NODES: Final = 5000
 GENERATION: Final = "generation"
@@ -47,6 +48,7 @@ def lineage(of: Population, y: str = "", focus: int | None = None) -> Chart:
     """
     columns = of.columns
     depth = generations(of)
+    objectives = {objective.name: objective for objective in of.problem.objectives}
     names = of.problem.space.names
     y = y if y in {*names, GENERATION} else of.problem.space.selected[0].name
     heights = depth.astype(np.float64) if y == GENERATION else columns.rewards[:, names.index(y)]
@@ -76,7 +78,11 @@ def lineage(of: Population, y: str = "", focus: int | None = None) -> Chart:
         " one candidate back to its founder; click on a point to open it."
         + (f" {left:,} of {len(drawn):,} candidates are not drawn; ancestors and the front are." if left else "")
     )
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(y), "hovermode": "closest"}
+    layout = {
+        "xaxis": axis("evaluations"),
+        "yaxis": axis(directed(objectives[y]) if y in objectives else y),
+        "hovermode": "closest",
+    }
     table = _table(of, path, depth)
     return Chart("lineage", "Family tree", note, data, layout, table, height=40, link=f"{of.run}/candidates/{{}}")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
+from service.dashboard.words import directed
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, pareto_front
@@ -107,10 +108,10 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
     left = len(rest) - len(shown)
     note = (
         f"Each point is a candidate; diamonds are the front: nobody is better in everything that search improves."
-        f" {_better(first)}, {_better(second)}."
+        f" {better(first)}, {better(second)}."
         + (f" {left:,} dominated points are not drawn; all are in the download." if left else "")
     )
-    layout = {"xaxis": axis(_named(first)), "yaxis": axis(_named(second)), "hovermode": "closest"}
+    layout = {"xaxis": axis(directed(first)), "yaxis": axis(directed(second)), "hovermode": "closest"}
     return Chart(
         "population",
         "Population in reward space",
@@ -125,7 +126,7 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
 
 def best_matrix(of: Population) -> Table:
     """Return, for every objective, who is best in it and what this candidate has in the others."""
-    columns, names = of.columns, of.problem.space.names
+    columns = of.columns
     rows: list[list[Cell]] = []
     links: list[str] = []
     obeying = np.flatnonzero(of.obeys)
@@ -137,7 +138,7 @@ def best_matrix(of: Population) -> Table:
         number = int(columns.number[best])
         rows.append([objective.name, number, *(float(value) for value in columns.rewards[best][:FEW])])
         links.append(f"{of.run}/candidates/{number}")
-    return Table(("best in", "candidate", *names[:FEW]), rows, tuple(links))
+    return Table(("best in", "candidate", *map(directed, of.problem.objectives[:FEW])), rows, tuple(links))
 
 
 def _over_evaluations(of: Population, objective: Objective) -> Chart:
@@ -159,12 +160,12 @@ def _over_evaluations(of: Population, objective: Objective) -> Chart:
                 "hovertemplate": hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations"),
             }
         )
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(_named(objective)), "hovermode": "closest"}
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "hovermode": "closest"}
     table = Table(
         ("candidate", "evaluations", objective.name),
         [(int(columns.number[r]), int(columns.evaluations[r]), float(columns.rewards[r, j])) for r in rows.tolist()],
     )
-    note = f"Each point is a candidate, in the order of evaluation. {_better(objective)}."
+    note = f"Each point is a candidate, in the order of evaluation. {better(objective)}."
     return Chart(
         "population",
         "Population over evaluations",
@@ -226,12 +227,9 @@ def _part(points: FloatArray, at: int) -> NDArray[np.int64]:
     return found
 
 
-def _better(objective: Objective) -> str:
+def better(objective: Objective) -> str:
+    """Return in words which end of an objective is the better one."""
     way = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
     return f"{objective.name}: {way} is better" + (
         "" if objective.role is Role.OBJECTIVE else f" ({objective.role.value})"
     )
-
-
-def _named(objective: Objective) -> str:
-    return f"{objective.name} {'↑' if objective.direction is Direction.MAXIMIZE else '↓'}"

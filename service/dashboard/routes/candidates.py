@@ -53,13 +53,11 @@ def list_candidates(
     )
     path = f"/runs/{run_id}/candidates"
     older = found.next_cursor and address(path, status=status, island=island, cursor=found.next_cursor)
-    names = problem.space.names
-    shown = names[:_COLUMNS]
     context: dict[str, Any] = {
         "run": run,
         "candidates": found.items,
-        "names": shown,
-        "more_names": len(names) - len(shown),
+        "objectives": problem.objectives[:_COLUMNS],
+        "rewards": len(problem.objectives),
     }
     return page(request, "candidates.html", **context, outcome=status, island=island, older=older)
 
@@ -91,7 +89,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         diff=_diff(candidate, parent) if parent else None,
         rollout=deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         ancestors=ancestors(deck.plane.queries, candidate, _ANCESTORS),
-        names=problem.space.names[:_COLUMNS],
+        objectives=problem.objectives[:_COLUMNS],
         most=MOST_CHARACTERS,
         **_replay(deck, candidate),
     )

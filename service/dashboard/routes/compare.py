@@ -75,7 +75,8 @@ def _chart(views: list[RunView], shared: list[Objective], by: str) -> Chart:
         raise NotFoundError("these runs share no reward.", remedy="Choose runs on one problem.")
     objective = next((o for o in shared if o.name == by), shared[0])
     named = [
-        (f"{short(view.run.id)} · {view.run.policy} · seed {view.run.spec.seed}", view.population) for view in views
+        (f"{short(v.run.id)} · {v.run.policy} · {v.run.spec.strategy} · seed {v.run.spec.seed}", v.population)
+        for v in views
     ]
     return best_of_runs(named, objective)
 

@@ -143,6 +143,16 @@ def test_curves_of_a_tournament_go_on_to_its_end() -> None:
     assert reached_chart([]).empty
 
 
+def test_rewards_are_shown_with_their_better_end() -> None:
+    problem = antenna()
+    of = Population(problem, _columns(20, 5), "/runs/x")
+    assert best_matrix(of).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
+    cost = problem.objectives[3]
+    for chart in (population(of, "gain", "cost"), lineage(of, "cost"), best_of_runs([("one", of)], cost)):
+        assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
+    assert lineage(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
+
+
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
     of = Population(antenna(), _columns(20_000, 5), "/runs/x")
     chart = population(of)
