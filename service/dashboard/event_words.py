@@ -10,7 +10,7 @@ from speciate.ports.records import EventRecord
 
 
 def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:
-    """Return what an event says, and the numbers of the candidates to look at."""
+    """Return what an event says, and the numbers of the candidates that stand at its end."""
     data: dict[str, Any] = dict(event.data)
     match event.kind:
         case EventKind.BATCH_PROPOSED:
@@ -20,13 +20,14 @@ def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:
         case EventKind.BATCH_EVALUATED:
             return _evaluated(data)
         case EventKind.TARGET_CLAIMED:
-            return f"claims {data['target']}: it is evaluated again", (int(data["candidate"]),)
+            return f"{data['target']} is claimed and evaluated again: candidate", (int(data["candidate"]),)
         case EventKind.TARGET_CONFIRMED:
             word = "unlocks the problem" if data.get("unlock") else "is on record"
-            spent = number(data.get("evaluations"))
-            return f"{data['target']} is confirmed and {word}, after {spent} evaluations", (int(data["candidate"]),)
+            spent = _many(data.get("evaluations") or 0, "evaluation")
+            return f"{data['target']} is confirmed and {word}, after {spent}: candidate", (int(data["candidate"]),)
         case EventKind.TARGET_REFUTED:
-            return f"{data['target']} did not hold: {clip(data.get('detail') or '', 300)}", (int(data["candidate"]),)
+            why = f" ({clip(data['detail'], 300)})" if data.get("detail") else ""
+            return f"{data['target']} did not hold{why}: candidate", (int(data["candidate"]),)
         case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return clip(data.get("message") or "many candidates fail", 300), ()
         case EventKind.RUN_PAUSED:
@@ -42,7 +43,7 @@ def _evaluated(data: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
     failed = sum(1 for candidate in candidates if candidate["failure"])
     twins = sum(1 for candidate in candidates if candidate["duplicate_of"])
     places = sorted({int(place[2]) for place in data["archive"]})
-    parts = [_many(len(candidates), "candidate"), f"{number(data['evaluations'])} evaluations in all"]
+    parts = [_many(len(candidates), "candidate"), f"{_many(data['evaluations'], 'evaluation')} in all"]
     if failed:
         parts.append(f"{failed} failed")
     if twins:
@@ -53,4 +54,4 @@ def _evaluated(data: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
 
 
 def _many(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
+    return f"{number(count)} {word}" + ("" if count == 1 else "s")

@@ -185,6 +185,16 @@ def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> No
     assert "The first 6 of " in many
 
 
+def test_times_say_their_day_and_zone_and_a_run_that_ended_waits_for_nothing(exhibition: Exhibition) -> None:
+    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+        events = http.get(f"/runs/{exhibition.done}/events").text
+        ended, waiting = (http.get(f"/runs/{run}").text for run in (exhibition.single, exhibition.empty))
+    assert "Times are UTC" in events
+    assert re.search(r">\d+ [A-Z][a-z]{2} \d\d:\d\d:\d\d</time>", events)
+    assert ("not reached" in ended, "not yet" in ended) == (True, False)
+    assert ("not reached" in waiting, "not yet" in waiting) == (False, True)
+
+
 def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: Exhibition) -> None:
     name = "<b>x" * 2500
     toml = f'slug = "long"\ntitle = "{name}"\nkind = "cases"\n'

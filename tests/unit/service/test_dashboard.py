@@ -6,6 +6,7 @@ import asyncio
 import json
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from starlette.requests import Request
 
 from service.dashboard.charts import Chart, ChartCache, Table, plain, thinned
 from service.dashboard.columns import ColumnCache
+from service.dashboard.event_words import told
 from service.dashboard.fields import fields_of, values_of
 from service.dashboard.figures.archive import feature_map, trade_off_map
 from service.dashboard.figures.comparison import best_of_runs
@@ -35,7 +37,7 @@ from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.tournament import Tournament
-from speciate.ports.records import EliteRecord
+from speciate.ports.records import EliteRecord, EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
 from speciate.tournaments.report import Reached
@@ -348,6 +350,32 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
         if "event: part" in frame:
             lines = dict(line.split(": ", 1) for line in frame.strip().split("\n"))
             return lines["id"], json.loads(lines["data"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words", "candidates"),
+    [
+        ("target.claimed", {}, "sorts is claimed and evaluated again: candidate", (2,)),
+        (
+            "target.confirmed",
+            {"evaluations": 1},
+            "sorts is confirmed and is on record, after 1 evaluation: candidate",
+            (2,),
+        ),
+        ("target.refuted", {"detail": "n was 3"}, "sorts did not hold (n was 3): candidate", (2,)),
+        (
+            "batch.evaluated",
+            {"candidates": [{"failure": None, "duplicate_of": None}], "evaluations": 1, "archive": [[0, "w0", 2]]},
+            "1 candidate, 1 evaluation in all, 1 place in the archive won by",
+            (2,),
+        ),
+        ("batch.proposed", {"proposals": 1200, "rollouts": 1}, "1 200 candidates from 1 completion", ()),
+    ],
+)
+def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, candidates: tuple[int, ...]) -> None:
+    given = {"target": "sorts", "candidate": 2, **data}
+    event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
+    assert told(event) == (words, candidates)
 
 
 def test_values_look_as_people_write_them() -> None:
