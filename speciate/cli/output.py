@@ -135,8 +135,8 @@ def rewards(values: dict[str, float] | None) -> str:
 
 
 def moment(at: Any) -> str:
-    """Return a time as the user's clock shows it."""
-    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+    """Return a time as the user's clock shows it, with its zone: the dashboards show UTC."""
+    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def print_error(error: SpeciateError) -> None:

@@ -129,7 +129,11 @@ def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
 
 
 @app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))
-def replay(run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def replay(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, in full.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Make every choice and evaluation of a run again from its recorded completions, and compare the events.
 
     Only a run with one lane and without a budget of seconds has one order of events. It speaks with the servers of a

@@ -46,7 +46,7 @@ def create(
         output.json_line(made)
         return
     output.say(made.token)
-    until = "" if made.expires_at is None else f", until {made.expires_at:%Y-%m-%d %H:%M} UTC"
+    until = "" if made.expires_at is None else f", until {output.moment(made.expires_at)}"
     told = f"For {made.name}, scope {made.scope.value}, project {made.project}{until}. It cannot be shown again."
     output.console(stderr=True).print(output.clean(told), soft_wrap=True)
 
@@ -61,7 +61,15 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
             output.json_line(record)
         return
     rows = [
-        (t.id, t.name, t.prefix + "…", t.scope.value, _state(t), _when(t.last_used_at) or "never", _when(t.created_at))
+        (
+            t.id,
+            t.name,
+            t.prefix + "…",
+            t.scope.value,
+            _state(t),
+            output.moment(t.last_used_at) or "never",
+            output.moment(t.created_at),
+        )
         for t in found
     ]
     columns = ("id", "name", "token", "scope", "state", "last used", "made")
@@ -93,11 +101,7 @@ def _span(text: str) -> timedelta:
 
 def _state(token: TokenRecord) -> str:
     if token.revoked_at is not None:
-        return f"revoked {_when(token.revoked_at)}"
+        return f"revoked {output.moment(token.revoked_at)}"
     if token.expires_at is None:
         return "valid"
-    return f"{'ended' if token.expires_at <= datetime.now(UTC) else 'until'} {_when(token.expires_at)}"
-
-
-def _when(time: datetime | None) -> str | None:
-    return None if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M}"
+    return f"{'ended' if token.expires_at <= datetime.now(UTC) else 'until'} {output.moment(token.expires_at)}"

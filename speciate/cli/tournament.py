@@ -43,7 +43,7 @@ def create(
     strategy: Annotated[
         str, typer.Option("--strategy", "-s", help="Search of the evolved cells; islands need budgets of hundreds.")
     ] = _STRATEGY,
-    seeds: Annotated[int, typer.Option(help="Seeds of each problem, 0, 1, 2, ….", min=1, max=1000)] = 8,
+    seeds: Annotated[int, typer.Option(help="How many seeds for each problem; 8 are 0 to 7.", min=1, max=1000)] = 8,
     budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens of each run, as well.")] = None,
     metric: Annotated[str, typer.Option(help="solve_rate or log_ert.")] = _METRIC,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -61,6 +63,40 @@ def test_policies_are_listed_and_shown(cli: Cli, service: StandIn) -> None:
     assert "[b]m" in cli("policies", "list", "qwen").out
     assert service.requests[0].query["slug"] == ["qwen"]
     assert "temperature          1.0" in cli("policies", "show", "qwen").lines
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose clock is not UTC."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "EST5EDT")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_new_york")
+def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: StandIn) -> None:
+    token = {
+        "id": str(UUID(int=4)),
+        "project": "default",
+        "name": "bob",
+        "prefix": "spc_12345678",
+        "scope": "read",
+        "created_by": "local",
+        "created_at": AT.isoformat(),
+        "expires_at": AT.isoformat(),
+        "last_used_at": None,
+        "revoked_at": None,
+    }
+    service.on("GET", "/v1/tokens", page(token))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    there = "2026-01-01 22:04:05 EST"
+    assert f"created      {there}" in cli("runs", "show", RUN).lines
+    listed = cli("tokens", "list").lines[1]
+    assert f"ended {there}" in listed
+    assert listed.endswith(f"never      {there}")
 
 
 def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:

@@ -120,6 +120,11 @@ def test_the_help_shows_the_defaults() -> None:
         assert shown[name] == str(RunSpec.model_fields[name].default)
 
 
+def test_the_help_of_a_replay_asks_for_the_whole_id(cli: Cli) -> None:
+    assert "first characters" in cli("runs", "show", "--help").out
+    assert "first characters" not in cli("runs", "replay", "--help").out
+
+
 @pytest.mark.parametrize(
     ("args", "named"),
     [
