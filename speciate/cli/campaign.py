@@ -262,8 +262,7 @@ def _mode(declared: Campaign) -> str:
 
 
 def _problems(found: CampaignRecord) -> str:
-    count = len(found.declaration.problems)
-    return f"{count:,} problem" + ("s" if count > 1 else "")
+    return output.many(len(found.declaration.problems), "problem")
 
 
 def _names(cast_: dict[str, float]) -> str:

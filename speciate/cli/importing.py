@@ -52,7 +52,9 @@ def import_task(
     try:
         known = service.problem_sets.get(slug)
     except NotFoundError:
-        return service.problem_sets.create(slug, added, title=f"{count} problems of task {name}, {split}")
+        return service.problem_sets.create(
+            slug, added, title=f"{output.many(count, 'problem')} of task {name}, {split}"
+        )
     if [str(problem.id) for problem in known.problems] != added:
         raise ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
     return known

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from speciate.cli.output import clean, number
+from speciate.cli.output import clean, many, number
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ports.records import EventRecord, RunRecord
@@ -85,12 +85,12 @@ def picture(run: RunRecord, seed: dict[str, float]) -> RenderableType:
 
 def telling(event: EventRecord) -> str | None:
     """Return the line for an event that people want to know of, or None."""
-    data = event.data
+    data: dict[str, Any] = dict(event.data)
     match event.kind:
         case EventKind.TARGET_CONFIRMED:
             what = "unlocked" if data.get("unlock") else "reached"
             line = f"{what} {data.get('target')} with candidate {data.get('candidate')}"
-            line += f" after {data.get('evaluations')} evaluations"
+            line += f" after {many(data.get('evaluations', 0), 'evaluation')}"
         case EventKind.TARGET_REFUTED:
             line = f"refuted {data.get('target')} of candidate {data.get('candidate')}: {data.get('detail')}"
         case EventKind.ALARM_RAISED:

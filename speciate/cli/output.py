@@ -129,6 +129,11 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
+def many(count: int, one: str, more: str = "") -> str:
+    """Return a number of things, with the word for one of them or for several, by default with an s."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
 def rewards(values: dict[str, float] | None) -> str:
     """Return rewards by name in one line."""
     return "  ".join(f"{name}={value:.6g}" for name, value in (values or {}).items())

@@ -127,7 +127,8 @@ def import_(
     if as_json:
         output.json_line(made)
     else:
-        output.say(f"{made.slug}: {len(made.problems)} problems, {made.problems[0].slug} to {made.problems[-1].slug}")
+        many = output.many(len(made.problems), "problem")
+        output.say(f"{made.slug}: {many}, {made.problems[0].slug} to {made.problems[-1].slug}")
 
 
 @app.command(

@@ -72,8 +72,8 @@ def prune_command(
         pruned = bool(found or entries) and not dry_run
         output.json_line({"runs": len(found), "bytes": size, "audit": entries, "pruned": pruned})
     elif (found or entries) and not dry_run:
-        also = f" and {entries:,} entries of the audit log deleted" if entries else ""
-        output.say(f"{len(found):,} runs are pruned{also}; PostgreSQL uses the space again.")
+        also = f", {output.many(entries, 'entry', 'entries')} of the audit log deleted" if entries else ""
+        output.say(f"{output.many(len(found), 'run')} pruned{also}; PostgreSQL uses the space again.")
 
 
 def _show(found: tuple[Prunable, ...]) -> None:
@@ -84,7 +84,7 @@ def _show(found: tuple[Prunable, ...]) -> None:
     columns = ("run", "problem", "state", "ended", ">candidates", ">texts")
     output.table(columns, rows, empty="No run is old enough to be pruned.")
     if found:
-        output.say(f"{len(found):,} runs with {_size(sum(run.bytes for run in found))} of texts.")
+        output.say(f"{output.many(len(found), 'run')} with {_size(sum(run.bytes for run in found))} of texts.")
 
 
 def _size(count: float) -> str:

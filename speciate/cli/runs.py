@@ -185,7 +185,7 @@ def export(
                 sys.stdout.write(candidate.model_dump_json() + "\n")
             return
         count = _write(out, run.export(), run.record.candidates)
-    output.say(f"{count} candidates in {out}")
+    output.say(f"{output.many(count, 'candidate')} in {out}")
 
 
 def _write(path: Path, candidates: Iterator[CandidateDetail], expected: int) -> int:

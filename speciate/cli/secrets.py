@@ -52,4 +52,4 @@ def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     if as_json:
         output.json_line({"renewed": number})
     else:
-        output.say(f"{number} secrets are sealed by the first key.")
+        output.say(f"Sealed by the first key: {output.many(number, 'secret')}.")

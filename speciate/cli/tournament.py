@@ -86,7 +86,7 @@ def create(
     if as_json:
         output.json_line(made)
         return
-    output.say(f"{made.slug}: {made.planned:,} runs")
+    output.say(f"{made.slug}: {output.many(made.planned, 'run')}")
     output.console(stderr=True).print(f"Watch it with: speciate tournament watch {made.slug}")
 
 

@@ -76,7 +76,7 @@ def test_it_looks_asks_and_prunes(plane: Plane, prune: Call, monkeypatch: pytest
 
     code, out, _ = prune("--yes")
     assert code == Exit.OK
-    assert "1 runs are pruned and 1 entries of the audit log deleted" in out
+    assert "1 run pruned, 1 entry of the audit log deleted" in out
     (entry,) = plane.audit.list(project=None).items
     assert (entry.who, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
     _old_entry(plane)

@@ -13,6 +13,7 @@ import typer
 
 from speciate.cli.app import app
 from speciate.cli.exits import Exit
+from speciate.cli.output import many
 from speciate.domain.run import RunSpec
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import (
@@ -192,6 +193,20 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     assert "  best radius  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
+
+
+def test_one_is_no_several(cli: Cli, service: StandIn) -> None:
+    first = event(2, "target.confirmed", target="first", candidate=1, evaluations=1, unlock=True)
+    _watched(service, DONE, event(1), first, END)
+    assert (
+        "unlocked first with candidate 1 after 1 evaluation"
+        in cli("run", "packing", "-p", "m", "-b", 9, "--watch").lines
+    )
+    assert [many(0, "run"), many(1, "entry", "entries"), many(1200, "entry", "entries")] == [
+        "0 runs",
+        "1 entry",
+        "1,200 entries",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from service.dashboard.figures.strip import strip
 from service.dashboard.figures.tournament import reached_chart
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
-from service.dashboard.pages import _SO_FAR, _packed, _sections
+from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
 from service.dashboard.refusals import refusal
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.strategy_fields import chosen, shown
@@ -376,6 +376,11 @@ def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, c
     given = {"target": "sorts", "candidate": 2, **data}
     event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
     assert told(event) == (words, candidates)
+
+
+def test_what_a_run_reached_is_told_with_its_number() -> None:
+    told = [macro("reached", {"unlocked": None, "reached": names}) for names in ([], ["low"], ["low", "high"])]
+    assert told == ["–", "1 target", "2 targets"]
 
 
 def test_values_look_as_people_write_them() -> None:
