@@ -32,14 +32,19 @@ def estimate(found: Estimate, form: str = ".3g") -> str:
     """Return a number with its interval and n in one cell."""
     if found.value is None:
         return f"– ({found.note})" if found.note else "–"
-    return f"{format(found.value, form)}{ends(found.low, found.high, form)} n={found.problems}"
+    return f"{_shown(found.value, form)}{ends(found.low, found.high, form)} n={found.problems}"
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
     """Return an interval in brackets, or nothing where it is withheld."""
     if low is None:
         return ""
-    return f" [{format(low, form)}, {'∞' if high is None else format(high, form)}]"
+    return f" [{_shown(low, form)}, {'∞' if high is None else _shown(high, form)}]"
+
+
+def _shown(value: float, form: str) -> str:
+    """Return a number in a form; from a thousand on whole, where three digits would be written as 1.6e+03."""
+    return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))
 
 
 def withheld(found: Iterable[Estimate | Strength | BudgetLaw]) -> str:

@@ -91,6 +91,7 @@ def test_pages_fit_a_telephone(browser: Browser, exhibition: Exhibition) -> None
         for name in PAGES:
             visitor.page.goto(exhibition.url + path_of(name, exhibition), wait_until="domcontentloaded")
             assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
+            assert visitor.page.evaluate("document.querySelector('.side').offsetHeight") < 80, name
 
 
 def test_what_is_needed_to_paint_is_small(exhibition: Exhibition) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension
+from speciate.tournaments import cells
 from speciate.tournaments.comparing import decided_after, evidence, pair_up
 from speciate.tournaments.html import _curves, page
+from speciate.tournaments.parts import Estimate
 from speciate.tournaments.report import Amendment, Verdict
 from speciate.tournaments.results import MISSING, PENDING
 from speciate.tournaments.tables import sections
@@ -304,3 +306,9 @@ def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
         "laws",
         "score-laws", "pairwise", "strengths", "quality", "health", "costs",
     ]  # fmt: skip
+
+
+def test_large_numbers_are_written_out() -> None:
+    found = Estimate(value=1612.4, low=999.4, high=None, problems=6, runs=12)
+    assert cells.estimate(found) == "1,612 [999, ∞] n=6"
+    assert cells.estimate(found.model_copy(update={"value": -1612.4, "low": None}), "+.3g") == "-1,612 n=6"
