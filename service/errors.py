@@ -95,8 +95,6 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 def _flaw(detail: dict[str, Any]) -> Flaw:
     # The first part says body, path or query, which the name itself tells.
     place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
-    if detail["type"] == "missing":
-        return Flaw("is missing: expected a value", place)
     if detail["type"] == "extra_forbidden":
         model = _MODELS.get(str(detail["loc"][-2]))
         known = "no such value is expected here" if model is None else f"expected {', '.join(model.model_fields)}"

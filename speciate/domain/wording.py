@@ -28,6 +28,8 @@ def wording(detail: Mapping[str, Any]) -> str:
     """
     context = detail.get("ctx") or {}
     match detail["type"]:
+        case "missing":
+            return "is missing: expected a value"
         case "string_pattern_mismatch" if (words := _PATTERNS.get(context.get("pattern", ""))) is not None:
             return f"expected {words}"
         case "literal_error" | "enum" if "expected" in context:

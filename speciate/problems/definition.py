@@ -103,7 +103,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
-            return Flaw("is missing: expected a value", where)
+            return Flaw(wording(detail), where)
         case "extra_forbidden":
             path = detail["loc"]
             model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem

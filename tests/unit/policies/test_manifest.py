@@ -40,7 +40,7 @@ def test_a_manifest_becomes_a_registration(tmp_path):
     ("text", "said"),
     [
         ("{", "is no manifest"),
-        ("{}", "task: Field required"),
+        ("{}", "task: is missing: expected a value"),
         ('{"extra": 1}', "is no manifest"),
         ("\udcff", "not text"),
     ],

@@ -35,7 +35,7 @@ from service.dashboard.refusals import refusal
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.tournament import Tournament
 from speciate.ports.records import EliteRecord, EventRecord
 from speciate.search.strategies import STRATEGIES
@@ -376,6 +376,14 @@ def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, c
     given = {"target": "sorts", "candidate": 2, **data}
     event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
     assert told(event) == (words, candidates)
+
+
+def test_a_form_is_told_in_sentences() -> None:
+    shown = macro("flaws", refusal(NotFoundError("there is no policy 'nope'.")))
+    assert "<strong>No such thing.</strong> There is no policy &#39;nope&#39;." in shown
+    with pytest.raises(ValidationError) as caught:
+        Tournament.model_validate({})
+    assert "is missing: expected a value" in refusal(caught.value).of("entrants")
 
 
 def test_what_a_run_reached_is_told_with_its_number() -> None:
