@@ -7,20 +7,16 @@ NUL characters. All of that is found here, with its place, before anything is do
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from speciate.domain.errors import Flaw, InvalidInputError
-
-MAX_DEPTH: Final = 100
-"""Deepest nesting of a body."""
-
-_MOST_FLAWS: Final = 20
+from speciate.domain.unfit import unfit_flaws
 
 
 class MalformedJsonError(InvalidInputError):
@@ -84,34 +80,8 @@ def refuse_unfit(value: Any) -> None:
     Raises:
         InvalidInputError: There is one; the flaws name the places.
     """
-    flaws: list[Flaw] = []
-    # A stack of our own: the depth of a body must not become the depth of calls.
-    waiting: list[tuple[tuple[object, ...], Any]] = [((), value)]
-    while waiting and len(flaws) < _MOST_FLAWS:
-        path, item = waiting.pop()
-        if message := _unfit(item, len(path)):
-            flaws.append(Flaw(message, where=".".join(str(part) for part in path)[:500] or "body"))
-        elif isinstance(item, dict):
-            waiting.extend(((*path, "(key)"), key) for key in item)
-            waiting.extend(((*path, key), child) for key, child in item.items())
-        elif isinstance(item, list | tuple):
-            waiting.extend(((*path, i), child) for i, child in enumerate(item))
-    if flaws:
-        raise InvalidInputError(f"The request is not valid: {flaws[0]}", flaws=tuple(flaws))
-
-
-def _unfit(item: Any, depth: int) -> str | None:
-    match item:
-        case float() if not math.isfinite(item):
-            return f"is {item}: expected a finite number"
-        case str() if "\x00" in item:
-            return "holds a NUL character: expected plain text"
-        case str() if not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-            return "holds half of a surrogate pair: expected Unicode text"
-        case dict() | list() | tuple() if depth >= MAX_DEPTH:
-            return f"is nested deeper than {MAX_DEPTH}"
-        case _:
-            return None
+    if flaws := tuple(replace(flaw, where=flaw.where or "body", line=None) for flaw in unfit_flaws(value)):
+        raise InvalidInputError(f"The request is not valid: {flaws[0]}", flaws=flaws)
 
 
 def _require_json(content_type: str) -> None:

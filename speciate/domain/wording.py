@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a value, in words: people read what is expected rather than a regular expression."""
+"""What is wrong with a value, in words: people read what is expected rather than a regular expression."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ def wording(detail: Mapping[str, Any]) -> str:
             return str(detail["msg"]).removeprefix("Value error, ")
         case _:
             return str(detail["msg"])
+
+
+def short(value: object) -> str:
+    """Return what a message shows of a value that is not what was expected."""
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."

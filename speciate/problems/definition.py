@@ -20,8 +20,9 @@ from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.template import TemplateName
+from speciate.domain.unfit import unfit_flaws
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.domain.wording import wording
+from speciate.domain.wording import short, wording
 from speciate.problems.markers import marker_flaws
 from speciate.prompts.template import template_flaws
 
@@ -90,6 +91,9 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
     except RuleError as error:
         # A rule stops the domain's own reading at the first one; ``_rule_flaws`` has read them all.
         flaws = flaws or [Flaw(str(error), "targets")]
+    flaws += [
+        unfit for unfit in unfit_flaws(definition) if not any(flaw.where.startswith(unfit.where) for flaw in flaws)
+    ]
     return (None if flaws else problem), flaws
 
 
@@ -112,12 +116,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
             message = str(detail.get("ctx", {}).get("error", detail["msg"]))
             return Flaw(message, where or _place_of(message, definition))
         case _:
-            return Flaw(f"{wording(detail)}, not {_short(detail['input'])}", where)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+            return Flaw(f"{wording(detail)}, not {short(detail['input'])}", where)
 
 
 def _place_of(message: str, definition: Mapping[str, Any]) -> str:
@@ -145,7 +144,7 @@ def _rule_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
         try:
             parse_rule(rule, [str(name) for name in names])
         except RuleError as error:
-            flaws.append(Flaw(f"in {_short(rule)}: {error}", f"targets.{i}.rule"))
+            flaws.append(Flaw(f"in {short(rule)}: {error}", f"targets.{i}.rule"))
     return flaws
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from speciate.domain.errors import Flaw, NotFoundError
 from speciate.domain.problem import Problem
+from speciate.domain.unfit import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
 from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
 from speciate.problems.toml_places import line_of, toml_places
@@ -25,6 +26,7 @@ FILE_NAME: Final = "problem.toml"
 _BUNDLED: Final = Path(__file__).parent / "bundled"
 _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
+_MANY_DIGITS: Final = re.compile(r"\d[\d_]{4300}")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -87,6 +89,10 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
         raise invalid(name, [_syntax_flaw(str(error), text, file)]) from error
     except RecursionError as error:
         raise invalid(name, [Flaw("is nested too deep: expected tables of plain values", file=file, line=1)]) from error
+    except ValueError as error:  # tomllib hands on what int() says, without a place
+        digits = _MANY_DIGITS.search(text)
+        line = text.count("\n", 0, digits.start()) + 1 if digits else None
+        raise invalid(name, [Flaw(TOO_MANY_DIGITS, file=file, line=line)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
     problem, found = examine(siblings.definition)
     if siblings.flaws:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from speciate.domain.errors import Flaw
 from speciate.domain.files import FilesError, text_of
+from speciate.domain.unfit import TOO_MANY_DIGITS
+from speciate.domain.wording import short
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Largest file of a definition that is read, in bytes."""
@@ -78,7 +80,7 @@ class Siblings:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the flaw."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
             self.flaws.append(
-                Flaw(f"is {_short(name)}: expected the name of a file in the same directory{_or(key)}", key)
+                Flaw(f"is {short(name)}: expected the name of a file in the same directory{_or(key)}", key)
             )
             return None
         try:
@@ -121,7 +123,7 @@ class Siblings:
             return names
         if not isinstance(names, list):
             expected = "a list of names of files in the same directory, or a table of texts by name"
-            self.flaws.append(Flaw(f"is {_short(names)}: expected {expected}", key))
+            self.flaws.append(Flaw(f"is {short(names)}: expected {expected}", key))
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
@@ -150,8 +152,10 @@ class Siblings:
             problem = Flaw("expected a JSON list of cases", "cases", file=str(name), line=1)
         except json.JSONDecodeError as error:
             problem = Flaw(f"is not valid JSON: {error.msg}", "cases", str(name), error.lineno, error.colno)
-        except (RecursionError, ValueError) as error:
+        except RecursionError as error:
             problem = Flaw(f"is not valid JSON: {error}", "cases", str(name), 1)
+        except ValueError:
+            problem = Flaw(TOO_MANY_DIGITS, "cases", str(name), 1)
         self.flaws.append(problem)
         return None
 
@@ -165,11 +169,6 @@ _INLINE: Final = {
 
 def _or(key: str) -> str:
     return _INLINE.get(key, "")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {

@@ -15,7 +15,6 @@ from service.dashboard.figures.records import record_history
 from service.dashboard.forms import FormDep
 from service.dashboard.pages import address, page
 from service.dashboard.refusals import Refusal, excerpts, refusal
-from service.strict_json import refuse_unfit
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.ports.records import MatrixCell, ProblemVersion
 from speciate.problems.loader import FILE_NAME, parse_problem
@@ -58,7 +57,6 @@ def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
     try:
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
-        refuse_unfit(problem.definition())
         version, _ = deck.plane.catalog.add_problem(problem)
     except SpeciateError as error:
         return _form(request, {"toml": definition}, files, refusal(error))

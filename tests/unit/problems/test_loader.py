@@ -115,6 +115,14 @@ def test_nesting_without_end_is_a_flaw_and_no_crash() -> None:
     assert "nested too deep" in the_flaw("a = " + "[" * 100_000).message
 
 
+@pytest.mark.parametrize("digits", ["7" * 5000, "0x" + "7" * 5000])
+def test_a_number_that_python_cannot_write_down_is_a_flaw_and_no_crash(digits: str) -> None:
+    flaw = the_flaw(TOML + f"\n[limits]\nwall_s = {digits}\n")
+    assert (flaw.file, flaw.line) == ("problem.toml", 24)
+    assert "thousands of digits" in flaw.message
+    assert "thousands of digits" in flaws_of(f"seed = {digits}\n" + TOML.replace("seed =", "files ="))[0].message
+
+
 def test_a_missing_file_is_named() -> None:
     flaw = the_flaw(files={"evaluate.py": FILES["evaluate.py"]})
     assert (flaw.line, flaw.where) == (4, "seed")
@@ -184,6 +192,9 @@ def test_cases_come_from_a_json_file() -> None:
         ("[\n{]", 2, "not valid JSON"),
         ('{"input": []}', 1, "a JSON list of cases"),
         ('[\n{"input": [], "expected": 1},\n\n{"input": [],\n"expects": 1}]', 4, "missing"),
+        ('[\n{"input": [], "expected": 1},\n{"input": ["\\ud800"], "expected": 1}]', 3, "half of a surrogate pair"),
+        ('[\n{"input": [], "expected": "\\u0000"}]', 2, "NUL character"),
+        ('[{"input": [], "expected": %s}]' % ("7" * 5000), 1, "thousands of digits"),
     ],
 )
 def test_flaws_of_cases_are_placed_in_their_file(text: str, line: int, words: str) -> None:

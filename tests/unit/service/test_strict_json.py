@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MAX_DEPTH, MalformedJsonError, parse, refuse_unfit
+from service.strict_json import MalformedJsonError, parse, refuse_unfit
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.unfit import MAX_DEPTH
 
 _plain = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 _values = st.recursive(

@@ -1,0 +1,56 @@
+"""Values that cannot be stored and given back unchanged, wherever they come from: found before anything is done."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from speciate.domain.errors import Flaw
+from speciate.domain.values import UNSTORABLE
+
+MAX_DEPTH: Final = 100
+"""Deepest nesting of a value."""
+
+TOO_MANY_DIGITS: Final = "has a number of thousands of digits: expected at most 4300, or a text"
+
+_MOST_FLAWS: Final = 20
+_MOST_BITS: Final = 14_284
+"""What 4300 decimal digits hold, beyond which Python writes no integer as text."""
+
+
+def unfit_flaws(value: Any) -> list[Flaw]:
+    """Return what JSON or PostgreSQL cannot hold of a value, with paths, and in texts lines; of many, the first."""
+    flaws: list[Flaw] = []
+    # A stack of our own: the depth of a value must not become the depth of calls.
+    waiting: list[tuple[tuple[object, ...], Any]] = [((), value)]
+    while waiting and len(flaws) < _MOST_FLAWS:
+        path, item = waiting.pop()
+        if message := _unfit(item, len(path)):
+            flaws.append(Flaw(message, where=".".join(str(part) for part in path)[:500], line=_line_in(item)))
+        elif isinstance(item, dict):
+            waiting.extend(((*path, "(key)"), key) for key in item)
+            waiting.extend(((*path, key), child) for key, child in item.items())
+        elif isinstance(item, list | tuple):
+            waiting.extend(((*path, i), child) for i, child in enumerate(item))
+    return flaws
+
+
+def _line_in(item: Any) -> int | None:
+    found = UNSTORABLE.search(item) if isinstance(item, str) else None
+    return item.count("\n", 0, found.start()) + 1 if found else None
+
+
+def _unfit(item: Any, depth: int) -> str | None:
+    match item:
+        case float() if not math.isfinite(item):
+            return f"is {item}: expected a finite number"
+        case int() if item.bit_length() > _MOST_BITS:
+            return TOO_MANY_DIGITS
+        case str() if "\x00" in item:
+            return "holds a NUL character: expected plain text"
+        case str() if not item.isascii() and UNSTORABLE.search(item):
+            return "holds half of a surrogate pair: expected Unicode text"
+        case dict() | list() | tuple() if depth >= MAX_DEPTH:
+            return f"is nested deeper than {MAX_DEPTH}"
+        case _:
+            return None
