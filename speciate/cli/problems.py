@@ -190,7 +190,7 @@ def prompt(
     from speciate.cli.prompting import example_prompts
     from speciate.problems.loader import load_problem
 
-    if Path(name).exists():
+    if _is_there(Path(name)):
         problem = load_problem(Path(name))
     else:
         with client(ctx) as service:
@@ -227,13 +227,20 @@ def templates(directory: Directory, as_json: AsJson = False) -> None:
 def _directory(name: str, known: dict[str, Path]) -> Path:
     # A directory of that name wins over a bundled problem: what lies there is what the user sees.
     path = Path(name)
-    if name in known and not path.exists():
-        return known[name]
-    if not path.exists():
+    if _is_there(path):
+        return path
+    if name not in known:
         raise NotFoundError(
             f"there is neither a directory nor a bundled problem {name!r}.", remedy=f"Bundled: {', '.join(known)}."
         )
-    return path
+    return known[name]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # reading it will say why it cannot be looked for
 
 
 def _show(version: ProblemVersion) -> None:

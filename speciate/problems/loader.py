@@ -42,12 +42,19 @@ def load_problem(path: Path) -> Problem:
         path: The directory, or the ``problem.toml`` in it.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: There is no such file, or it cannot be looked for.
         InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
         TooLargeError: The seed program is over the limit.
     """
-    definition = path / FILE_NAME if path.is_dir() else path
-    if not definition.is_file():
+    try:
+        definition = path / FILE_NAME if path.is_dir() else path
+        found = definition.is_file()
+    except OSError as error:  # no permission to look, or a name that is too long for one
+        raise NotFoundError(
+            f"{path} cannot be read: {error.strerror}.",
+            remedy=f"Name a directory with a {FILE_NAME} that you may read.",
+        ) from error
+    if not found:
         raise NotFoundError(
             f"there is no {definition}: expected a directory with a {FILE_NAME}.",
             remedy="'speciate problems init DIR' writes one to start from.",

@@ -201,16 +201,18 @@ def read_sibling(directory: Path, name: str) -> str:
     Raises:
         UnreadableError: It is not there, leads out of the directory, is too large or is not text.
     """
-    path = (directory / name).resolve()
-    if not path.is_relative_to(directory.resolve()):
-        raise UnreadableError(f"{name!r} leads out of the directory: expected a file inside it")
-    if not path.is_file():
-        raise UnreadableError(f"there is no file {name!r} in {directory}")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise UnreadableError(f"{name!r} is over {MAX_FILE_BYTES} bytes")
     try:
+        path = (directory / name).resolve()
+        if not path.is_relative_to(directory.resolve()):
+            raise UnreadableError(f"{name!r} leads out of the directory: expected a file inside it")
+        if not path.is_file():
+            raise UnreadableError(f"there is no file {name!r} in {directory}")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UnreadableError(f"{name!r} is over {MAX_FILE_BYTES} bytes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"{name!r} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise UnreadableError(f"{name!r} cannot be read: {error.strerror}") from error
+    except RuntimeError as error:  # from ``resolve``, before Python 3.13
+        raise UnreadableError(f"{name!r} is a link to itself") from error

@@ -289,6 +289,20 @@ def test_nothing_there_is_not_found(tmp_path: Path) -> None:
         load_problem(tmp_path)
 
 
+def test_what_cannot_be_looked_for_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"aaa cannot be read: .* Name a directory"):
+        load_problem(tmp_path / ("a" * 300))
+
+
+def test_a_file_that_cannot_be_looked_for_is_a_flaw(tmp_path: Path) -> None:
+    _write(tmp_path, TOML.replace("seed.py", "a" * 300))
+    (tmp_path / "evaluate.py").unlink()
+    (tmp_path / "evaluate.py").symlink_to("evaluate.py")
+    with pytest.raises(InvalidInputError) as caught:
+        load_problem(tmp_path)
+    assert [(flaw.line, flaw.where) for flaw in caught.value.flaws] == [(4, "seed"), (5, "evaluator")]
+
+
 def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.py").write_text("x = 1\n")
     inside = tmp_path / "inside"
