@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,9 +98,10 @@ class Starter:
         )
 
     def warm(self) -> None:
-        """Start the next process if another program is expected."""
+        """Start the next process if another program is expected; where that fails, ``take`` tries again and tells."""
         if self._expected > 0 and self._spare is None:
-            self._spare = self._start()
+            with contextlib.suppress(EvaluatorUnavailableError):
+                self._spare = self._start()
 
     def close(self) -> None:
         """Stop the process that nobody took."""

@@ -1,9 +1,11 @@
+import errno
 from contextlib import closing
 
 import pytest
 
 from evaluators.broker import Broker
 from evaluators.script import read_verdict
+from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 
 DOUBLE = "def solve(x):\n    return 2 * x\n"
@@ -237,3 +239,18 @@ def test_a_script_that_forges_one_is_not_believed(broker, make_problem):
     failure = one(broker, problem).failure
     assert failure is not None
     assert failure.reason == "evaluator_failed"
+
+
+def test_what_cannot_be_started_ahead_of_time_harms_nobody(broker, scripted, monkeypatch):
+    started, start = [], ZygotePool.start
+
+    def short_of_descriptors(pool, needs):
+        started.append(needs)
+        if len(started) == 3:  # after the script and the first candidate
+            raise OSError(errno.EMFILE, "Too many open files")
+        return start(pool, needs)
+
+    monkeypatch.setattr(ZygotePool, "start", short_of_descriptors)
+    problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
+    assert [e.rewards for e in broker.evaluate(problem, [DOUBLE] * 2, seeds=[0] * 2)] == [(2.0,), (2.0,)]
+    assert len(started) == 4
