@@ -9,6 +9,7 @@ candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` o
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
-from .wire import Wire
+from .wire import Wire, encode
 
 NAME = "evaluator"
 
@@ -82,9 +83,13 @@ class Candidate:
             timeout_s: Seconds for this call, within what the problem's wall limit leaves.
 
         Raises:
-            TypeError: An argument is not JSON.
+            TypeError: An argument is not JSON, or the name is not a text.
             ValueError: An argument is NaN, infinite or too long.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"call({name!r}): expected the name of a function, as a text")
+        if timeout_s is not None:
+            timeout_s = float(timeout_s)
         self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
         if (answer := self._wire.read()) is None:
             raise SystemExit  # the broker has hung up
@@ -151,13 +156,18 @@ def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:
 def _numbers(rewards: Any) -> dict[str, Any]:
     if not isinstance(rewards, dict):
         raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number")
-    # NaN and infinity are not JSON; as text they reach the broker, which refuses them in the domain's own words.
-    return {
-        str(name): str(value) if value != value or value in _INFINITIES else value for name, value in rewards.items()
-    }
+    return {str(name): _number(name, value) for name, value in rewards.items()}
 
 
-_INFINITIES = (float("inf"), float("-inf"))
+def _number(name: object, value: Any) -> Any:
+    plain = tolist() if callable(tolist := getattr(value, "tolist", None)) else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return str(plain)  # not JSON; as text it reaches the broker, which refuses it in the domain's own words
+    try:
+        encode(plain)
+    except (TypeError, ValueError, RecursionError):
+        raise TypeError(f"reward {str(name)!r} is {type(value).__name__}: expected a finite number") from None
+    return plain
 
 
 def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) -> None:
