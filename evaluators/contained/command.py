@@ -51,7 +51,7 @@ def serve(wire: Wire) -> None:
             wire.write({"index": call["index"], "value": _heard(language, said)})
         except TooLongError as error:
             _refuse(wire, call["index"], "too_long", str(error))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             _refuse(wire, call["index"], "not_json", str(error))
         except (_CommandFailedError, OSError) as error:
             _refuse(wire, call["index"], "program_failed", str(error))

@@ -89,6 +89,16 @@ def test_json_goes_in_and_comes_out(broker, make_problem):
     assert (failure.kind, failure.reason) == (FailureKind.INVALID_OUTPUT, "not_json")
 
 
+def test_json_without_end_fails_its_case_only(broker, make_problem):
+    cases = [{"input": [x], "expected": x} for x in (1, 2, 3)]
+    problem = make_problem("cases", cases=cases, language={**SHELL, "exchange": "json"}, limits=PATIENT)
+    nest = "n='['; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do n=$n$n; done"  # 8192 brackets
+    evaluation = evaluate(
+        broker, problem, f"read x\n{nest}\ncase $x in '[2]') echo $n;; *) x=${{x#[}}; echo ${{x%]}};; esac"
+    )
+    assert evaluation.rewards == (2 / 3,)
+
+
 @pytest.mark.parametrize(
     ("program", "kind", "words"),
     [
