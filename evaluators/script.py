@@ -42,6 +42,7 @@ class Script:
         self._starter = Starter(batch.sandbox, batch.needs(Role.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
+        self._limit_s = 0.0  # what it was last allowed, for people
 
     def measure(
         self,
@@ -86,6 +87,7 @@ class Script:
         Raises:
             ScriptFailedError: It does not run.
         """
+        self._limit_s = limit_s
         return self._running().allow(limit_s, self._batch.deadline)
 
     def receive(self, allowance: Allowance) -> Message:
@@ -154,7 +156,7 @@ class Script:
         late = self._batch.expired and ended.ending is Ending.LATE
         # What the process used is spread over all programs it has served: no limit of one evaluation applies to it.
         usage = replace(session.end(), cpu_s=0.0)
-        failure = failure_of(ended, usage, self._batch.problem.limits)
+        failure = failure_of(ended, usage, self._batch.problem.limits.model_copy(update={"wall_s": self._limit_s}))
         named = Failure(failure.kind, f"evaluator_{failure.reason}", f"the evaluator's process: {failure.detail}")
         return ScriptFailedError(BATCH_DEADLINE if late else named, "".join(session.logs().values()))
 

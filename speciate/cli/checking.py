@@ -56,7 +56,10 @@ class SeedCheck:
             output.say("The definition is valid. It has no seed program to score: candidates start from nothing.")
             return
         if (failure := self.evaluation.failure) is not None:
-            output.say(f"The definition is valid, but the seed program fails: {failure.kind.value} ({failure.reason})")
+            # Most of these are about the script that scores, not about what it is given.
+            script = failure.reason == "invalid_rewards" or failure.reason.startswith("evaluator_")
+            failing = "the evaluator fails on the seed program" if script else "the seed program fails"
+            output.say(f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})")
             if failure.detail:
                 output.raw(failure.detail)
             for name, text in self.evaluation.artifacts.items():

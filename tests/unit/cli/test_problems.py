@@ -63,6 +63,14 @@ def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]["kind"] == "crashed"
 
 
+def test_an_evaluator_that_fails_is_not_blamed_on_the_seed(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    (tmp_path / "p" / "evaluate.py").write_text("def evaluate(candidate):\n    return {}\n")
+    outcome = cli("problems", "check", tmp_path / "p")
+    assert outcome.code == Exit.FAILED
+    assert "the evaluator fails on the seed program: invalid_output (evaluator_raised)" in outcome.out
+
+
 def test_a_seed_that_unlocks_is_pointed_out(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     path = tmp_path / "p" / "problem.toml"

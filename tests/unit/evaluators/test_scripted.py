@@ -181,7 +181,7 @@ def test_what_the_candidate_prints_is_kept(broker, scripted):
         ("candidate.call('solve', object())", FailureKind.INVALID_OUTPUT, "evaluator_raised", "not JSON"),
         ("context.invalid('overlap')", FailureKind.INVALID_OUTPUT, "refused_by_evaluator", "overlap"),
         ("return {'score': len(bytearray(8 << 30))}", FailureKind.OUT_OF_MEMORY, "evaluator_raised", "MemoryError"),
-        ("while True: pass", FailureKind.TIMEOUT, "evaluator_wall_limit", "evaluator"),
+        ("while True: pass", FailureKind.TIMEOUT, "evaluator_wall_limit", "the wall limit of 1.5 s"),
         ("import os; os._exit(0)", FailureKind.CRASHED, "evaluator_exited", "code 0"),
         ("import os; os.write(3, b'garbage!')", FailureKind.INVALID_OUTPUT, "evaluator_malformed_frame", "at most"),
     ],
@@ -203,7 +203,7 @@ def test_a_bad_script_is_a_failure_value_and_the_batch_goes_on(broker, scripted,
         ("def evaluate(:", FailureKind.INVALID_OUTPUT, "SyntaxError"),
         ("import nothing_like_this", FailureKind.INVALID_OUTPUT, "nothing_like_this"),
         ("def evalute(candidate, context): ...", FailureKind.INVALID_OUTPUT, "defines no function 'evaluate'"),
-        ("while True: pass", FailureKind.TIMEOUT, "evaluator"),
+        ("while True: pass", FailureKind.TIMEOUT, "the wall limit of 1.5 s"),
     ],
 )
 def test_a_script_that_cannot_be_loaded_fails_every_program(broker, make_problem, script, kind, words):
