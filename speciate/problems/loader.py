@@ -123,7 +123,9 @@ def _syntax_flaw(message: str, text: str, file: str) -> Flaw:
 
 def _placed(flaw: Flaw, key_line: int, text: str, file: str) -> Flaw:
     """Return a flaw with its place in the TOML: the line of its key, or a line of the text that begins there."""
-    opened = _OPENED.search(text.split("\n")[key_line - 1])
+    opened = None
+    if flaw.line is not None:  # looked for only then: of other flaws there may be thousands
+        opened = _OPENED.search(text.split("\n")[key_line - 1])
     if flaw.line is None or opened is None:
         return replace(flaw, file=file, line=key_line, column=None)
     # A line break right after the quotes is not part of the text.

@@ -202,6 +202,17 @@ def test_flaws_of_cases_are_placed_in_their_file(text: str, line: int, words: st
     assert any((f.file, f.line) == ("cases.json", line) and words in f.message for f in flaws), flaws
 
 
+def test_of_thousands_of_cases_the_flawed_one_is_placed() -> None:
+    # Reading these took half a minute when every element, or every flaw, was looked for from the beginning of the text.
+    many = ['{"input": [1], "expected": 1}'] * 30_000
+    assert flaws_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join([*many, "3"]) + "]"})[-1].where == "cases"
+    many = [*many[:9000], '{"input": [],\n"expects": 1}', *many[:900]]
+    flaws = flaws_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join(many) + "]"})
+    assert {(flaw.file, flaw.line) for flaw in flaws} == {("cases.json", 9002)}
+    unknown = "".join(f"key_{i} = 1\n" for i in range(10_000))
+    assert [flaw.line for flaw in flaws_of(unknown + TOML)] == [*range(1, 10_001)]
+
+
 INLINE = """\
 slug = "small"
 title = "Small"
