@@ -16,12 +16,13 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 import httpx
 import sqlalchemy as sa
 
+import speciate
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
@@ -45,6 +46,9 @@ def score(text, context):
     x, y = (float(value) for value in re.findall(r"= *([0-9.]+)", text))
     return {{"x": x, "y": y}}
 """
+_ROOT: Final = Path(speciate.__file__).parents[1]
+_ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit|Timeout)\b")
+"""How the line of a traceback begins that says what it is."""
 
 
 @dataclass(frozen=True)
@@ -340,12 +344,16 @@ def _failures(logs: Path) -> Counter[str]:
     """Count the unexpected errors of the API by the last lines of their tracebacks: where, and what."""
     found: Counter[str] = Counter()
     for path in sorted(logs.glob("api*.log")):
-        for block in path.read_text("utf-8", "replace").split("Exception in ASGI application")[1:]:
+        for block in (
+            path.read_text("utf-8", "replace").replace(f"{_ROOT}/", "").split("Exception in ASGI application")[1:]
+        ):
             lines = [
                 line.strip() for line in re.split(r"\n(?=\d{4}-\d\d-\d\d )", block)[0].splitlines() if line.strip()
             ]
             where = [line for line in lines if line.startswith("File ") and "site-packages" not in line]
-            found[" <- ".join([lines[-1][:300], *where[-1:]])] += 1
+            # An error of SQLAlchemy goes on below its first line, and is met in a helper: who called that tells more.
+            what = next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1])
+            found[" <- ".join([what[:300], *where[:-3:-1]])] += 1
     return found
 
 

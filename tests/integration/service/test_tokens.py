@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -251,12 +251,9 @@ def test_without_valkey_nobody_waits(settings: Settings, serve: Callable[..., Ap
     assert {api.get("/v1/strategies", headers=bearer(token)).status_code for _ in range(5)} == {200}
 
 
-def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
-    api: Api, settings: Settings, plane: Plane, caplog: pytest.LogCaptureFixture
-) -> None:
-    parts = api.app.state.parts
-    parts.plane.catalog.patience_s = 0.2
-    parts.plane.audit.patience_s = 15.0
+@pytest.fixture
+def allow(settings: Settings) -> Iterator[Callable[[bool], None]]:
+    """Ends all connections to the database, and says whether there may be new ones."""
     assert settings.database_url is not None
     url = sa.make_url(settings.database_url.get_secret_value())
     admin = connect(url.set(database="postgres").render_as_string(hide_password=False)).execution_options(
@@ -269,20 +266,40 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
             end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
             connection.exec_driver_sql(end, (url.database,))
 
+    yield allow
+    allow(True)
+    admin.dispose()
+
+
+def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: Callable[[bool], None]) -> None:
+    def ask() -> int:
+        return api.get(f"/v1/runs/{uuid4()}").status_code
+
+    assert ask() == 404
+    allow(True)
+    assert ask() == 404
+    api.app.state.parts.owners.patience_s = 0.1
+    allow(False)
+    assert ask() == 503
+
+
+def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
+    api: Api, allow: Callable[[bool], None], plane: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = api.app.state.parts
+    parts.plane.catalog.patience_s = 0.2
+    parts.plane.audit.patience_s = 15.0
     problem = toy_problem().model_dump(mode="json")
     allow(False)
-    try:
-        before = time.monotonic()
-        assert api.post("/v1/problems", {"definition": problem}).status_code == 503
-        # A form answers by itself: what it was told is in its page.
-        files = example()
-        form = {"toml": files.pop("problem.toml"), **{f"file:{name}": text for name, text in files.items()}}
-        page = api.http.post("/problems", data=form, headers={"Origin": str(api.http.base_url)})
-        assert "PostgreSQL does not answer" in page.text
-        assert time.monotonic() - before < 10
-    finally:
-        allow(True)
-        admin.dispose()
+    before = time.monotonic()
+    assert api.post("/v1/problems", {"definition": problem}).status_code == 503
+    # A form answers by itself: what it was told is in its page.
+    files = example()
+    form = {"toml": files.pop("problem.toml"), **{f"file:{name}": text for name, text in files.items()}}
+    page = api.http.post("/problems", data=form, headers={"Origin": str(api.http.base_url)})
+    assert "PostgreSQL does not answer" in page.text
+    assert time.monotonic() - before < 10
+    allow(True)
     lost = [record.getMessage() for record in caplog.records if "the audit log is not written" in record.getMessage()]
     assert [("POST /v1/problems" in line, "POST /problems'" in line) for line in lost] == [(True, False), (False, True)]
     fields = ("who='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
