@@ -46,7 +46,7 @@ class Exhibition:
         empty: A run without a candidate.
         advised: A run that writes advice for its own prompts.
         tournament: Name of a tournament that has ended.
-        open: Name of one like it that goes on when a test works on it.
+        open: Name of one like it that has only begun, and stays so.
         campaign: Name of a campaign that goes on when a test works on it.
     """
 

@@ -168,14 +168,15 @@ def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser
 
 def test_a_tournament_its_pair_and_a_campaign_go_on_while_one_looks(visitor: Visitor, exhibition: Exhibition) -> None:
     plane, page = exhibition.plane, visitor.page
-    visitor.go(f"/tournaments/{exhibition.open}/pair")
+    opened = exhibits.tournament(plane, "live", problems=2, seeds=1, play=False)
+    visitor.go(f"/tournaments/{opened}/pair")
     with visiting(page.context, exhibition.url) as other:
-        other.go(f"/tournaments/{exhibition.open}")
+        other.go(f"/tournaments/{opened}")
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
             expect(looking.page.locator(".matrix")).to_contain_text("0/0")
-        while plane.tournaments.get(exhibition.open).state is TournamentState.RUNNING:
-            exhibits.play_on(plane, exhibition.open)
+        while plane.tournaments.get(opened).state is TournamentState.RUNNING:
+            exhibits.play_on(plane, opened)
         for looking in (visitor, other):
             expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
         expect(other.page.locator("[role=status]")).to_have_text("completed")
