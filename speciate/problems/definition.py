@@ -59,7 +59,7 @@ def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem"
 
     Raises:
         InvalidInputError: Something is wrong with it; every flaw's ``where`` is the path of the offending value.
-        TooLargeError: The seed program is over the limit.
+        TooLargeError: The seed program or the evaluator is over the limit.
     """
     problem, flaws = examine(definition)
     if problem is None:
@@ -77,11 +77,12 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
     """Return the problem, or None and everything that is wrong with the definition.
 
     Raises:
-        TooLargeError: The seed program is over the limit.
+        TooLargeError: The seed program or the evaluator is over the limit.
     """
-    seed = definition.get("seed_program")
-    if isinstance(seed, str) and (size := len(seed.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
-        raise TooLargeError(f"the seed program has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
+    # Both are compiled below, which takes hundreds of times the memory of the text.
+    for what, text in (("seed program", definition.get("seed_program")), ("evaluator", definition.get("evaluator"))):
+        if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
+            raise TooLargeError(f"the {what} has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
     flaws = [*_rule_flaws(definition), *_program_flaws(definition), *_template_flaws(definition)]
     problem = None
     try:
@@ -207,7 +208,7 @@ def python_flaws(program: str, *, where: str, defines: object = None) -> list[Fl
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(program)
-            compile(program, where, "exec", dont_inherit=True)
+            compile(tree, where, "exec", dont_inherit=True)
     except SyntaxError as error:
         return [Flaw(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:

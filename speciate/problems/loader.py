@@ -44,7 +44,7 @@ def load_problem(path: Path) -> Problem:
     Raises:
         NotFoundError: There is no such file, or it cannot be looked for.
         InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
-        TooLargeError: The seed program is over the limit.
+        TooLargeError: The seed program or the evaluator is over the limit.
     """
     try:
         definition = path / FILE_NAME if path.is_dir() else path
@@ -77,7 +77,7 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
 
     Raises:
         InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
-        TooLargeError: The seed program is over the limit.
+        TooLargeError: The seed program or the evaluator is over the limit.
     """
 
     def read(name: str) -> str:

@@ -275,9 +275,11 @@ def test_a_cases_seed_must_define_the_entry_point() -> None:
     assert "def run(...)" in flaw.message
 
 
-def test_a_seed_over_the_limit_is_too_large() -> None:
-    with pytest.raises(TooLargeError, match=str(MAX_PROGRAM_BYTES)):
-        parse_problem(TOML, FILES | {"seed.py": "#" * (MAX_PROGRAM_BYTES + 1)})
+@pytest.mark.parametrize(("file", "what"), [("seed.py", "seed program"), ("evaluate.py", "evaluator")])
+def test_a_program_over_the_limit_is_too_large(file: str, what: str) -> None:
+    assert file in FILES
+    with pytest.raises(TooLargeError, match=f"the {what} has .* at most {MAX_PROGRAM_BYTES}"):
+        parse_problem(TOML, FILES | {file: "#" * (MAX_PROGRAM_BYTES + 1)})
 
 
 def _write(directory: Path, text: str = TOML) -> Path:
