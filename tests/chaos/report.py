@@ -58,10 +58,11 @@ def report(outcome: Outcome, load: float) -> str:
 
 def _verdict(outcome: Outcome) -> str:
     plan, seen = outcome.plan, outcome.seen
+    paused = "Once" if outcome.resumed == 1 else f"{outcome.resumed} times"
     done = (
         f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
         f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams"
-        f" followed to their end with {seen['events']:,} events. {'Once' if outcome.resumed == 1 else f'{outcome.resumed} times'} a run paused"
+        f" followed to their end with {seen['events']:,} events. {paused} a run paused"
         " because its policy did not answer for longer than clients wait, and was resumed."
     )
     checked = (
