@@ -72,10 +72,10 @@ def vocabulary(cases: int) -> tuple[str, ...]:
 
 
 def _case_tokens(problem: Problem) -> list[str]:
-    if problem.kind is not ProblemKind.CASES or not all(_is_small(case) for case in problem.cases):
+    if problem.kind is not ProblemKind.CASES or any(case.hidden or not _is_small(case) for case in problem.cases):
         raise InvalidInputError(
             f"problem {problem.slug!r} does not map one integer below {INPUTS} to one below {LEVELS} in every case,"
-            " and codec 'programs' writes nothing else.",
+            " or hides one, and codec 'programs' writes nothing else.",
             remedy="Give the run a problem of 'speciate problems import task:programs', or another policy.",
         )
     return [token for case in problem.cases for token in (f"x{case.input[0]}", f"y{case.expected}")]

@@ -80,6 +80,14 @@ def test_a_problem_of_another_task_is_refused_by_name(codec, other):
     assert f"task:{codec}" in caught.value.remedy
 
 
+def test_hidden_cases_are_not_told():
+    problem = next(GROWN["programs"].problems(Split.TEST, 1))
+    *shown, last = problem.cases
+    secret = problem.model_copy(update={"cases": (*shown, last.model_copy(update={"hidden": True}))})
+    with pytest.raises(InvalidInputError, match="hides one"):
+        CODECS["programs"].prompt(secret, answers=1)
+
+
 def test_an_unknown_codec_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError) as caught:
         codec_of("chess")
