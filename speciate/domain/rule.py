@@ -29,8 +29,10 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
+NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+"""A number in a rule, as a regular expression; a word may follow it without a blank."""
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))",
+    rf"\s*(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))",
     re.ASCII,
 )
 _MAX_LENGTH: Final = 10_000

@@ -11,7 +11,7 @@ from speciate.domain.candidate import Failure, Member
 from speciate.domain.language import Exchange, Language
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem, ProblemKind
-from speciate.domain.rule import parse_rule
+from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
 from speciate.prompts.hostile import bounded, fenced, printable
 
@@ -21,7 +21,7 @@ _MAX_REWARDS: Final = 40
 _MAX_TARGETS: Final = 8
 _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
-_COMPARISON: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*[-+]?[\d.][\w.+-]*", re.ASCII)
+_COMPARISON: Final = re.compile(rf"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*{NUMBER}", re.ASCII)
 _NEGATION: Final = re.compile(r"\bnot\b")
 
 

@@ -129,6 +129,11 @@ def test_a_met_target_is_said_to_be_met(ask: Ask) -> None:
     assert "Meets the unlock target record" in ask((Member(1, "x", (2.7, 0.0, 1.0)),), ()).user
 
 
+def test_a_rule_without_blanks_is_told_as_well(ask: Ask, problem: Callable[..., Problem]) -> None:
+    tight = problem(targets=[{"name": "record", "rule": "sum_of_radii>=2.635and overlap<=0", "unlock": True}])
+    assert "target record: sum_of_radii>=2.635 (now 2.5); overlap<=0 (now 0.5)." in ask(of=tight).user
+
+
 def test_what_a_cascade_left_out_meets_no_target(ask: Ask, problem: Callable[..., Problem]) -> None:
     objectives = [
         {"name": "sum_of_radii", "range": [0, 2.7]},
