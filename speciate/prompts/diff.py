@@ -58,8 +58,13 @@ Apply = Callable[[str, Edit, int], str | Failure]
 """``(text, edit, number)`` to the text with the edit made, or why that is not possible."""
 
 
-def read_edits(text: str) -> list[list[Edit]]:
-    """Return the edits of a completion, grouped by answer; answers are divided by separator lines."""
+def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
+    """Return the edits of a completion, grouped by answer.
+
+    Args:
+        text: What the policy wrote.
+        several: Whether separator lines divide answers; else they are prose, and all edits are those of one.
+    """
     if "SEARCH" not in text:  # most answers are whole programs: their lines need not be looked at one by one
         return []
     edits: list[Edit] = []
@@ -71,7 +76,7 @@ def read_edits(text: str) -> list[list[Edit]]:
             into = edits[-1].search
         elif into is None:
             file = heading_in(line) or file
-            if line.strip() == SEPARATOR:
+            if several and line.strip() == SEPARATOR:
                 section, file = section + 1, None
         elif into is edits[-1].search and _DIVIDER.match(line):
             into = edits[-1].replace

@@ -71,7 +71,7 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
     wanted = policy.answers_per_rollout
     if policy.codec is not None:
         return [*codec_of(policy.codec).read(text, answers=wanted)]
-    if found := _from_diffs(text, base, many_files=problem.many_files):
+    if found := _from_diffs(text, base, wanted, many_files=problem.many_files):
         return found
     if problem.many_files:
         return file_sets(text, wanted)
@@ -84,9 +84,9 @@ def after_thoughts(text: str) -> str:
     return rest if end else text
 
 
-def _from_diffs(text: str, base: str | None, *, many_files: bool) -> list[str | Failure]:
+def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -> list[str | Failure]:
     """Apply SEARCH/REPLACE blocks where there are any, also for a policy that was asked for a rewrite."""
-    groups = read_edits(text)
+    groups = read_edits(text, several=wanted > 1)
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
     return [apply_edits(base or "", edits, apply_to_files if many_files else None) for edits in groups]

@@ -123,5 +123,11 @@ def test_m_diffs_each_change_the_parent(read: Read) -> None:
     ]
 
 
+def test_a_line_between_the_edits_of_one_answer_is_prose(read: Read) -> None:
+    first, second = edit("    return 0", "    return 1"), edit("        y = x * 2", "        y = x * 3")
+    text = f"First:\n{first}\n\n---\n\nSecond:\n{second}"
+    assert read(text) == [Answer(PARENT.replace("return 0", "return 1").replace("x * 2", "x * 3"))]
+
+
 def test_a_separator_inside_an_edit_belongs_to_the_program(read: Read) -> None:
     assert read(edit("    return 0", '    """\n---\n    """'), answers=2)[0].program.count("---") == 1
