@@ -28,6 +28,7 @@ def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> Replay
         ReplayError: It was pruned, or has several lanes or a budget of seconds.
     """
     context = plane.work.context(run_id)
+    events = _events(plane, run_id)  # first: of a run under way no batch may be among them that is not recorded below
     if (pruned_at := plane.runs.get(run_id).pruned_at) is not None:
         raise ReplayError(
             f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are gone, its record is not.",
@@ -36,7 +37,7 @@ def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> Replay
     return replay(
         context,
         _recorded(plane, run_id),
-        _events(plane, run_id),
+        events,
         store=MemoryWorkStore(_SystemClock()),
         evaluator=evaluator,
         client_for=build_client,

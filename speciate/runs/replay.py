@@ -28,6 +28,7 @@ _OUTSIDE = frozenset(
         EventKind.RUN_PAUSED,
         EventKind.RUN_RESUMED,
         EventKind.RUN_STALLED,
+        EventKind.RUN_CANCELLED,
         EventKind.WORK_RETRIED,
         EventKind.WORK_POISONED,
     }
@@ -195,8 +196,13 @@ def replay(
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:
-    """Compare two event logs, leaving out how the run was steered and which workers it lost."""
+    """Compare two event logs, leaving out how the run was steered and which workers it lost.
+
+    A run that is under way, or was cancelled, is compared as far as it came.
+    """
     left, right = list(_course(recorded)), list(_course(replayed))
+    if all(event.kind is not EventKind.RUN_COMPLETED for event in left):
+        right = right[: len(left)]
     for position in range(max(len(left), len(right))):
         a = left[position] if position < len(left) else None
         b = right[position] if position < len(right) else None

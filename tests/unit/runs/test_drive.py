@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import pytest
@@ -15,6 +15,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.objective import Role
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import ClaimState
 from speciate.policies import build_client
@@ -264,6 +265,18 @@ def test_a_replay_survives_a_pause_in_the_history() -> None:
     s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
     assert _replayed(s) == (True, "")
+
+
+@pytest.mark.parametrize("units", [4, 5, 6])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_run_that_was_not_run_to_its_end_is_replayed_as_far_as_it_came(units: int, cancels: bool) -> None:
+    s = session(toy_spec(40))
+    drive(s.bench(), s.signals, most_units=units)
+    if cancels:
+        s.store.move(s.context.run_id, ledger.cancel)
+    assert _replayed(s) == (True, "")
+    s.policy.recorded[0] = replace(s.policy.recorded[0], completion=Completion("```python\nx = 9\ny = 9\n```"))
+    assert not _replayed(s)[0]
 
 
 def test_a_run_of_a_campaign_is_replayed_grant_by_grant() -> None:
