@@ -136,23 +136,25 @@ def _best(blocks: Sequence[Fenced], entry: str | None, whole: str = "") -> str:
     Models draft first and answer last, but also close with a short example of use: of the blocks that are Python,
     those with the entry point (else those at least half as long as the longest) count, and the last of them wins.
     """
+    if (program := _all_fenced(whole)) is not None:
+        return program
     if len(blocks) == 1:
-        return blocks[0].text if not whole else _unless_nested(blocks[0].text, whole)
+        return blocks[0].text
     good = [b.text for b in blocks if len(b.text) <= MAX_PROGRAM_BYTES and isinstance(parse_python(b.text), ast.Module)]
     if not good:
-        return _unless_nested(max((b.text for b in blocks), key=len), whole)
+        return max((b.text for b in blocks), key=len)
     defining = [text for text in good if entry in defined_names(text)] if entry else []
     longest = max(len(text) for text in good)
     return (defining or [text for text in good if 2 * len(text) >= longest])[-1]
 
 
-def _unless_nested(block: str, whole: str) -> str:
-    """Return the block, or all from the first to the last fence where only that is Python (fences in a docstring)."""
-    if whole.count("```") <= 2 or len(whole) > MAX_PROGRAM_BYTES or isinstance(parse_python(block), ast.Module):
-        return block
+def _all_fenced(whole: str) -> str | None:
+    """Return all from the first to the last fence where that is Python: the fences between stand in a docstring."""
+    if whole.count("```") <= 2 or len(whole) > MAX_PROGRAM_BYTES:
+        return None
     start, end = whole.find("\n", whole.find("```")), whole.rfind("\n```")
-    outer = whole[start + 1 : end + 1]
-    return outer if 0 <= start < end and isinstance(parse_python(outer), ast.Module) else block
+    program = whole[start + 1 : end + 1]
+    return program if 0 <= start < end and isinstance(parse_python(program), ast.Module) else None
 
 
 def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:

@@ -59,8 +59,12 @@ def test_the_program_is_found_in_what_models_write(read: Read, text: str) -> Non
     assert read(text) == [Answer(GOOD)]
 
 
-def test_a_fence_inside_a_docstring_does_not_end_the_program(read: Read) -> None:
-    program = 'def solve():\n    """Example:\n\n    ```\n    solve()\n    ```\n    """\n    return 1\n'
+@pytest.mark.parametrize("label", ["", "python", "text"])
+@pytest.mark.parametrize("margin", ["", "    "])
+def test_a_fence_inside_a_docstring_does_not_end_the_program(read: Read, label: str, margin: str) -> None:
+    docstring = f'"""Example:\n\n{margin}```{label}\n{margin}solve()\n{margin}```\n{margin}"""\n'
+    function = f"def solve():\n    {docstring if margin else ''}    return 1\n"
+    program = function if margin else docstring + function
     assert read(f"```python\n{program}```") == [Answer(program)]
 
 
