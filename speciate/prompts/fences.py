@@ -87,9 +87,9 @@ class _Scanner:
 
     def _open(self, fence: re.Match[str]) -> None:
         self._ticks, self._info, self._lines = fence["ticks"], fence["info"].lower(), []
-        self._margin = len(fence.group()) - len(fence.group().lstrip())
+        self._margin = fence.start("ticks")
 
     def _indented(self) -> bool:
-        # Only a block whose fences are indented themselves (in a list) is shifted: a diff or the inside of a function
+        # Only a block whose fence does not begin its line (in a list) is shifted: a diff or the inside of a function
         # may be indented on purpose.
         return self._margin > 0

@@ -46,6 +46,7 @@ def reason(answer: Answer) -> str | None:
         f"```python\n{GOOD}",
         f"```python\r\n{GOOD.replace(chr(10), chr(13) + chr(10))}```\r\n",
         f"Answer: ```python\n{GOOD}```",
+        "1. ```python\n   def solve():\n       return 1\n   ```",
         "1. So:\n   ```python\n   def solve():\n       return 1\n   ```",
         GOOD,
         f"<think>maybe\n```python\nx = 2\n```\n</think>\n{FENCED}",
