@@ -39,3 +39,8 @@ class Language(Value):
     run: tuple[Argument, ...] = Field(min_length=1, max_length=64)
     build_s: float = Field(default=20.0, gt=0, le=600)
     exchange: Exchange = Exchange.TEXT
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """What a model may call the language where it writes a program: its name, or the ending of its files."""
+        return frozenset({self.name.lower(), self.file.rpartition(".")[2].lower()})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.candidate import Failure
+from speciate.domain.language import Language
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
@@ -75,7 +76,7 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
         return found
     if problem.many_files:
         return file_sets(text, wanted)
-    return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted)
+    return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted, problem.language)
 
 
 def after_thoughts(text: str) -> str:
@@ -92,14 +93,19 @@ def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -
     return [apply_edits(base or "", edits, apply_to_files if many_files else None) for edits in groups]
 
 
-def _texts(text: str, wanted: int) -> list[str | Failure]:
-    """Return answers whose grammar is not ours to check: documents, and programs that are not Python."""
+def _texts(text: str, wanted: int, language: Language | None) -> list[str | Failure]:
+    """Return answers whose grammar is not ours to check: documents, and programs that are not Python.
+
+    Of blocks with labels, those in the problem's language count where there are any: models say how to build, too.
+    """
     tagged = _tagged(text)
     if tagged:
         return [*tagged] if wanted > 1 else [tagged[-1]]
-    blocks = [block.text for block in fenced_blocks(text) if block.text.strip()]
+    blocks = [block for block in fenced_blocks(text) if block.text.strip()]
+    if language is not None:
+        blocks = [block for block in blocks if block.info in language.labels] or blocks
     if blocks:
-        return [*blocks] if wanted > 1 else [blocks[-1]]
+        return [block.text for block in (blocks if wanted > 1 else blocks[-1:])]
     return [*sections(text)] if wanted > 1 else [text] if text.strip() else []
 
 

@@ -44,6 +44,14 @@ def test_the_last_fenced_block_is_the_program(problem):
     assert (answer.program, answer.failure) == (program, None)
 
 
+@pytest.mark.parametrize("label", ["cpp", "C++"])
+def test_how_to_build_it_is_not_the_program(problem, label):
+    program = SEED.replace("return 1", "return 2")
+    text = f"```{label}\n{program}```\nBuild and run it:\n```bash\ng++ a.cpp && ./a.out\n```\nIt prints\n```\n4\n```\n"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=None)
+    assert (answer.program, answer.failure) == (program, None)
+
+
 def test_regions_are_kept_as_in_python(problem):
     program = SEED.replace("return 1", "return 2").replace("main() { f(); }", "main() { return 7; }")
     (answer,) = parse_completion(f"```cpp\n{program}```", problem=problem, policy=POLICY, parent=None)
