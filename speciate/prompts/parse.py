@@ -114,7 +114,8 @@ def _tagged(text: str) -> list[str]:
     found: list[str] = []
     opening = _ANSWER.search(text)
     while opening is not None and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
-        found.append(text[opening.end() : end])
+        # From the last opening on: a model that speaks of its answer names the tag before.
+        found.append(text[opening.end() : end].rpartition(opening[0])[2])
         opening = _ANSWER.search(text, end)
     return found
 

@@ -212,6 +212,7 @@ def test_data_is_taken_as_it_is(data_problem: Problem, policy: MakePolicy) -> No
 
     assert read("UUDD") == ["UUDD"]
     assert read("I go\n<answer>\nRRLL\n</answer>\ndone") == ["RRLL"]
+    assert read("My route between <answer> tags:\n<answer>RRLL</answer>") == ["RRLL"]
     assert read('```json\n{"a": [1, 2]}\n```') == ['{"a": [1, 2]}']
     assert read("<answer_1>A</answer_1> <answer_2>B</answer_2>", 2) == ["A", "B"]
     assert read("A\n---\nB\n---\nC", 2) == ["A", "B"]
