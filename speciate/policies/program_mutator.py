@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.files import heading_in
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value, storable
@@ -126,4 +127,6 @@ def _shown(program: str, *, is_python: bool) -> str:
     program = storable(program)
     if is_python:
         return fenced(program, "python")
-    return fenced(program) if _ANSWER_END in program else f"<answer>\n{program}\n{_ANSWER_END}"
+    if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files are read in fences
+        return fenced(program)
+    return f"<answer>\n{program}\n{_ANSWER_END}"

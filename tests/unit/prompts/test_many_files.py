@@ -230,6 +230,22 @@ def test_what_a_file_is_called_and_holds_is_part_of_the_shape() -> None:
     assert shape_key(text_of(one)) != shape_key(text_of({"candidate.py": one["candidate.py"], "y.py": "c = 3\n"}))
 
 
+def test_the_mutator_changes_files_of_other_languages(made: Callable[..., Problem]) -> None:
+    language = {"name": "C++", "file": "main.cpp", "build": ["make"], "run": ["./a.out"]}
+    start = {"main.cpp": "int main() { return 12; }\n", "Makefile": "a.out: main.cpp\n"}
+    problem = made(start, language=language, cases=[{"input": ["1"], "expected": "1"}])
+    policy = Policy(slug="m", kind="program_mutator", answers_per_rollout=2)
+    request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 20, 1, (Member(1, problem.seed_program, (0.0,)),))
+    (result,) = ProgramMutator(policy).sample([request])
+    answers = [
+        parse_completion(completion.text, problem=problem, policy=policy, parent=problem.seed_program)
+        for completion in result.completions
+    ]
+    good = [answer for of_one in answers for answer in of_one if answer.failure is None]
+    assert len(good) > 20
+    assert all(set(files(answer)) >= set(start) for answer in good)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_mutator_keeps_a_set_of_files(made: Callable[..., Problem], seed: int) -> None:
     for start in (SEED, MARKED):
