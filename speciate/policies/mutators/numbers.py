@@ -120,7 +120,8 @@ def _stepped(number: Number, rng: np.random.Generator) -> float:
 
 def swap_words(source: Source, rng: np.random.Generator) -> list[Edit]:
     """Return an edit of the characters of a text without regard for numbers: replace, delete, insert or exchange."""
-    places = [i for i, byte in enumerate(source.data) if chr(byte).isalnum() and byte < 128]
+    inside = (i for low, high in source.regions for i in range(low, high))
+    places = [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]
     if not places:
         return []
     at = places[int(rng.integers(len(places)))]

@@ -23,7 +23,7 @@ def read_source(text: str) -> Source:
     tree = parse_python(text)
     if isinstance(tree, ast.Module) and not _is_document(tree):
         return _read_python(data, text, tree)
-    return _read_text(data)
+    return _read_text(data, text)
 
 
 def _is_document(tree: ast.Module) -> bool:
@@ -32,9 +32,7 @@ def _is_document(tree: ast.Module) -> bool:
 
 
 def _read_python(data: bytes, text: str, tree: ast.Module) -> Source:
-    starts = [0, *(end.end() for end in _LINE_END.finditer(data))]
-    blocks = blocks_or_none(text)
-    regions = tuple(Span(starts[block.start], starts[block.end - 1]) for block in blocks) or (Span(0, len(data)),)
+    starts, regions = _starts(data), _regions(data, text)
     walker = Walker(data, starts, regions)
     try:
         walker.walk(tree)
@@ -52,10 +50,25 @@ def _read_python(data: bytes, text: str, tree: ast.Module) -> Source:
     )
 
 
-def _read_text(data: bytes) -> Source:
+def _read_text(data: bytes, text: str) -> Source:
     numbers = []
+    regions = _regions(data, text)
     for found in _TEXT_NUMBER.finditer(data):
+        if not any(low <= found.start() and found.end() <= high for low, high in regions):
+            continue
         written = found.group()
         value = int(written) if written.lstrip(b"-").isdigit() else float(written)
         numbers.append(Number(Span(*found.span()), value))
-    return Source(data, numbers=tuple(numbers), regions=(Span(0, len(data)),), is_python=False)
+    return Source(data, numbers=tuple(numbers), regions=regions, is_python=False)
+
+
+def _starts(data: bytes) -> list[int]:
+    """Return the offset at which each line starts."""
+    return [0, *(end.end() for end in _LINE_END.finditer(data))]
+
+
+def _regions(data: bytes, text: str) -> tuple[Span, ...]:
+    """Return the insides of the EVOLVE-BLOCKs, or all where there are none."""
+    starts = _starts(data)
+    blocks = blocks_or_none(text)
+    return tuple(Span(starts[block.start], starts[block.end - 1]) for block in blocks) or (Span(0, len(data)),)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from speciate.domain.candidate import Member
 from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.language import Language
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
@@ -97,6 +98,14 @@ def test_children_are_programs_that_differ_inside_the_blocks_only() -> None:
         assert outside_of(child, find_blocks(child)) == outside
     assert sum(child == PROGRAM for child in found) <= 8
     assert len(set(found)) > 400
+
+
+def test_programs_in_other_languages_change_inside_the_blocks_only() -> None:
+    block = "// EVOLVE-BLOCK-START\nint f() { return 1; }\n// EVOLVE-BLOCK-END\n"
+    program = "int base = 5;\n" + block + "int main() { return f() + 20; }\n"
+    cpp = problem_of().model_copy(update={"language": Language(name="C++", file="a.cpp", run=("./a.out",))})
+    found = children(program, n=4, seeds=50, problem=cpp)
+    assert len(set(found)) > 20
 
 
 def test_every_operator_shows_up() -> None:
