@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _WORD: Final = "EVOLVE-BLOCK-"
-_MARKER: Final = re.compile(r"(?:#|//|--|;|%)[ \t]*EVOLVE-BLOCK-(START|END)\b")
+_MARKER: Final = re.compile(r"(?:#|//|/\*|--|;|%)[ \t]*EVOLVE-BLOCK-(START|END)\b")
 _MARKER_LINE: Final = re.compile(rf"(?m)^[ \t]*{_MARKER.pattern}[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 

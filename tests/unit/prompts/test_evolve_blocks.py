@@ -28,6 +28,12 @@ def test_blocks_are_found_by_the_lines_of_their_markers() -> None:
     assert with_contents(text, blocks, ["x = 1\n", "y = 2\n"]) == text
 
 
+@pytest.mark.parametrize("comment", ["# {}", "// {}", "/* {} */", "-- {}", "; {}", "% {}"])
+def test_markers_are_comments_of_any_language(comment: str) -> None:
+    start, end = (comment.format(f"EVOLVE-BLOCK-{word}") for word in ("START", "END"))
+    assert find_blocks(f"a\n{start}\nb\n{end}\n") == (Block(2, 4),)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
