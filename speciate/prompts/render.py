@@ -116,7 +116,7 @@ _comparison: Final = lru_cache(maxsize=1024)(parse_rule)
 
 def failure_text(failure: Failure) -> str:
     """Say why a program has no rewards."""
-    head = f"It failed: {failure.kind.value} ({failure.reason})."
+    head = f"It failed: {failure.kind.value} ({_one_line(failure.reason)})."
     return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
 
 
@@ -128,8 +128,13 @@ def artifact_texts(member: Member) -> tuple[str, ...]:
         if text.strip() and left > 0:
             shown = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
             left -= len(shown)
-            parts.append(f"{bounded(printable(name), 80).replace(chr(10), ' ')}:\n{fenced(shown)}")
+            parts.append(f"{_one_line(name)}:\n{fenced(shown)}")
     return tuple(parts)
+
+
+def _one_line(name: str) -> str:
+    # Where the candidate shares a process with its scorer, names are its own words, too, and stand in no fence.
+    return bounded(printable(name), 80).replace("\n", " ")
 
 
 def number(value: float) -> str:
