@@ -12,7 +12,7 @@ from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.guidance import draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Rollout
-from speciate.domain.values import text_digest
+from speciate.domain.values import storable, text_digest
 from speciate.ports.policy import Identifying, PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
 from speciate.prompts.guidance import advice_text, read_advice
@@ -198,7 +198,9 @@ def _read(
     rollouts: list[Rollout] = []
     proposals: list[Proposal] = []
     for plan, result in zip(planned, results, strict=True):
-        for position, completion in enumerate(result.completions):
+        for position, raw in enumerate(result.completions):
+            # As it will be stored: what is read out of it must be what a replay reads.
+            completion = replace(raw, text=storable(raw.text))
             advises = plan.selection.role is PolicyRole.ADVISE
             children = [] if advises else _children(plan, completion, context, len(rollouts))
             rollouts.append(

@@ -18,6 +18,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import ClaimState
+from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
@@ -256,6 +257,16 @@ def test_a_replay_finds_a_changed_completion() -> None:
     identical, difference = _replayed(s, tamper)
     assert not identical
     assert "batch" in difference
+
+
+def test_a_replay_reads_what_was_stored_of_an_answer() -> None:
+    s = session(toy_spec(12), completions=["```python\nx = 3\ny = 3  # \x00\n```", "```python\nx = 4\ny = 3\n```"])
+    s.go()
+
+    def store(recorded: list[Recorded]) -> None:
+        recorded[:] = [replace(r, completion=replace(r.completion, text=storable(r.completion.text))) for r in recorded]
+
+    assert _replayed(s, store) == (True, "")
 
 
 def test_a_replay_survives_a_pause_in_the_history() -> None:
