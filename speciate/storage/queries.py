@@ -102,7 +102,9 @@ class Queries:
         unique = {elite.number: elite for elite in elites}
         rows = sorted(unique.values(), key=lambda elite: elite.number)
         points = self._measures(run_id).space.normalise([tuple(elite.rewards.values()) for elite in rows])
-        kept = [(points[i][0], elite) for i, elite in enumerate(rows) if pareto_front(points)[i]]
+        kept = [
+            (point[0], elite) for point, elite, best in zip(points, rows, pareto_front(points), strict=True) if best
+        ]
         return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
 
     @patient

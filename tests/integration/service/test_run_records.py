@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
 from speciate.cli.replaying import replay_run
+from speciate.domain.reward import FloatArray, pareto_front
+from speciate.storage import queries
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
 
@@ -82,13 +85,21 @@ def test_results_go_with_the_run_that_they_are_from(lab: Lab) -> None:
     assert lab.api.get(f"/v1/runs/{second}").json()["reused"] == 0
 
 
-def test_front_and_archive(lab: Lab) -> None:
+def test_front_and_archive(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def counted(points: FloatArray) -> Any:
+        compared.append(len(points))
+        return pareto_front(points)
+
+    monkeypatch.setattr(queries, "pareto_front", counted)
     run = f"/v1/runs/{lab.start(40)}"
     lab.work()
     archive = lab.api.get(f"{run}/archive").json()["items"]
     front = lab.api.get(f"{run}/front").json()["items"]
     best = max(archive, key=lambda elite: elite["rewards"]["x"])
     assert [elite["number"] for elite in front] == [best["number"]]  # a larger x always has a smaller y here
+    assert compared == [len({elite["number"] for elite in archive})]  # once, not once for each elite
 
 
 def test_rollouts_say_what_was_asked(lab: Lab) -> None:
