@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.values import storable
 from speciate.ports.records import Page
 
 MAX_LIMIT = 500
@@ -63,6 +64,8 @@ def _part(part: Any, kind: type) -> Any:
         except ValueError:
             raise _refusal() from None
     if type(part) is not kind or (isinstance(part, int) and not -(2**63) <= part < 2**63):
+        raise _refusal()
+    if isinstance(part, str) and storable(part) != part:
         raise _refusal()
     return part
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from speciate.cli.replaying import replay_run
 from speciate.domain.reward import FloatArray, pareto_front
-from speciate.storage import queries
+from speciate.storage import cursors, queries
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
 
@@ -167,3 +167,6 @@ def test_unlocks_are_on_record(lab: Lab) -> None:
 
 def test_a_cursor_made_up_by_hand_is_refused(lab: Lab) -> None:
     refused(lab.api.get("/v1/unlocks", params={"cursor": "WyJ4IiwxLCJ5Il0"}), 422, "invalid-input")
+    for target in ("\x00", "\ud800"):
+        made_up = cursors.encode(str(uuid4()), 1, target)
+        refused(lab.api.get("/v1/unlocks", params={"cursor": made_up}), 422, "invalid-input")
