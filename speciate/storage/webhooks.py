@@ -138,7 +138,6 @@ class Webhooks:
         Raises:
             NotFoundError: There is no such webhook.
         """
-        self.get(webhook_id)
         return self._test(webhook_id, uuid7())
 
     @patient
@@ -150,6 +149,10 @@ class Webhooks:
             "data": {"message": "This is a test."},
         }
         with self._engine.begin() as connection:
+            # Held until the end of the transaction, so that it is not removed meanwhile.
+            there = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
+            if connection.execute(there).one_or_none() is None:
+                raise _unknown(webhook_id)
             connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
             return _delivery(connection.execute(query).one())

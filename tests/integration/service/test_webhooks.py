@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,8 +19,9 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
 from speciate.storage.access import OPERATOR
+from speciate.storage.database import reading
 from speciate.storage.plane import Plane, open_plane
-from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries
+from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
 from speciate.testing.http_server import wait_for
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused
@@ -273,6 +275,19 @@ def test_webhooks_belong_to_a_project(api: Api, plane: Plane) -> None:
             method(UUID(hook["id"]))
     assert other.webhooks.alarm("x", "y") == 0
     assert plane.webhooks.alarm("x", "y") == 1
+
+
+def test_one_that_is_removed_while_a_test_is_sent_is_not_there(api: Api, plane: Plane) -> None:
+    hook = UUID(_add(api, "https://8.8.8.8/")["id"])
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    with ThreadPoolExecutor(1) as pool, plane.engine.connect() as removing:
+        removing.execute(sa.delete(webhooks).where(webhooks.c.id == hook))
+        asked = pool.submit(plane.webhooks.test, hook)
+        with reading(plane.engine) as looking:
+            wait_for(lambda: looking.execute(waiting).scalar_one() or asked.done())
+        removing.commit()
+        with pytest.raises(NotFoundError):
+            asked.result(20)
 
 
 def test_what_is_no_webhook_is_refused(api: Api, settings: Settings, serve: Callable[..., Api]) -> None:
