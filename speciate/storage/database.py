@@ -13,6 +13,7 @@ from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 from pydantic_core import from_json
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -45,7 +46,7 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine
         raise ConfigurationError(
             f"database_url names {parsed.get_backend_name()!r}.", remedy="Expected postgresql://user@host/database."
         )
-    return sa.create_engine(
+    engine = sa.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
         max_overflow=0,
@@ -63,6 +64,16 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine
             **({"prepare_threshold": None} if pooled else {}),
         },
     )
+    sa.event.listen(engine, "connect", _keep_utc)
+    return engine
+
+
+def _keep_utc(connection: DBAPIConnection, _: object) -> None:
+    # Times come in the zone of the session, which is the server's own where nobody says otherwise; we show them as UTC.
+    cursor = connection.cursor()
+    cursor.execute("SET TIME ZONE 'UTC'")
+    cursor.close()
+    connection.commit()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import sqlalchemy as sa
 
@@ -27,3 +29,16 @@ def test_what_is_read_often_stays_prepared(database_url: str) -> None:
         assert first == second
     finally:
         engine.dispose()
+
+
+@pytest.mark.servers
+def test_times_are_utc_whatever_zone_the_server_is_in(database_url: str) -> None:
+    ours = connect(database_url)
+    with ours.begin() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {ours.url.database} SET timezone = 'Asia/Tokyo'")
+    ours.dispose()
+    anew = connect(database_url)
+    with reading(anew) as connection:
+        now = connection.execute(sa.text("SELECT clock_timestamp()")).scalar_one()
+    anew.dispose()
+    assert now.utcoffset() == timedelta(0)
