@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.dependencies import Parts
 from service.doorkeeper import Asked, RefusedTokenError, local
 from service.errors import answer
+from service.middleware.stream_limit import is_stream
 from service.permits import SAFE_METHODS
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
@@ -194,17 +195,20 @@ class _Watched:
     again: Callable[[], object]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        looked, revoked = time.monotonic(), False
+        looked, revoked, events = time.monotonic(), False, False
 
         async def watched(message: Message) -> None:
-            nonlocal looked, revoked
+            nonlocal looked, revoked, events
+            if message["type"] == "http.response.start":
+                events = is_stream(message)
             if message.get("more_body") and time.monotonic() - looked > _LOOK_AGAIN_S:
                 looked = time.monotonic()
                 try:
                     await to_thread.run_sync(self.again)
                 except NotAllowedError:
                     revoked = True
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    if events:  # without an end; anything else would be taken for the whole, and breaks off
+                        await send({"type": "http.response.body", "body": b"", "more_body": False})
                     raise _RevokedError from None
             await send(message)
 

@@ -40,7 +40,7 @@ class StreamLimit:
 
         async def counting(message: Message) -> None:
             nonlocal counted, refused
-            if message["type"] == "http.response.start" and _streams(message):
+            if message["type"] == "http.response.start" and is_stream(message):
                 if self._open[client] >= self._most:
                     refused = True
                     # As a client that is gone: whoever makes the stream ends it and tidies up.
@@ -69,7 +69,8 @@ class _OneTooManyError(OSError):
     """A stream is not begun."""
 
 
-def _streams(head: Message) -> bool:
+def is_stream(head: Message) -> bool:
+    """Tell whether the head of an answer begins a stream of events."""
     return Headers(raw=head["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
 
 

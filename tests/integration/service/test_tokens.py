@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
+from service.api import run_records
 from service.middleware import access
 from speciate.problems.template import example
 from speciate.settings import Settings
@@ -198,6 +200,26 @@ def test_a_stream_ends_with_its_token(lab: Api, plane: Plane, monkeypatch: pytes
         received = b"".join(chunks)
     assert plane.runs.get(UUID(run_id)).state.ended
     assert b"event: end" not in received
+
+
+def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
+    lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    plane.catalog.add_problem(toy_problem())
+    plane.catalog.add_policy(scripted())
+    body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}}
+    run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
+    made = make(lab)
+
+    def lines(_: object) -> Iterator[str]:
+        yield "{}\n"
+        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        yield "{}\n"
+
+    monkeypatch.setattr(run_records, "json_lines", lines)
+    with pytest.raises(httpx.RemoteProtocolError):
+        lab.get(f"/v1/runs/{run_id}/export", headers=bearer(made["token"]))
 
 
 @pytest.mark.parametrize("revoked", [False, True])
