@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.unfit import unfit_flaws
+
+_LARGE: Final = 64 << 10
+"""Bytes above which a body is read in a thread: in the event loop all others would wait for it."""
 
 
 class MalformedJsonError(InvalidInputError):
@@ -49,7 +53,9 @@ class _StrictRequest(Request):
 
     async def json(self) -> Any:
         if not self._was_read:
-            self._value, self._was_read = parse(await self.body()), True
+            body = await self.body()
+            self._value = parse(body) if len(body) <= _LARGE else await to_thread.run_sync(parse, body)
+            self._was_read = True
         return self._value
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from speciate.domain.errors import Flaw
@@ -21,18 +23,28 @@ _MOST_BITS: Final = 14_284
 def unfit_flaws(value: Any) -> list[Flaw]:
     """Return what JSON or PostgreSQL cannot hold of a value, with paths, and in texts lines; of many, the first."""
     flaws: list[Flaw] = []
-    # A stack of our own: the depth of a value must not become the depth of calls.
-    waiting: list[tuple[tuple[object, ...], Any]] = [((), value)]
+    # A stack of our own: the depth of a value must not become the depth of calls. What it holds is one iterator for
+    # each level, since a body has room for millions of values.
+    waiting: list[tuple[tuple[object, ...], Iterator[tuple[object, Any]]]] = [((), iter([(None, value)]))]
     while waiting and len(flaws) < _MOST_FLAWS:
-        path, item = waiting.pop()
-        if message := _unfit(item, len(path)):
-            flaws.append(Flaw(message, where=".".join(str(part) for part in path)[:500], line=_line_in(item)))
-        elif isinstance(item, dict):
-            waiting.extend(((*path, "(key)"), key) for key in item)
-            waiting.extend(((*path, key), child) for key, child in item.items())
-        elif isinstance(item, list | tuple):
-            waiting.extend(((*path, i), child) for i, child in enumerate(item))
+        path, items = waiting[-1]
+        for key, item in items:
+            if message := _unfit(item, len(waiting) - 1):
+                where = ".".join(str(part) for part in (*path, key)[1:])[:500]
+                flaws.append(Flaw(message, where=where, line=_line_in(item)))
+                break
+            if isinstance(item, dict | list | tuple):
+                waiting.append(((*path, key), _inside(item)))
+                break
+        else:
+            waiting.pop()
     return flaws
+
+
+def _inside(item: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[tuple[object, Any]]:
+    if isinstance(item, dict):
+        return chain((("(key)", key) for key in item), item.items())
+    return iter(enumerate(item))
 
 
 def _line_in(item: Any) -> int | None:

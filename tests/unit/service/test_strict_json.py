@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import APIRouter, FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MalformedJsonError, parse, refuse_unfit
+from service import strict_json
+from service.strict_json import MalformedJsonError, StrictRoute, parse, refuse_unfit
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.unfit import MAX_DEPTH
+from speciate.domain.unfit import MAX_DEPTH, unfit_flaws
 
 _plain = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 _values = st.recursive(
@@ -61,3 +67,48 @@ def test_many_flaws_are_not_all_listed() -> None:
     with pytest.raises(InvalidInputError) as caught:
         refuse_unfit(["\x00"] * 100_000)
     assert len(caught.value.flaws) <= 20
+
+
+def test_flaws_come_in_the_order_of_the_body() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse(b'{"a": [1, NaN, {"b": "\\u0000"}], "c": 1e999}')
+    assert [flaw.where for flaw in caught.value.flaws] == ["a.1", "a.2.b", "c"]
+
+
+def test_looking_through_a_large_body_takes_no_memory() -> None:
+    value = [[1] * 100_000, {"a": [2] * 100_000}]
+    tracemalloc.start()
+    try:
+        assert unfit_flaws(value) == []
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("count", "apart"), [(1, False), (100_000, True)])
+def test_a_large_body_is_read_where_it_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch, count: int, apart: bool
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(body: bytes) -> Any:
+        threads.append(threading.current_thread())
+        return parse(body)
+
+    monkeypatch.setattr(strict_json, "parse", noted)
+    router = APIRouter(route_class=StrictRoute)
+
+    @router.post("/")
+    async def length(body: list[int]) -> int:
+        return len(body)
+
+    app = FastAPI()
+    app.include_router(router)
+
+    async def ask() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            read: int = (await client.post("/", json=[1] * count)).json()
+            return read
+
+    assert asyncio.run(ask()) == count
+    assert [thread is not threading.current_thread() for thread in threads] == [apart]
