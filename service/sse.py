@@ -78,8 +78,6 @@ class EventHub:
             InvalidInputError: The run never had that many events.
             UnavailableError: Too many streams are open.
         """
-        if self._closing:
-            raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
         if self.streams >= self.max_streams:
             raise UnavailableError(
                 f"{self.max_streams} streams of events are open, which is the most this process serves.",
@@ -87,6 +85,8 @@ class EventHub:
             )
         reader = _PlaneReader(self._plane, run_id, self._threads)
         run = await reader.run()
+        if self._closing:  # looked at after the last wait: a viewer that came now would be ended by nobody
+            raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
         if after > run.last_event:
             flaw = Flaw(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
             raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))

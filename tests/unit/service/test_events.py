@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from service.events import END, PAGE, QUEUE, Channel, Frame, Viewer
+from service.sse import EventHub
 from speciate.domain.errors import UnavailableError
+from speciate.domain.run import RunState
 from speciate.ports.records import EventRecord
 
 RUN = UUID(int=1)
@@ -151,3 +156,19 @@ def test_an_event_is_one_frame_whatever_its_text() -> None:
     assert [line.split(":")[0] for line in lines] == ["id", "event", "data", "", ""]
     assert EventRecord.model_validate_json(lines[2].removeprefix("data: ")) == event
     assert "\r" not in lines[2]
+
+
+def test_a_viewer_that_comes_while_the_process_stops_is_sent_elsewhere() -> None:
+    async def scene() -> None:
+        def read(_: UUID) -> SimpleNamespace:
+            loop.call_soon_threadsafe(hub.close_streams)
+            time.sleep(0.01)
+            return SimpleNamespace(id=RUN, last_event=0, state=RunState.RUNNING)
+
+        loop = asyncio.get_running_loop()
+        hub = EventHub(cast("Any", SimpleNamespace(runs=SimpleNamespace(get=read))))
+        with pytest.raises(UnavailableError, match="stopping"):
+            await hub.join(RUN, 0)
+        assert hub.streams == 0
+
+    asyncio.run(scene())
