@@ -52,7 +52,7 @@ class StrategyRecord(Record):
 
 
 PING_TIMEOUT_S: Final = 150.0
-"""A ping waits for a policy's completion."""
+"""Whoever looks at a policy's endpoint waits for its completion, or until an adapter is loaded."""
 
 
 def add_problem(definition: Problem | Mapping[str, Any]) -> Call[ProblemVersion]:
@@ -98,7 +98,8 @@ def add_policy(
     """Register a policy that its endpoint serves (unless ``check`` is false); the same again is the same version."""
     values = definition.definition() if isinstance(definition, Policy) else dict(definition)
     key = {} if api_key is None else {"api_key": api_key}
-    return post("/v1/policies", PolicyVersion, {"definition": values, "check": check, **key})
+    body = {"definition": values, "check": check, **key}
+    return post("/v1/policies", PolicyVersion, body, timeout_s=PING_TIMEOUT_S)
 
 
 def policies(slug: str | None = None) -> Call[Page[PolicyVersion]]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 import socket
+import time
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
 
-from speciate.client import Client
+from speciate.client import Client, connection
 from speciate.domain import errors
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.run import RunState
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import (
     RUN,
+    Handler,
     StandIn,
     candidate_json,
     hang_up,
@@ -263,3 +266,18 @@ def test_advice_is_walked_through(ask: Ask, service: StandIn) -> None:
     service.on("GET", f"/v1/runs/{RUN}/guidance", page(piece, cursor="next"), page(none))
     found = ask(lambda client: client.runs.get(RUN), lambda run: run.guidance())
     assert [(advice.number, advice.text, advice.won) for advice in found] == [(8, "Be bold.", 1), (0, "", 1)]
+
+
+def test_a_policy_whose_endpoint_takes_its_time_is_registered(
+    ask: Ask, service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = {"slug": "m", "kind": "scripted"}
+    made = {"id": str(RUN), "version": 1, "digest": "d", "created_at": "2026-01-02T03:04:05Z", "definition": definition}
+
+    def slowly(handler: Handler) -> None:
+        time.sleep(0.3)
+        say(made, 201)(handler)
+
+    monkeypatch.setattr(connection, "TIMEOUT", httpx.Timeout(0.1))
+    service.on("POST", "/v1/policies", slowly)
+    assert ask(lambda client: client.policies.add(definition)).version == 1
