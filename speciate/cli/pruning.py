@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,14 +17,19 @@ PRUNE_EXAMPLES = examples(
     "speciate prune --dry-run", "speciate prune --older-than 90 --completed --yes", "speciate prune --dry-run --json"
 )
 
+_LONGEST_DAYS: Final = 36_525.0
+
 
 def prune_command(
-    older_than: Annotated[float, typer.Option(min=0, help="Days since the run ended.")] = 30.0,
+    older_than: Annotated[float, typer.Option(min=0, max=_LONGEST_DAYS, help="Days since the run ended.")] = 30.0,
     completed: Annotated[bool, typer.Option("--completed", help="Completed runs too, not only dead ones.")] = False,
     audit_older_than: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Days that entries of the audit log are kept.", show_default="SPECIATE_AUDIT_DAYS, which is 400"
+            min=1,
+            max=_LONGEST_DAYS,
+            help="Days that entries of the audit log are kept.",
+            show_default="SPECIATE_AUDIT_DAYS, which is 400",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")] = False,
@@ -62,7 +67,7 @@ def prune_command(
         if (found or entries) and not dry_run:
             if not yes and not output.console().is_terminal:
                 raise ConfigurationError("nobody is here to ask.", remedy="Give --yes to prune, or --dry-run to look.")
-            if not yes and not typer.confirm("Remove this for good?"):
+            if not yes and not typer.confirm("Remove this for good?", err=as_json):
                 raise typer.Exit
             _prune(retention, found, now)
             if entries:

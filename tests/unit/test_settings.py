@@ -81,3 +81,10 @@ def test_another_process_is_given_every_setting(monkeypatch: pytest.MonkeyPatch)
     for variable, value in given.as_environment().items():
         monkeypatch.setenv(variable, value)
     assert Settings() == given
+
+
+@pytest.mark.parametrize("name", ["SPECIATE_RETAIN_DAYS", "SPECIATE_AUDIT_DAYS"])
+def test_more_days_than_a_calendar_holds_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1e6")
+    with pytest.raises(ConfigurationError, match="36525"):
+        load_settings()

@@ -279,3 +279,8 @@ def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: StandIn) -> None
     assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
     assert "900 s" in found["work"]["detail"]
     assert all(each["remedy"] for each in found.values() if each["status"] != "good")
+
+
+@pytest.mark.parametrize("option", ["--older-than", "--audit-older-than"])
+def test_more_days_than_a_calendar_holds_are_refused(cli: Cli, option: str) -> None:
+    assert cli("prune", option, "1e6").code == Exit.USAGE
