@@ -63,7 +63,7 @@ def unlocks_command(
         named = {"problem": problem, "policy": policy, "strategy": strategy}
         found = service.unlocks(run=run_id, **named, first=first, unlocks_only=not every_target)
         if out is not None:
-            return _write(out, found)
+            return _write(out, found, as_json=as_json)
         shown = list(islice(found, limit))
     if as_json:
         for record in shown:
@@ -127,7 +127,7 @@ def _show_records(service: Client, problem: str, limit: int, *, as_json: bool) -
     output.table(columns, rows, empty=output.nothing("records", "speciate run --help", problem=problem))
 
 
-def _write(out: Path, found: Iterable[UnlockRecord]) -> None:
+def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
     from speciate.cli.tables_out import FORMATS, write_records
     from speciate.ports.records import UnlockRecord as Row
 
@@ -135,7 +135,10 @@ def _write(out: Path, found: Iterable[UnlockRecord]) -> None:
     if kind not in FORMATS:
         raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(FORMATS)}")
     write_records(out, kind, Row, found)
-    output.say(f"{out}")
+    if as_json:
+        output.json_line({"file": str(out)})
+    else:
+        output.say(f"{out}")
 
 
 def _check_alone(table: str, problem: str | None, others: dict[str, object]) -> None:

@@ -144,7 +144,7 @@ def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
     assert cli("candidates", "top", RUN).lines[1].split() == ["3", "0", "2.5"]
 
 
-def test_unlocks(cli: Cli, service: StandIn) -> None:
+def test_unlocks(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     record = {
         "run_id": str(RUN), "problem_id": str(UUID(int=1)), "problem": "packing", "problem_version": 1,
         "policy_id": str(UUID(int=2)), "policy": "m", "policy_version": 3, "strategy": "best_of_n", "seed": 5,
@@ -160,6 +160,9 @@ def test_unlocks(cli: Cli, service: StandIn) -> None:
     assert service.requests[0].query["unlocks_only"] == ["true"]
     assert json.loads(cli("unlocks", "--every-target", "--json").out)["evaluations"] == 1234
     assert "unlocks_only" not in service.requests[1].query
+    out = tmp_path / "u.csv"
+    assert json.loads(cli("unlocks", "--out", out, "--json").out) == {"file": str(out)}
+    assert cli("unlocks", "--out", out).lines == [str(out)]
 
 
 def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: StandIn) -> None:
