@@ -108,7 +108,7 @@ def import_(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(metavar="task:NAME", help="A task that policies are trained on.")],
     split: Annotated[str, typer.Option(help="train or test: no problem is in both.")] = "test",
-    count: Annotated[int, typer.Option(help="How many problems.", min=1, max=100_000)] = 100,
+    count: Annotated[int, typer.Option(help="How many problems.", min=1, max=10_000)] = 100,
     start: Annotated[int, typer.Option(help="Number of the first one.", min=0)] = 0,
     data: Annotated[Path | None, typer.Option(help="Folder with the files of a task that reads a dataset.")] = None,
     into: Annotated[

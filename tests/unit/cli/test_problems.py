@@ -97,6 +97,11 @@ def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: StandIn
     assert cli("problems", "add").code == Exit.INVALID
 
 
+def test_no_more_are_imported_than_a_set_holds(cli: Cli, service: StandIn) -> None:
+    outcome = cli("problems", "import", "task:maze", "--count", 10_001)
+    assert (outcome.code, service.requests) == (Exit.USAGE, [])
+
+
 def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
     from speciate.problems.loader import bundled
 
