@@ -59,7 +59,9 @@ def follow(run: RunHandle, *, as_json: bool) -> Exit:
             output.json_line(event)
             # Work in flight is still booked after a pause, so a paused run's last event may be any.
             if event.seq >= known and (paused or event.kind == EventKind.RUN_PAUSED):
-                break
+                if _is_paused(run):
+                    break
+                paused = False
         record = run.refresh()
     else:
         with _view() as view:
@@ -77,7 +79,7 @@ def _show(run: RunHandle, view: View) -> RunRecord:
     shown_at = time.monotonic()
     for event in run.watch(after=record.last_event):
         view.tell(event)
-        if event.kind == EventKind.RUN_PAUSED:
+        if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
             break
         if time.monotonic() - shown_at >= view.interval_s:
             record = run.refresh()
@@ -87,6 +89,11 @@ def _show(run: RunHandle, view: View) -> RunRecord:
     record = run.refresh()
     view.update(record, seed or _seed_rewards(run, record))
     return record
+
+
+def _is_paused(run: RunHandle) -> bool:
+    """Tell whether a pause lasts: one that is told late, or that a campaign makes between two slices, may be over."""
+    return run.refresh().state is RunState.PAUSED
 
 
 def _seed_rewards(run: RunHandle, record: RunRecord) -> dict[str, float]:

@@ -76,7 +76,8 @@ class AsyncRunHandle:
         record = await self.refresh()
         if record.state in {RunState.CREATED, RunState.RUNNING}:
             async for event in self.watch(after=record.last_event):
-                if event.kind == EventKind.RUN_PAUSED:
+                # One that is over already, as between two slices of a campaign, ends nothing.
+                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).state is RunState.PAUSED:
                     break
         return await self.refresh()
 

@@ -76,7 +76,8 @@ class RunHandle:
         record = self.refresh()
         if record.state in {RunState.CREATED, RunState.RUNNING}:
             for event in self.watch(after=record.last_event):
-                if event.kind == EventKind.RUN_PAUSED:
+                # One that is over already, as between two slices of a campaign, ends nothing.
+                if event.kind == EventKind.RUN_PAUSED and self.refresh().state is RunState.PAUSED:
                     break
         return self.refresh()
 

@@ -41,6 +41,7 @@ def _watched(service: StandIn, last: dict[str, object], *events: bytes) -> None:
 
 
 CONFIRMED = event(2, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
+CONFIRMED_LATER = event(3, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
 
 
 def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> None:
@@ -256,11 +257,24 @@ def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause
 
 
 def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: StandIn) -> None:
-    service.on("GET", f"/v1/runs/{RUN}", say(run_json(last_event=3)))
+    paused = say(run_json(state="paused", last_event=6))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(last_event=3)), paused)
     told = [event(1, "run.paused"), event(2, "run.resumed"), event(3), event(4), event(5, "run.paused"), event(6)]
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, END))
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_watching_goes_on_over_a_pause_that_ends_as_it_is_told(cli: Cli, service: StandIn, options: list[str]) -> None:
+    before = [say(run_json())] * (2 if options else 3)
+    service.on("GET", f"/v1/runs/{RUN}", *before, say(run_json(**DONE)))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    told = [event(1, "run.paused", reason="waits"), event(2, "run.resumed"), CONFIRMED_LATER, END]
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told))
+    outcome = cli("runs", "watch", RUN, *options)
+    assert outcome.code == Exit.OK
+    assert "target.confirmed" in outcome.out if options else "unlocked first with candidate 9" in outcome.out
 
 
 def _on_terminal(service: StandIn, *args: str, columns: int = 100) -> str:

@@ -113,6 +113,14 @@ def test_a_long_quiet_connection_is_no_failure(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("last", ["run.completed", "run.paused"])
 def test_waiting_ends_with_the_run_or_its_pause(ask: Ask, service: StandIn, last: str) -> None:
     tail = END if last == "run.completed" else event(3, "batch.evaluated")
+    state = last.partition(".")[2]
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json(state=state)))
     service.on("GET", EVENTS, stream(event(1), event(2, last), tail))
-    assert ask(lambda client: client.runs.get(RUN), lambda run: run.wait()).id == RUN
+    assert ask(lambda client: client.runs.get(RUN), lambda run: run.wait()).state == state
     assert len(service.asked(EVENTS)) == 1
+
+
+def test_waiting_goes_on_over_a_pause_that_is_over_when_it_is_told(ask: Ask, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json()), say(run_json(state="completed")))
+    service.on("GET", EVENTS, stream(event(1, "run.paused"), event(2, "run.resumed"), event(3, "run.completed"), END))
+    assert ask(lambda client: client.runs.get(RUN), lambda run: run.wait()).state == "completed"
