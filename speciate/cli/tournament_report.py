@@ -83,16 +83,17 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
 
     out = output.console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    record, told = service.tournaments.get(name), -1
+    record, told = service.tournaments.get(name), None
     with Progress(*columns, console=out, disable=as_json or not out.is_terminal) as progress:
         bar = progress.add_task(output.clean(record.slug), total=record.planned)
         while True:
             progress.update(bar, completed=record.ended, total=record.planned)
-            if as_json and record.ended != told:
+            now = (record.ended, record.state if as_json else None)
+            if as_json and now != told:
                 output.json_line(record)
-            elif not out.is_terminal and not as_json and record.ended != told:
+            elif not out.is_terminal and not as_json and now != told:
                 output.say(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
-            told = record.ended
+            told = now
             if record.state is not TournamentState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)

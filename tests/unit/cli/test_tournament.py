@@ -112,6 +112,13 @@ def test_watching_ends_with_the_tournament(
     ]
 
 
+def test_watching_as_json_tells_how_it_ended(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+    service.on("GET", PATH, say(_record(ended=12)), say(_record(ended=12)), say(_record(state="completed", ended=12)))
+    lines = [json.loads(line) for line in cli("tournament", "watch", "synthetic", "--json").lines]
+    assert [line["state"] for line in lines] == ["running", "completed"]
+
+
 def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     course = course_of(32, 2, 2)
     report = report_of(course, results_of(course, shift=8.0))
