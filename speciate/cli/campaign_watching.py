@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from speciate.cli import output
 from speciate.cli.campaign import percent, stands, state_of
 from speciate.cli.exits import Exit
+from speciate.cli.session import look_again
 from speciate.domain.campaign import CampaignState
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
     from rich.live import Live
 
     out, told = output.console(), None
+    record = service.campaigns.get(name)
     with Live(console=out, transient=True, auto_refresh=False) as live:
         while True:
-            record = service.campaigns.get(name)
             progress = (record.spent, record.unlocked, record.state if as_json else None)
             if as_json and progress != told:
                 output.json_line(record)
@@ -39,6 +40,7 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
             if record.state is not CampaignState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
+            record = look_again(lambda: service.campaigns.get(name))
     if not as_json:
         output.say(f"{record.slug} is {state_of(record)}; {_unlocked(record)}")
         output.say(f"Where they went: speciate campaign show {record.slug}")

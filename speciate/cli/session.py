@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 import typer
@@ -16,7 +18,7 @@ from speciate.cli.exits import Exit, exit_of
 from speciate.cli.installed import missing_processes, not_installed
 from speciate.cli.output import print_error
 from speciate.cli.remedies import with_remedy
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
@@ -31,6 +33,13 @@ URL_FLAG: Final = "url"
 PROJECT_FLAG: Final = "project"
 
 _BEGINNING: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
+
+PATIENCE_S: Final = 60.0
+"""How long something that is followed may not be read, as while the service restarts."""
+
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 5.0
+
+T = TypeVar("T")
 
 
 class Group(TyperGroup):
@@ -70,6 +79,19 @@ def client(ctx: typer.Context) -> Client:
 
     flags: dict[str, Any] = ctx.find_root().obj or {}
     return Client(flags.get(URL_FLAG), project=flags.get(PROJECT_FLAG))
+
+
+def look_again(read: Callable[[], T]) -> T:
+    """Read again what is followed: a service that restarts ends no watching of days. Raises what ``read`` does."""
+    deadline, delay_s = time.monotonic() + PATIENCE_S, _FIRST_DELAY_S
+    while True:
+        try:
+            return read()
+        except UnavailableError:
+            if time.monotonic() + delay_s > deadline:
+                raise
+        time.sleep(delay_s)
+        delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
 def as_run_id(text: str) -> UUID:

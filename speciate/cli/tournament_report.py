@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
+from speciate.cli.session import look_again
 from speciate.cli.tables_out import replacing, write_records
 from speciate.domain.tournament import TournamentState
 from speciate.ports.records import TournamentRun
@@ -97,7 +98,7 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
             if record.state is not TournamentState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
-            record = service.tournaments.get(name)
+            record = look_again(lambda: service.tournaments.get(name))
     if not as_json:
         output.say(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
         if record.state is TournamentState.COMPLETED:

@@ -13,6 +13,7 @@ from rich.text import Text
 from speciate.cli import output
 from speciate.cli.exits import Exit
 from speciate.cli.live import best_lines, headline, picture, telling
+from speciate.cli.session import look_again
 from speciate.client import RunHandle
 from speciate.domain.errors import NotFoundError
 from speciate.domain.event import EventKind
@@ -62,7 +63,7 @@ def follow(run: RunHandle, *, as_json: bool) -> Exit:
                 if _is_paused(run):
                     break
                 paused = False
-        record = run.refresh()
+        record = look_again(run.refresh)
     else:
         with _view() as view:
             record = _show(run, view)
@@ -82,18 +83,18 @@ def _show(run: RunHandle, view: View) -> RunRecord:
         if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
             break
         if time.monotonic() - shown_at >= view.interval_s:
-            record = run.refresh()
+            record = look_again(run.refresh)
             seed = seed or _seed_rewards(run, record)
             view.update(record, seed)
             shown_at = time.monotonic()
-    record = run.refresh()
+    record = look_again(run.refresh)
     view.update(record, seed or _seed_rewards(run, record))
     return record
 
 
 def _is_paused(run: RunHandle) -> bool:
     """Tell whether a pause lasts: one that is told late, or that a campaign makes between two slices, may be over."""
-    return run.refresh().state is RunState.PAUSED
+    return look_again(run.refresh).state is RunState.PAUSED
 
 
 def _seed_rewards(run: RunHandle, record: RunRecord) -> dict[str, float]:

@@ -19,8 +19,8 @@ from speciate.ports.records import EventRecord
 END: Final = "end"
 """Name of the event after which nothing more comes."""
 
-MAX_ATTEMPTS: Final = 8
-"""Connections in a row that may break without having brought an event."""
+MAX_ATTEMPTS: Final = 18
+"""Connections in a row that may break without having brought an event: about a minute, in which a service restarts."""
 
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0

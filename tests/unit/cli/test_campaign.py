@@ -8,7 +8,7 @@ import json
 import pytest
 
 from speciate.cli import campaign as commands
-from speciate.cli import campaign_watching
+from speciate.cli import campaign_watching, session
 from speciate.cli.exits import Exit
 from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
@@ -140,3 +140,13 @@ def test_watching_as_json_prints_every_change(cli: Cli, service: StandIn, monkey
     service.on("GET", PATH, say(campaign()), say(campaign()), say(campaign(state="completed")))
     lines = [json.loads(line) for line in cli("campaign", "watch", "sweep", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
+
+
+def test_watching_goes_on_when_the_service_restarts(
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(session, "_FIRST_DELAY_S", 0.001)
+    away = problem(503, "unavailable", "this process is stopping.")
+    service.on("GET", PATH, say(campaign()), away, away, say(campaign(state="completed")))
+    assert cli("campaign", "watch", "sweep").code == Exit.OK

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli import tournament_report
+from speciate.cli import session, tournament_report
 from speciate.cli.exits import Exit
 from speciate.domain.tournament import TournamentState
 from speciate.ports.records import TournamentRecord
@@ -117,6 +117,24 @@ def test_watching_as_json_tells_how_it_ended(cli: Cli, service: StandIn, monkeyp
     service.on("GET", PATH, say(_record(ended=12)), say(_record(ended=12)), say(_record(state="completed", ended=12)))
     lines = [json.loads(line) for line in cli("tournament", "watch", "synthetic", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
+
+
+def test_watching_goes_on_when_the_service_restarts(
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(session, "_FIRST_DELAY_S", 0.001)
+    away = problem(503, "unavailable", "this process is stopping.")
+    service.on("GET", PATH, say(_record()), away, away, say(_record(state="completed", ended=12)))
+    assert cli("tournament", "watch", "synthetic").code == Exit.OK
+
+
+def test_watching_ends_when_the_service_stays_away(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(session, "PATIENCE_S", 0.0)
+    service.on("GET", PATH, say(_record()), problem(503, "unavailable", "PostgreSQL is away."))
+    outcome = cli("tournament", "watch", "synthetic")
+    assert (outcome.code, outcome.err) == (Exit.UNREACHABLE, "error: PostgreSQL is away.\n")
 
 
 def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ EVENTS = f"/v1/runs/{RUN}/events"
 def _run(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(course, "_LONGEST_DELAY_S", 0.005)
 
 
 def _watch(ask: Ask, after: int = 0) -> Any:
@@ -93,11 +94,13 @@ def test_a_refusal_is_final(ask: Ask, service: StandIn, answer: Any, kind: type[
 
 def test_delays_grow_and_heed_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.1)
+    monkeypatch.setattr(course, "_LONGEST_DELAY_S", 5.0)
     follower = course.Course(RUN)
     delays = [follower.delay_after(None) for _ in range(course.MAX_ATTEMPTS - 1)]
     assert delays == sorted(delays)
     assert delays[0] == 0.1
     assert delays[-1] == 5.0
+    assert 50 < sum(delays) < 75
     patient = course.Course(RUN)
     list(patient.take(b"retry: 2000\n\n"))
     assert patient.delay_after(None) == 2.0
