@@ -120,6 +120,7 @@ def json_line(value: BaseModel | Any) -> None:
     dump = getattr(value, "model_dump", None)
     values = value if dump is None else dump(mode="json")
     sys.stdout.write(json.dumps(values, allow_nan=False) + "\n")
+    sys.stdout.flush()  # whoever reads a pipe is told of an event when it happens
 
 
 def number(value: float | None) -> str:

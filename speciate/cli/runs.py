@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -182,7 +181,7 @@ def export(
         run = find_run(service, run_id)
         if out is None:
             for candidate in run.export():
-                sys.stdout.write(candidate.model_dump_json() + "\n")
+                output.json_line(candidate)
             return
         count = _write(out, run.export(), run.record.candidates)
     output.say(f"{output.many(count, 'candidate')} in {out}")

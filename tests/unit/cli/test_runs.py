@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import (
     END,
     RUN,
+    Handler,
     StandIn,
     candidate_json,
     event,
@@ -244,6 +246,42 @@ def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
     _watched(service, DONE, event(1), CONFIRMED, END)
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2]
+
+
+def _piped(service: StandIn, *args: str, **variables: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "from speciate.cli import main; main()", *args]
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_pipe_is_told_of_an_event_when_it_happens(service: StandIn) -> None:
+    told, in_time = threading.Event(), []
+
+    def hold(handler: Handler) -> None:
+        stream(event(1), broken=True)(handler)
+        in_time.append(told.wait(20))
+        handler.chunk(END)
+        handler.chunk(b"")
+
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json(**DONE)))
+    service.on("GET", f"/v1/runs/{RUN}/events", hold)
+    with _piped(service, "runs", "watch", str(RUN), "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["seq"] == 1
+        told.set()
+    assert (in_time, process.returncode) == ([True], Exit.OK)
+
+
+def test_a_locale_that_lacks_a_character_ends_nothing(service: StandIn) -> None:
+    made = candidate_json(17, program="print('\u4e2d')")
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/17", say(made))
+    service.on("GET", f"/v1/runs/{RUN}/export", stream(json.dumps(made).encode() + b"\n", kind="application/x-ndjson"))
+    with _piped(service, "candidates", "show", f"{RUN}/17", PYTHONIOENCODING="latin-1") as shown:
+        assert b"print('?')" in shown.communicate()[0]
+    with _piped(service, "runs", "export", str(RUN), PYTHONIOENCODING="latin-1") as exported:
+        assert json.loads(exported.communicate()[0])["program"] == made["program"]
+    assert (shown.returncode, exported.returncode) == (Exit.OK, Exit.OK)
 
 
 def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause(cli: Cli, service: StandIn) -> None:
