@@ -102,6 +102,30 @@ def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> N
     expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
 
 
+def test_charts_of_a_run_that_begins_are_drawn_later(visitor: Visitor, exhibition: Exhibition) -> None:
+    run_id = exhibits.start(exhibition.plane, exhibits.single(), exhibits.mutator(), 24)
+    visitor.go(f"/runs/{run_id}")
+    figure = visitor.page.locator("figure:has([data-figure*=best])")
+    expect(figure).to_contain_text("Nothing to show yet.")
+    expect(visitor.page.locator("#link")).to_have_text("live")
+    exhibits.work(exhibition.plane, run_id)
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".main-svg").first).to_be_visible()
+    expect(figure.locator(".empty")).to_be_hidden()
+
+
+def test_a_chart_that_could_not_be_loaded_is_drawn_later(visitor: Visitor, exhibition: Exhibition) -> None:
+    visitor.page.route("**/figures/best.json*", lambda route: route.abort(), times=1)
+    visitor.go(f"/runs/{exhibition.running}")
+    plot = visitor.page.locator("[data-figure*=best]")
+    plot.scroll_into_view_if_needed()
+    expect(plot).to_contain_text("could not be loaded")
+    exhibits.work(exhibition.plane, exhibition.running, 4)
+    expect(plot.locator(".main-svg").first).to_be_visible()
+    expect(plot).not_to_contain_text("could not be loaded")
+    visitor.trouble = [told for told in visitor.trouble if "ERR_FAILED" not in told]
+
+
 def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibition: Exhibition) -> None:
     visitor.go(f"/runs/{exhibition.running}")
     figure = visitor.page.locator("figure:has([data-figure*=throughput])")

@@ -69,6 +69,7 @@
     const spec = specs.get(plot);
     if (!spec) return;
     const Plotly = await plotly();
+    if (!plot.dataset.drawn) plot.replaceChildren();
     await Plotly.react(plot, coloured(spec.data), layoutOf(spec, plot), { displayModeBar: false, responsive: true });
     plot.dataset.drawn = "yes";
     plot.removeAttribute("aria-busy");
@@ -82,7 +83,7 @@
   }
   async function ask(plot) {
     const url = plot.dataset.figure;
-    const narrow = plot.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
+    const narrow = plot.parentElement.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
     const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
     if (!answer.ok) throw new Error(String(answer.status));
     return answer.json();
@@ -98,13 +99,13 @@
     plot.dataset.rest = "drawing";
     let begun = performance.now();
     try {
-      const [spec] = await Promise.all([ask(plot), plotly()]);
+      const [spec] = await Promise.all([ask(plot), plot.hidden || plotly()]);
       begun = performance.now();
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
       tell(one("[data-rows]", plot.closest("figure")), spec.table_html);
-      await draw(plot);
+      if (!plot.hidden) await draw(plot);
     } catch (error) {
       plot.removeAttribute("aria-busy");
       if (!plot.dataset.drawn) plot.textContent = "The chart could not be loaded; its table is below.";
@@ -114,19 +115,21 @@
     setTimeout(() => { delete plot.dataset.rest; renew(plot); }, Number(plot.dataset.rest));
   }
   let wanted = one("[data-stream]")?.dataset.revision || "";
+  // What has nothing to show yet is hidden, and what is hidden is never in view: the figure around it is.
   const inView = new WeakSet();
   const renew = (plot) => {
     if (inView.has(plot) && !plot.dataset.rest && plot.dataset.asked !== wanted) load(plot);
   };
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) {
-      if (entry.isIntersecting) { inView.add(entry.target); renew(entry.target); } else inView.delete(entry.target);
+      const plot = one(".plot", entry.target);
+      if (entry.isIntersecting) { inView.add(plot); renew(plot); } else inView.delete(plot);
     }
   }, { rootMargin: "50%" });
   const plots = all(".plot[data-figure]");
   requestAnimationFrame(() => setTimeout(() => {
     if (plots.some((plot) => !plot.hidden)) plotly().catch(() => {});
-    plots.forEach((plot) => watcher.observe(plot));
+    plots.forEach((plot) => watcher.observe(plot.closest("figure")));
   }));
 
   // Live parts: the server sends what is, not what changed; ids say what is known already.
