@@ -126,6 +126,39 @@ def test_a_chart_that_could_not_be_loaded_is_drawn_later(visitor: Visitor, exhib
     visitor.trouble = [told for told in visitor.trouble if "ERR_FAILED" not in told]
 
 
+def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    visitor.go("/runs")
+    expect(page.locator("#link")).to_have_text("live")
+    ticked = [page.locator("input[name=run]").nth(i) for i in (0, 2)]
+    chosen = [box.get_attribute("value") for box in ticked]
+    for box in ticked:
+        box.check()
+    page.get_by_role("region", name="Runs, table").focus()
+    exhibits.work(exhibition.plane, exhibition.running, 4)
+    row = page.locator(f"tr:has(a[href='/runs/{exhibition.running}'])")
+    expect(row).to_contain_text(f"{_spent(exhibition)} / 5\u202f000")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Runs, table"
+    page.get_by_role("button", name="Compare the chosen ones").click()
+    expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
+    assert re.findall("run=([0-9a-f-]{36})", page.url) == chosen
+
+
+def test_what_came_while_a_dialog_was_open_is_shown_when_it_is_closed(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    run_id = exhibits.start(exhibition.plane, exhibits.single(), exhibits.mutator(), 24)
+    visitor.go(f"/runs/{run_id}")
+    expect(page.locator("#link")).to_have_text("live")
+    page.get_by_role("button", name="Cancel …").click()
+    page.locator("#cancel").get_by_label("Why, for the record").fill("it takes too long")
+    exhibits.work(exhibition.plane, run_id)
+    expect(page.locator("#link")).to_have_text("ended")
+    expect(page.locator("#cancel")).to_be_visible()
+    page.get_by_role("button", name="Keep it", exact=True).click()
+    expect(page.locator("[role=status]")).to_have_text("completed")
+    expect(page.get_by_role("button", name="Cancel …")).to_have_count(0)
+
+
 def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibition: Exhibition) -> None:
     visitor.go(f"/runs/{exhibition.running}")
     figure = visitor.page.locator("figure:has([data-figure*=throughput])")

@@ -138,24 +138,32 @@
   let state = ["", ""];
   const sign = (link) => { if (link) [link.dataset.is, link.textContent] = state; };
   const say = (...is) => { state = is; sign(one("#link")); };
-  let stream, seen = "", over = false, retry = 0;
+  let stream, seen = "", held = "", over = false, retry = 0;
+  const named = (e) => e.tagName + (e.getAttribute("href") || e.getAttribute("aria-label") || e.textContent);
   const busy = (part) => one(":popover-open", part) || (part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName));
   function show(html) {
     const fresh = document.createElement("template");
     fresh.innerHTML = html;
     sign(one("#link", fresh.content));
+    held = "";
     for (const next of all("[data-part]", fresh.content)) {
       const old = one(`[data-part="${next.dataset.part}"]`, place);
-      if (!old || busy(old) || old.outerHTML === next.outerHTML) continue;
-      const focus = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      if (!old || old.outerHTML === next.outerHTML) continue;
+      if (busy(old)) { held = html; continue; }
+      const focus = old.contains(document.activeElement) && named(document.activeElement);
       const twins = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
       twins("details", (is, was) => { is.open = was.open; });
+      for (const box of all("input", next)) box.checked = all("input:checked", old).some((was) => was.value === box.value);
       const sheets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);
       all(".scroll", next).forEach((is, i) => is.scrollTo(...(sheets[i] || [0, 0])));
-      if (focus) one(`a[href="${CSS.escape(focus)}"]`, next)?.focus();
+      if (focus) all("a, button, summary, [tabindex]", next).find((each) => named(each) === focus)?.focus({ preventScroll: true });
     }
   }
+  // What came while somebody was busy is shown when they no longer are: a click that ends it has been taken by then.
+  const later = () => setTimeout(() => held && show(held), 500);
+  place.addEventListener("focusout", later);
+  place.addEventListener("toggle", later, true);
   function connect() {
     if (over || stream || document.hidden) return;
     const url = place.dataset.stream + (place.dataset.stream.includes("?") ? "&" : "?") + "seen=" + seen;
