@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -19,7 +20,7 @@ from service.app import create_app
 from speciate.domain.run import RunState
 from speciate.domain.scope import Scope
 from speciate.storage.tables import DEFAULT_PROJECT_ID
-from speciate.testing.http_server import serve_app
+from speciate.testing.http_server import WAIT_S, serve_app
 from tests.dashboard.conftest import Exhibition
 
 pytestmark = pytest.mark.servers
@@ -95,6 +96,29 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     exhibition.plane.access.revoke(DEFAULT_PROJECT_ID, made.id)
     page.goto(f"{guarded.url}/runs")
     expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
+
+
+def test_a_page_whose_session_is_over_says_so_and_asks_no_more(
+    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+) -> None:
+    page = visitor_context.new_page()
+    made = exhibition.plane.access.create(DEFAULT_PROJECT_ID, "watcher", Scope.READ, created_by="test")
+    log_in(page, f"{guarded.url}/", made.token)
+    expect(page.locator("#link")).to_have_text("live")
+    exhibition.plane.access.revoke(DEFAULT_PROJECT_ID, made.id)
+    expect(page.locator("#link")).to_have_text("logged out: load the page again")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(3000)
+    assert not asked
+
+
+def test_a_form_of_a_session_that_is_over_leads_to_the_login(guarded: Guarded, exhibition: Exhibition) -> None:
+    with httpx.Client(base_url=guarded.url, headers={"Accept": "text/html"}, trust_env=False, timeout=WAIT_S) as http:
+        answer = http.post(f"/runs/{exhibition.running}/pause", data={"reason": ""})
+    assert answer.status_code == 401
+    assert 'href="/login"' in answer.text
+    assert "cannot send" not in answer.text
 
 
 def test_who_may_only_read_is_shown_no_way_to_change_anything(

@@ -176,14 +176,17 @@
       wanted = revision;
       all(".plot[data-figure]").forEach(renew);
     });
-    stream.addEventListener("end", () => { over = true; leave(); say("over", "ended"); });
+    stream.addEventListener("end", () => end("ended"));
     stream.onerror = () => {
       say("away", "connecting …");
       if (stream.readyState !== EventSource.CLOSED) return;
       leave();
-      setTimeout(connect, Math.min(5000, 500 * 2 ** retry++));
+      const again = () => setTimeout(connect, Math.min(5000, 500 * 2 ** retry++));
+      // A stream does not say why it was refused. Whose session is over cannot be let in by asking again.
+      fetch("/v1/whoami").then(({ status }) => (status === 401 ? end("logged out: load the page again") : again()), again);
     };
   }
+  function end(why) { over = true; leave(); say("over", why); }
   function leave() { stream?.close(); stream = null; }
   // Browsers allow few streams per server: a page that nobody sees gives its own back.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : connect()));
