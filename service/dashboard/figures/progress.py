@@ -116,11 +116,11 @@ def throughput(of: Population) -> Chart:
     rows: list[tuple[str, int, int]] = []
     width = 1
     if len(columns):
-        begin, end = float(columns.at[0]), float(columns.at[-1])
+        # A transaction that began before another one may be booked after it.
+        begin, end = float(columns.at.min()), float(columns.at.max())
         width = next((w for w in _WIDTHS_S if (end - begin) / w <= _BINS), _WIDTHS_S[-1])
         bins = ((columns.at - begin) // width).astype(np.int64)
-        count = int(bins[-1]) + 1 if len(bins) else 0
-        count = max(count, int(bins.max()) + 1)
+        count = int(bins.max()) + 1
         scored = np.bincount(bins[columns.scored], minlength=count)
         failed = np.bincount(bins[~columns.scored], minlength=count)
         starts = (begin + width * np.arange(count)) * 1000.0

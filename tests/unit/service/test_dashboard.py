@@ -166,6 +166,13 @@ def test_large_populations_are_thinned_and_their_front_is_not() -> None:
     assert len(json.dumps(tree.spec())) < 2_000_000
 
 
+def test_what_is_booked_after_what_began_later_is_counted() -> None:
+    columns = _columns(3, 1, failing=0.0)
+    columns.at[0] += 5.0
+    rows = throughput(Population(single(), columns, "/runs/x")).table.rows
+    assert sum(int(scored) for _, scored, _ in rows) == 3
+
+
 def test_the_front_holds_nobody_that_another_one_beats() -> None:
     of = Population(antenna(), _columns(200, 5), "/runs/x")
     points = of.problem.space.normalise(of.columns.rewards)
