@@ -110,7 +110,8 @@ def trade_off_map(elites: Sequence[EliteRecord], objective: Objective, run: str)
     table = Table(("island", "cell", "candidate", "fitness in its cell", objective.name), rows)
     note = (
         "One square for each weighting of the rewards that an island keeps the best candidate for (w0, w1, …; declared:"
-        f" the problem's own weights; @: what came last), coloured by {objective.name}."
+        f" the problem's own weights; @slot: a place in a population; other @: what came last), coloured by"
+        f" {objective.name}."
     )
     return Chart(
         "tradeoffs",

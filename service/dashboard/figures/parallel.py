@@ -19,25 +19,29 @@ def parallel(of: Population) -> Chart:
     """Return the front as lines over all objectives, each on its declared range with the better end on top."""
     objectives = of.problem.objectives[:FEW]
     front = of.front
-    rows = front[thinned(len(front), MOST_LINES)] if len(front) else front
     names = [objective.name for objective in objectives]
-    points = of.columns.rewards[rows][:, : len(objectives)]
-    shares = np.array([[_oriented(v, o) for v, o in zip(point, objectives, strict=True)] for point in points.tolist()])
+    points = of.columns.rewards[front][:, : len(objectives)]
+    shares = np.stack([_oriented(points[:, j], objective) for j, objective in enumerate(objectives)], axis=1)
+    bests = _bests(shares)
+    # Who is best in something is drawn, however many there are.
+    kept = sorted({*thinned(len(front), MOST_LINES), *bests})
     # One trace for all, with gaps between them: a browser draws a hundred traces in a hundred times the time of one.
-    data = [_lines(of, names, rows, points, shares)] if len(rows) else []
-    for rank, (row, best) in enumerate(_bests(rows, shares).items()):
-        i = int(np.flatnonzero(rows == row)[0])
+    data = [_lines(of, names, front[kept], points[kept], shares[kept])] if kept else []
+    for rank, (i, best) in enumerate(bests.items()):
         bold = {"width": 2.6, "color": SERIES[(rank + 1) % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
         told = ", ".join(names[j] for j in best[:3]) + (" …" if len(best) > 3 else "")
         look = {"line": bold, "marker": {"size": 8, "symbol": SYMBOLS[(rank + 1) % len(SYMBOLS)]}, "opacity": 1.0}
-        alone = _lines(of, names, rows[i : i + 1], points[i : i + 1], shares[i : i + 1])
+        alone = _lines(of, names, front[i : i + 1], points[i : i + 1], shares[i : i + 1])
         data.append({**alone, **look, "name": f"best {told}", "showlegend": True})
     layout = {
         "xaxis": {"type": "category", "showgrid": True},
         "yaxis": axis("share of the declared range, better is up"),
         "hovermode": "closest",
     }
-    note = "Each line is a candidate of the front. Lines that cross are trade-offs."
+    left = len(front) - len(kept)
+    note = "Each line is a candidate of the front. Lines that cross are trade-offs." + (
+        f" {left:,} candidates of the front are not drawn; all are in the download." if left else ""
+    )
     return Chart(
         "parallel",
         "Front over all rewards",
@@ -70,15 +74,15 @@ def _lines(
     }
 
 
-def _bests(rows: NDArray[np.int64], shares: FloatArray) -> dict[int, list[int]]:
-    """Return the candidates that are best in something, with the positions of these objectives."""
+def _bests(shares: FloatArray) -> dict[int, list[int]]:
+    """Return which of some candidates are best in something, with the positions of these objectives."""
     found: dict[int, list[int]] = {}
-    for j in range(shares.shape[1] if len(rows) else 0):
-        found.setdefault(int(rows[np.argmax(shares[:, j])]), []).append(j)
+    for j in range(shares.shape[1] if len(shares) else 0):
+        found.setdefault(int(np.argmax(shares[:, j])), []).append(j)
     return found
 
 
-def _oriented(value: float, objective: Objective) -> float:
+def _oriented(values: FloatArray, objective: Objective) -> FloatArray:
     low, high = objective.range
-    part = (value - low) / (high - low)
+    part: FloatArray = (values - low) / (high - low)
     return part if objective.direction is Direction.MAXIMIZE else 1.0 - part

@@ -109,7 +109,7 @@ def population(of: Population, x: str = "", y: str = "") -> Chart:
     note = (
         f"Each point is a candidate; diamonds are the front: nobody is better in everything that search improves."
         f" {better(first)}, {better(second)}."
-        + (f" {left:,} dominated points are not drawn; all are in the download." if left else "")
+        + (f" {left:,} dominated points are not drawn; the run's export has all." if left else "")
     )
     layout = {"xaxis": axis(directed(first)), "yaxis": axis(directed(second)), "hovermode": "closest"}
     return Chart(

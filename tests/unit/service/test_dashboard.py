@@ -23,7 +23,7 @@ from service.dashboard.fields import fields_of, values_of
 from service.dashboard.figures.archive import feature_map, trade_off_map
 from service.dashboard.figures.comparison import best_of_runs
 from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
-from service.dashboard.figures.parallel import parallel
+from service.dashboard.figures.parallel import MOST_LINES, parallel
 from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
@@ -171,6 +171,21 @@ def test_what_is_booked_after_what_began_later_is_counted() -> None:
     columns.at[0] += 5.0
     rows = throughput(Population(single(), columns, "/runs/x")).table.rows
     assert sum(int(scored) for _, scored, _ in rows) == 3
+
+
+def test_a_long_front_is_thinned_and_who_is_best_in_something_is_drawn() -> None:
+    columns = _columns(1000, 5, failing=0.0)
+    columns.rewards[:, 0] = columns.rewards[:, 1]  # more gain has larger sidelobes: nobody beats anybody
+    columns.rewards[:, 4] = 0.0
+    of = Population(antenna(), columns, "/runs/x")
+    assert len(of.front) > MOST_LINES
+    chart = parallel(of)
+    assert MOST_LINES <= len(set(chart.data[0]["customdata"])) <= MOST_LINES + 5
+    assert "are not drawn" in chart.note
+    _accepted(chart)
+    for name, row in (("bandwidth", np.argmax(columns.rewards[:, 2])), ("cost", np.argmin(columns.rewards[:, 3]))):
+        best = next(trace for trace in chart.data[1:] if name in trace["name"])
+        assert best["customdata"][0] == columns.number[row]
 
 
 def test_the_front_holds_nobody_that_another_one_beats() -> None:
