@@ -186,10 +186,13 @@ def _comparison(report: Report, a: str, b: str) -> Comparison | None:
 
 def _pair_rows(rows: tuple[MatrixRow, ...], a: int, b: int) -> dict[str, list[tuple[str, str, str]]]:
     """Return problems by who reached them, with successes of each as ``2/5``."""
-    found: dict[str, list[tuple[str, str, str]]] = {"only-a": [], "only-b": [], "both": [], "neither": []}
+    kinds = ("only-a", "only-b", "both", "neither", "not-tried")
+    found: dict[str, list[tuple[str, str, str]]] = {kind: [] for kind in kinds}
     for row in rows:
         by_a, by_b = row.successes[a] > 0, row.successes[b] > 0
         kind = "both" if by_a and by_b else "only-a" if by_a else "only-b" if by_b else "neither"
+        # Whose run has not ended has not failed.
+        kind = kind if row.runs[a] and row.runs[b] else "not-tried"
         texts = (f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))
         found[kind].append((row.problem, *texts))  # type: ignore[arg-type]
     return found

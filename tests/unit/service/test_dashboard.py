@@ -33,6 +33,7 @@ from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
 from service.dashboard.refusals import refusal
 from service.dashboard.routes.new_tournament import seeds_of
+from service.dashboard.routes.tournaments import _pair_rows
 from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -40,7 +41,7 @@ from speciate.domain.tournament import Tournament
 from speciate.ports.records import EliteRecord, EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
-from speciate.tournaments.report import Reached
+from speciate.tournaments.report import MatrixRow, Reached
 from tests.dashboard.exhibits import antenna, cases, single
 
 _RNG = np.random.default_rng(7)
@@ -186,6 +187,13 @@ def test_a_long_front_is_thinned_and_who_is_best_in_something_is_drawn() -> None
     for name, row in (("bandwidth", np.argmax(columns.rewards[:, 2])), ("cost", np.argmin(columns.rewards[:, 3]))):
         best = next(trace for trace in chart.data[1:] if name in trace["name"])
         assert best["customdata"][0] == columns.number[row]
+
+
+def test_who_has_not_tried_a_problem_is_not_said_to_have_missed_it() -> None:
+    rows = [MatrixRow(problem=name, successes=(1, 0), runs=(1, ended)) for name, ended in (("a", 1), ("b", 0))]
+    found = _pair_rows(tuple(rows), 0, 1)
+    assert found["only-a"] == [("a", "1/1", "0/1")]
+    assert found["not-tried"] == [("b", "1/1", "0/0")]
 
 
 def test_the_front_holds_nobody_that_another_one_beats() -> None:
