@@ -39,7 +39,7 @@ def run_command(
     ] = None,
     discount: Annotated[
         float | None,
-        typer.Option(help="What a batch takes off the weight of older answers, for ucb: in (0, 1].", show_default="1"),
+        typer.Option(help="What a batch leaves of the weight of older answers, for ucb: in (0, 1].", show_default="1"),
     ] = None,
     strategy: Annotated[
         str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)

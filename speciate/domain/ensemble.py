@@ -128,7 +128,7 @@ def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget, discou
         arms: What is known of the policies, shape (k,).
         waiting: Answers that the present batch has already asked of each, shape (k,).
         budget: The run's budget, by which costs are measured.
-        discount: What a batch takes off the weight of older answers, in (0, 1]; 1 takes nothing.
+        discount: What a batch leaves of the weight of older answers, in (0, 1]; 1 leaves all of it.
     """
     counts = _counts(arms, discount)
     pulls = [count.asked + more for count, more in zip(counts, waiting, strict=True)]

@@ -68,8 +68,8 @@ class RunSpec(Value):
             the default, lets it spend its budget.
         reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
         policy_choice: How the next policy is chosen where a role has several.
-        policy_discount: What a batch takes off the weight that older answers have for the choice ``ucb``; 1, the
-            default, takes nothing.
+        policy_discount: What a batch leaves of the weight that older answers have for the choice ``ucb``; 1, the
+            default, leaves all of it.
         novelty: Which programs are not evaluated again, or not at all.
         guidance: How the run writes advice for its own prompts; None, the default, writes none.
     """
