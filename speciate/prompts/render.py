@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
+
+from pydantic import JsonValue
 
 from speciate.domain.candidate import Failure, Member
 from speciate.domain.language import Exchange, Language
@@ -204,10 +207,16 @@ def _language(language: Language) -> str:
 
 def _examples(problem: Problem) -> str:
     shown = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
-    called = problem.entry_point if problem.language is None else "input "
+    language = problem.language
+    called = problem.entry_point if language is None else "input "
+    written = _json if language is not None and language.exchange is Exchange.JSON else repr
     lines = [
-        f"- {called}({bounded(', '.join(map(repr, case.input)), _MAX_CASE_CHARS)})"
-        f" -> {bounded(repr(case.expected), _MAX_CASE_CHARS)}"
+        f"- {called}({bounded(', '.join(map(written, case.input)), _MAX_CASE_CHARS)})"
+        f" -> {bounded(written(case.expected), _MAX_CASE_CHARS)}"
         for case in shown
     ]
     return "\n".join(["## Examples", "", *lines]) if lines else ""
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)

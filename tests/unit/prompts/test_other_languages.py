@@ -63,3 +63,10 @@ def test_a_completion_without_any_is_no_answer(problem):
     (answer,) = parse_completion("   ", problem=problem, policy=POLICY, parent=None)
     assert answer.failure is not None
     assert answer.failure.reason == "no_answer"
+
+
+def test_examples_are_written_as_the_program_reads_them(problem):
+    cases = [{"input": [[True, None], "é"], "expected": {"a": False}}]
+    spoken = problem.model_dump() | {"cases": cases, "language": problem.language.model_dump() | {"exchange": "json"}}
+    assert '- input ([true, null], "é") -> {"a": false}' in problem_text(Problem.model_validate(spoken))
+    assert "- input ('1') -> '1'" in problem_text(problem)
