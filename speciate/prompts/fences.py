@@ -13,6 +13,8 @@ SEPARATOR: Final = "---"
 _FENCE: Final = re.compile(r"[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<info>[\w.+#-]*)[^`\n]*$")
 _TRAILING_OPENING: Final = re.compile(r"(?P<ticks>```)(?P<info>python3?|py)[ \t]*$")
 _PYTHON: Final = frozenset({"", "python", "python3", "py", "py3"})
+_DEEPER: Final = 4
+"""Columns by which a fence in a docstring stands deeper than that of the program; CommonMark takes it for text, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class _Scanner:
                 self._open(opening)
             elif line.strip() == SEPARATOR:
                 self._section += 1
-        elif fence is None or not fence["ticks"].startswith(self._ticks):
+        elif fence is None or not fence["ticks"].startswith(self._ticks) or self._is_quoted(fence):
             self._lines.append(line)
         else:
             self.close()
@@ -88,6 +90,17 @@ class _Scanner:
     def _open(self, fence: re.Match[str]) -> None:
         self._ticks, self._info, self._lines = fence["ticks"], fence["info"].lower(), []
         self._margin = fence.start("ticks")
+        self._quoted: int | None = None
+
+    def _is_quoted(self, fence: re.Match[str]) -> bool:
+        """Tell whether a fence begins or ends an example in a docstring: it is labelled and deeper than the block's."""
+        depth = fence.start("ticks")
+        if self._quoted is None and fence["info"] and depth >= self._margin + _DEEPER:
+            self._quoted = depth
+            return True
+        ends = self._quoted == depth and not fence["info"]
+        self._quoted = None if ends else self._quoted
+        return ends
 
     def _indented(self) -> bool:
         # Only a block whose fence does not begin its line (in a list) is shifted: a diff or the inside of a function

@@ -69,6 +69,13 @@ def test_a_fence_inside_a_docstring_does_not_end_the_program(read: Read, label: 
     assert read(f"```python\n{program}```") == [Answer(program)]
 
 
+def test_an_example_in_a_docstring_is_none_of_several_answers(read: Read) -> None:
+    program = 'def solve():\n    """Example:\n\n    ```python\n    solve()\n    ```\n    """\n    return 1\n'
+    fenced = f"```python\n{program}```"
+    assert read(f"{fenced}\nUse it:\n```python\nsolve()\n```") == [Answer(program)]
+    assert [answer.program for answer in read(f"{fenced}\n---\n{FENCED}", 2)] == [program, GOOD]
+
+
 def test_the_entry_point_decides_between_blocks(problem: MakeProblem, policy: MakePolicy) -> None:
     cases = problem(
         kind="cases",
