@@ -115,9 +115,18 @@ def _tagged(text: str) -> list[str]:
     opening = _ANSWER.search(text)
     while opening is not None and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
         # From the last opening on: a model that speaks of its answer names the tag before.
-        found.append(text[opening.end() : end].rpartition(opening[0])[2])
+        found.append(_unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
         opening = _ANSWER.search(text, end)
     return found
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in the fence where a text is one fenced block and nothing else."""
+    lines = text.strip().split("\n")
+    if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
+        return text
+    blocks = fenced_blocks(text.strip())
+    return blocks[0].text if len(blocks) == 1 else text
 
 
 def _programs(text: str, wanted: int, problem: Problem) -> list[str | Failure]:

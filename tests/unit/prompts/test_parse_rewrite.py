@@ -219,6 +219,9 @@ def test_data_is_taken_as_it_is(data_problem: Problem, policy: MakePolicy) -> No
 
     assert read("UUDD") == ["UUDD"]
     assert read("I go\n<answer>\nRRLL\n</answer>\ndone") == ["RRLL"]
+    assert read("<answer>\n```json\n[1]\n```\n</answer>") == ["[1]"]
+    assert read("<answer>a\n```\nb\n```\n</answer>") == ["a\n```\nb\n```"]
+    assert read("<answer>```\na\n```\nb\n```\nc\n```</answer>") == ["```\na\n```\nb\n```\nc\n```"]
     assert read("My route between <answer> tags:\n<answer>RRLL</answer>") == ["RRLL"]
     assert read('```json\n{"a": [1, 2]}\n```') == ['{"a": [1, 2]}']
     assert read("<answer_1>A</answer_1> <answer_2>B</answer_2>", 2) == ["A", "B"]
