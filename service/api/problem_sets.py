@@ -22,7 +22,7 @@ def list_problem_sets(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None
 @router.post("", status_code=201)
 def create_problem_set(body: ProblemSetSubmission, plane: PlaneDep, response: Response) -> ProblemSet:
     """Freeze a list of problem versions under a name; a name that is taken is refused with 409."""
-    members = [plane.catalog.problem(name).id for name in body.problems]
+    members = plane.catalog.problem_ids(body.problems)
     first = {member: i for i, member in reversed(list(enumerate(members)))}
     if repeated := [i for i, member in enumerate(members) if first[member] < i]:
         flaws = tuple(Flaw("names a problem version that is in the list already", f"problems.{i}") for i in repeated)

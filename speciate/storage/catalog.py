@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -20,6 +20,16 @@ from speciate.storage.ids import uuid7
 from speciate.storage.scoping import named
 from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
+
+# Of a list nobody wants the definitions, with all their cases.
+_SUMMARY: Final = (
+    problems.c.id,
+    problems.c.slug,
+    problems.c.version,
+    problems.c.digest,
+    problems.c.created_at,
+    *(problems.c.definition[name].label(name) for name in ("title", "kind", "objectives", "targets")),
+)
 
 
 @dataclass
@@ -66,6 +76,11 @@ class Catalog:
         return _problem(self._find(problems, name, "problem"))
 
     @patient
+    def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:
+        """Return the ids of problem versions by names; takes what ``problem`` takes, and raises what it raises."""
+        return tuple(self._find(problems, name, "problem", problems.c.id).id for name in names)
+
+    @patient
     def policy(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, by ``slug`` (the newest) or by ``slug@version``.
 
@@ -77,22 +92,23 @@ class Catalog:
     @patient
     def problems(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProblemSummary]:
         """Return problem versions, newest first; of one slug where it is given."""
-        return cursors.page(self._rows(problems, slug, limit, cursor), limit, _summary, lambda row: [str(row.id)])
+        return cursors.page(
+            self._rows(problems, slug, limit, cursor, *_SUMMARY), limit, _summary, lambda row: [str(row.id)]
+        )
 
     @patient
     def policies(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[PolicyVersion]:
         """Return policy versions, newest first; of one slug where it is given."""
         return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, lambda row: [str(row.id)])
 
-    def add_problem_set(self, slug: str, title: str, names: Sequence[str | UUID]) -> ProblemSet:
+    def add_problem_set(self, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
         """Freeze a list of problem versions under a name.
 
         Raises:
             ConflictError: The name is taken: a set never changes.
-            NotFoundError: A problem is unknown.
         """
         set_id = uuid7()
-        self._add_problem_set(set_id, slug, title, [self.problem(name).id for name in names])
+        self._add_problem_set(set_id, slug, title, members)
         return self.problem_set(set_id)
 
     @patient
@@ -133,7 +149,7 @@ class Catalog:
 
     def _with_members(self, connection: sa.Connection, row: sa.Row[Any]) -> ProblemSet:
         query = (
-            sa.select(problems)
+            sa.select(*_SUMMARY)
             .join(problem_set_members, problem_set_members.c.problem_id == problems.c.id)
             .where(problem_set_members.c.set_id == row.id)
             .order_by(problem_set_members.c.ord)
@@ -161,9 +177,9 @@ class Catalog:
             ).one()
             return row, True
 
-    def _find(self, table: sa.Table, name: str | UUID, what: str) -> sa.Row[Any]:
+    def _find(self, table: sa.Table, name: str | UUID, what: str, *columns: sa.Column[Any]) -> sa.Row[Any]:
         slug, _, version = str(name).partition("@")
-        query = sa.select(table).order_by(table.c.version.desc()).limit(1)
+        query = sa.select(*columns or (table,)).order_by(table.c.version.desc()).limit(1)
         if version:
             number = int(version) if version.isdecimal() and len(version) < 10 else -1
             query = query.where(named(table, slug, self.project), table.c.version == number)
@@ -175,16 +191,20 @@ class Catalog:
             raise NotFoundError(f"there is no {what} {str(name)!r}.")
         return row
 
-    def _rows(self, table: sa.Table, slug: str | None, limit: int, cursor: str | None) -> Sequence[sa.Row[Any]]:
-        query = _newest(table, self.project, limit, cursor)
+    def _rows(
+        self, table: sa.Table, slug: str | None, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
+    ) -> Sequence[sa.Row[Any]]:
+        query = _newest(table, self.project, limit, cursor, *columns)
         if slug is not None:
             query = query.where(table.c.slug == slug)
         with reading(self._engine) as connection:
             return connection.execute(query).all()
 
 
-def _newest(table: sa.Table, project: UUID | None, limit: int, cursor: str | None) -> sa.Select[Any]:
-    query = sa.select(table).order_by(table.c.id.desc()).limit(limit + 1)
+def _newest(
+    table: sa.Table, project: UUID | None, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
+) -> sa.Select[Any]:
+    query = sa.select(*columns or (table,)).order_by(table.c.id.desc()).limit(limit + 1)
     query = query if project is None else query.where(table.c.project_id == project)
     return query if cursor is None else query.where(table.c.id < cursors.decode_id(cursor))
 
@@ -201,15 +221,14 @@ def _problem(row: sa.Row[Any]) -> ProblemVersion:
 
 
 def _summary(row: sa.Row[Any]) -> ProblemSummary:
-    definition = row.definition
     return ProblemSummary(
         id=row.id,
         slug=row.slug,
         version=row.version,
-        title=definition["title"],
-        kind=definition["kind"],
-        objectives=tuple(objective["name"] for objective in definition["objectives"]),
-        targets=tuple(target["name"] for target in definition["targets"]),
+        title=row.title,
+        kind=row.kind,
+        objectives=tuple(objective["name"] for objective in row.objectives),
+        targets=tuple(target["name"] for target in row.targets),
         digest=row.digest,
         created_at=row.created_at,
     )

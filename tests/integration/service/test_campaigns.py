@@ -246,7 +246,7 @@ def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: 
 
 
 def test_a_set_and_an_ensemble(fair: Lab) -> None:
-    fair.plane.catalog.add_problem_set("toys", "", ["easy", "never"])
+    fair.plane.catalog.add_problem_set("toys", "", fair.plane.catalog.problem_ids(["easy", "never"]))
     other = toy_policy(slug="other", options={"completions": ANSWERS})
     fair.plane.catalog.add_policy(other)
     made = _declare(fair, problems=["set:toys"], policy={"guesser": 1, "other": 3}, evaluations=30)

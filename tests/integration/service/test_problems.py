@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.loader import bundled
@@ -146,3 +148,19 @@ def test_a_set_is_frozen(api: Api) -> None:
     refused(api.post("/v1/problem-sets", {"slug": "none", "problems": []}), 422, "invalid-input")
     twice = refused(api.post("/v1/problem-sets", {"slug": "twice", "problems": ["toy", "toy@1"]}), 422, "invalid-input")
     assert twice["errors"][0]["where"] == "problems.1"
+
+
+def test_lists_leave_definitions_where_they_are(api: Api) -> None:
+    api.post("/v1/problems", {"definition": toy_problem().definition()})
+    asked: list[str] = []
+
+    def note(*values: object) -> None:
+        asked.append(str(values[2]))
+
+    engine = api.app.state.parts.plane.engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    assert api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy"]}).status_code == 201
+    listed = api.get("/v1/problems").json()["items"]
+    assert api.get("/v1/problem-sets").json()["items"][0]["problems"] == listed
+    sa.event.remove(engine, "before_cursor_execute", note)
+    assert not [query for query in asked if re.search(r"\bdefinition\b(?!\[)", query)]
