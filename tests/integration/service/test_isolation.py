@@ -331,7 +331,7 @@ def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(worl
     for path, form in forms.items():
         answer = ask(world, "POST", path, token, data=form)
         assert answer.status_code == 422, (path, answer.text)
-        assert "there is no" in answer.text
+        assert "there is no" in answer.text.lower()
         assert not seen(world, answer, json.dumps(form)), path
 
 
