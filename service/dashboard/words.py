@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         text = f"{int(value):,}"
     elif 1e-4 <= abs(value) < 1e6:
-        text = f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.1f}"
+        text = f"{value:,.4g}" if abs(value) < 9999.5 else f"{value:,.1f}"
     else:
         text = f"{value:.3g}"
     return text.replace("-", "−").replace(",", "\u202f")

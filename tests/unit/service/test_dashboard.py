@@ -422,9 +422,10 @@ def test_what_a_run_reached_is_told_with_its_number() -> None:
 
 
 def test_values_look_as_people_write_them() -> None:
-    assert [number(v) for v in (None, 3.0, 12345, -0.25, 1e-9, float("nan"))] == [
+    assert [number(v) for v in (None, 3.0, 9999.7, 12345, -0.25, 1e-9, float("nan"))] == [
         "–",
         "3",
+        "9\u202f999.7",
         "12\u202f345",
         "−0.25",
         "1e−09",
