@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line for each item of a list.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or its first characters (6 or more).")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or its first or last characters (6 or more).")]
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the `speciate up` that runs.")]
 
 URL_FLAG: Final = "url"
 PROJECT_FLAG: Final = "project"
 
-_BEGINNING: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
+_PART: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
 
 PATIENCE_S: Final = 60.0
 """How long something that is followed may not be read, as while the service restarts."""
@@ -107,18 +107,19 @@ def as_run_id(text: str) -> UUID:
 
 
 def find_run(service: Client, name: str) -> RunHandle:
-    """Return the run with an id, or the only one whose id begins so.
+    """Return the run with an id, or the only one whose id begins or ends so: pages show the last characters.
 
     Raises:
-        InvalidInputError: The ids of several runs begin so.
+        InvalidInputError: The ids of several runs begin or end so.
         NotFoundError: There is no such run.
     """
-    if not _BEGINNING.fullmatch(name):
+    if not _PART.fullmatch(name):
         return service.runs.get(as_run_id(name))
-    begins = name.lower()
-    found = list(islice((run for run in service.runs.list() if str(run.id).startswith(begins)), 2))
+    part = name.lower()
+    matching = (run for run in service.runs.list() if str(run.id).startswith(part) or str(run.id).endswith(part))
+    found = list(islice(matching, 2))
     if len(found) > 1:
-        raise _refuse("RUN", f"is {name!r}, with which the ids of several runs begin: expected more of one")
+        raise _refuse("RUN", f"is {name!r}, with which the ids of several runs begin or end: expected more of one")
     if not found:
         raise NotFoundError(f"there is no run {name!r}.")
     return found[0]

@@ -125,8 +125,8 @@ def test_the_help_shows_the_defaults() -> None:
 
 
 def test_the_help_of_a_replay_asks_for_the_whole_id(cli: Cli) -> None:
-    assert "first characters" in cli("runs", "show", "--help").out
-    assert "first characters" not in cli("runs", "replay", "--help").out
+    assert "last characters" in cli("runs", "show", "--help").out
+    assert "last characters" not in cli("runs", "replay", "--help").out
 
 
 @pytest.mark.parametrize(
@@ -384,10 +384,11 @@ def test_an_empty_list_with_a_filter_says_that_nothing_matches(cli: Cli, service
     assert cli("unlocks", "--policy", "m").err == "No unlocks match policy m.\n"
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(cli: Cli, service: StandIn) -> None:
+def test_a_run_is_found_by_the_beginning_or_the_end_of_its_id(cli: Cli, service: StandIn) -> None:
     other = UUID(int=1 << 100)
     service.on("GET", "/v1/runs", page(run_json(), run_json(id=str(other))))
     assert str(other) in cli("runs", "show", str(other)[:8].upper(), "--json").out
+    assert str(RUN) in cli("runs", "show", str(RUN)[-8:], "--json").out
     assert cli("runs", "show", "000000").code == Exit.INVALID
     for name in ("123456", "nope", "00000"):
         outcome = cli("runs", "show", name)
