@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client
+from speciate.cli.session import AsJson, Limit, client, listed
 
 
 def audit_command(
@@ -21,7 +20,7 @@ def audit_command(
 ) -> None:
     """Show who asked for what in the project, newest first: requests that were no reads."""
     with client(ctx) as service:
-        found = list(islice(service.audit(everything=everything), limit))
+        found = listed(ctx, service.audit(everything=everything), limit)
     if as_json:
         for record in found:
             output.json_line(record)

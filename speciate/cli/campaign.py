@@ -9,7 +9,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.run import cast
-from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
+from speciate.cli.session import AsJson, Limit, client, examples, key_values, listed, noun
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def list_(
 ) -> None:
     """List campaigns, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.campaigns.list(state=state), limit))
+        found = listed(ctx, service.campaigns.list(state=state), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, RunId, client, examples, find_run, noun
+from speciate.cli.session import AsJson, Limit, RunId, client, examples, find_run, listed, noun
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def list_(
 ) -> None:
     """List the candidates of a run, newest first."""
     with client(ctx) as service:
-        found = list(islice(find_run(service, run_id).candidates(status=status, island=island), limit))
+        found = listed(ctx, find_run(service, run_id).candidates(status=status, island=island), limit)
     if as_json:
         for record in found:
             output.json_line(record)
@@ -47,7 +46,7 @@ def list_(
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show the front: the elites that no other elite is better than in every objective."""
     with client(ctx) as service:
-        found = find_run(service, run_id).front()[:limit]
+        found = listed(ctx, find_run(service, run_id).front(), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,7 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.secrets import read_secret
-from speciate.cli.session import AsJson, Limit, client, examples, key_values, noun
+from speciate.cli.session import AsJson, Limit, client, examples, key_values, listed, noun
 from speciate.domain.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def list_(
 ) -> None:
     """List policy versions, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.policies.list(slug), limit))
+        found = listed(ctx, service.policies.list(slug), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 
 app = noun("Problem sets: named, frozen lists of problem versions.")
 
@@ -34,7 +33,7 @@ def create(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List problem sets, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.problem_sets.list(), limit))
+        found = listed(ctx, service.problem_sets.list(), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def list_(
         _list_bundled(as_json)
         return
     with client(ctx) as service:
-        found = islice(service.problems.list(slug), limit)
+        found = listed(ctx, service.problems.list(slug), limit)
         if as_json:
             for record in found:
                 output.json_line(record)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Final
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 from speciate.domain.errors import InvalidInputError
 
 app = noun("Projects: whose problems, policies and runs are kept apart, and what each may use.")
@@ -45,7 +44,7 @@ def create(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List projects, the oldest first."""
     with client(ctx) as service:
-        found = list(islice(service.projects.list(), limit))
+        found = listed(ctx, service.projects.list(), limit)
     if as_json:
         for record in found:
             output.json_line(record)

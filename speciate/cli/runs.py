@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,18 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.cli.session import AsJson, DataDir, Limit, RunId, as_run_id, client, examples, find_run, noun
+from speciate.cli.session import (
+    AsJson,
+    DataDir,
+    Limit,
+    RunId,
+    as_run_id,
+    client,
+    examples,
+    find_run,
+    listed,
+    noun,
+)
 from speciate.domain.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -37,7 +48,8 @@ def list_(
 ) -> None:
     """List runs, newest first."""
     with client(ctx) as service:
-        found = [run.record for run in islice(service.runs.list(problem=problem, policy=policy, state=state), limit)]
+        runs = listed(ctx, service.runs.list(problem=problem, policy=policy, state=state), limit)
+        found = [run.record for run in runs]
     if as_json:
         for record in found:
             output.json_line(record)
@@ -90,7 +102,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
 def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show the advice that a run wrote for its own prompts, and what it led to; with --json, in full."""
     with client(ctx) as service:
-        found = list(islice(find_run(service, run_id).guidance(), limit))
+        found = listed(ctx, find_run(service, run_id).guidance(), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -16,7 +17,7 @@ from typer.core import TyperGroup
 
 from speciate.cli.exits import Exit, exit_of
 from speciate.cli.installed import missing_processes, not_installed
-from speciate.cli.output import print_error
+from speciate.cli.output import console, print_error
 from speciate.cli.remedies import with_remedy
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
 
@@ -123,6 +124,20 @@ def find_run(service: Client, name: str) -> RunHandle:
     if not found:
         raise NotFoundError(f"there is no run {name!r}.")
     return found[0]
+
+
+def listed(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:
+    """Return the first records of a list; where there are more, the command says so when it ends."""
+    found = list(islice(records, limit + 1))
+    if len(found) > limit:
+        more(ctx, limit)
+    return found[:limit]
+
+
+def more(ctx: typer.Context, limit: int) -> None:
+    """Say, below what the command prints and on standard error, that its limit left something out."""
+    told = f"… and more: --limit {10 * limit}"
+    ctx.call_on_close(partial(console(stderr=True).print, told, soft_wrap=True))
 
 
 def key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:

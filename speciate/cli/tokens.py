@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.scope import Scope
 
@@ -55,7 +54,7 @@ def create(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the project's tokens, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.tokens.list(), limit))
+        found = listed(ctx, service.tokens.list(), limit)
     if as_json:
         for record in found:
             output.json_line(record)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 from speciate.domain.errors import Flaw, InvalidInputError
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def list_(
 ) -> None:
     """List tournaments, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.tournaments.list(state=state), limit))
+        found = listed(ctx, service.tournaments.list(state=state), limit)
     if as_json:
         for record in found:
             output.json_line(record)

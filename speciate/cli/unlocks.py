@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, find_run
+from speciate.cli.session import AsJson, Limit, client, examples, find_run, listed, more
 from speciate.domain.errors import Flaw, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records import ProblemUnlocks, UnlockRecord
+    from speciate.ports.records import ObjectiveRecord, ProblemUnlocks, UnlockRecord
 
 UNLOCKS_EXAMPLES: Final = examples(
     "speciate unlocks",
@@ -58,13 +58,13 @@ def unlocks_command(
         if who:
             return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
         if records:
-            return _show_records(service, problem or "", limit, as_json=as_json)
+            return _show_records(ctx, service, problem or "", limit, as_json=as_json)
         run_id = None if run is None else find_run(service, run).id
         named = {"problem": problem, "policy": policy, "strategy": strategy}
         found = service.unlocks(run=run_id, **named, first=first, unlocks_only=not every_target)
         if out is not None:
             return _write(out, found, as_json=as_json)
-        shown = list(islice(found, limit))
+        shown = listed(ctx, found, limit)
     if as_json:
         for record in shown:
             output.json_line(record)
@@ -112,19 +112,33 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         output.table(columns, rows, empty="Nobody has tried.")
 
 
-def _show_records(service: Client, problem: str, limit: int, *, as_json: bool) -> None:
-    found = service.problem_records(problem)[: None if as_json else limit]
+def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int, *, as_json: bool) -> None:
+    found = service.problem_records(problem)
     if as_json:
         for record in found:
             output.json_line(record)
         return
+    shown = _newest(found, limit)
+    if len(shown) < len(found):
+        more(ctx, limit)
     rows = [
         (_marked(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
          r.strategy, r.seed, output.number(r.evaluations), output.moment(r.at), f"{r.run_id}/{r.number}")
-        for r in found
+        for r in shown
     ]  # fmt: skip
     columns = ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "when", "candidate")
     output.table(columns, rows, empty=output.nothing("records", "speciate run --help", problem=problem))
+
+
+def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
+    """Return at most ``limit`` records, in their order: the newest of every objective before the second of any."""
+    seen: Counter[str] = Counter()
+    ages = []
+    for record in found:
+        ages.append(seen[record.objective])
+        seen[record.objective] += 1
+    chosen = sorted(range(len(found)), key=ages.__getitem__)[:limit]
+    return [found[i] for i in sorted(chosen)]
 
 
 def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:

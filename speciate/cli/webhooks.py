@@ -10,7 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.cli.session import AsJson, Limit, client, examples, noun
+from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -56,7 +56,7 @@ def add(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the project's webhooks, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.webhooks.list(), limit))
+        found = listed(ctx, service.webhooks.list(), limit)
     if as_json:
         for record in found:
             output.json_line(record)
@@ -118,7 +118,7 @@ def deliveries(
 ) -> None:
     """List what was and is to be sent, newest first."""
     with client(ctx) as service:
-        found = list(islice(service.webhooks.deliveries(webhook, state=state), limit))
+        found = listed(ctx, service.webhooks.deliveries(webhook, state=state), limit)
     if as_json:
         for record in found:
             output.json_line(record)

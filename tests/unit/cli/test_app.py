@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import signal
 import subprocess
@@ -33,6 +34,10 @@ def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield (*path, name), command
 
 
+def _parameters(command: object) -> set[str]:
+    return {parameter.name for parameter in command.params}  # type: ignore[attr-defined]
+
+
 COMMANDS = dict(_commands(typer.main.get_command(app)))
 SILENT = {("runs", "export"), ("tournament", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
 """Commands whose output is JSON Lines anyway, a file, or a service."""
@@ -51,6 +56,15 @@ def test_every_command_has_help_with_examples_and_json(path: tuple[str, ...], cl
 def test_no_command_takes_a_token(path: tuple[str, ...]) -> None:
     options = {name for parameter in COMMANDS[path].params for name in parameter.opts}  # type: ignore[attr-defined]
     assert not {"--token", "--api-key", "--password"} & options
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, command in COMMANDS.items() if "limit" in _parameters(command)], ids=" ".join
+)
+def test_no_list_stops_at_its_limit_in_silence(path: tuple[str, ...]) -> None:
+    code = inspect.getsource(inspect.unwrap(COMMANDS[path].callback))  # type: ignore[attr-defined]
+    assert "listed(ctx, " in code
+    assert "limit]" not in code
 
 
 def test_nothing_heavy_is_loaded_before_a_command_needs_it() -> None:

@@ -180,6 +180,27 @@ def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: StandIn) 
     ]
 
 
+def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, service: StandIn) -> None:
+    def record(objective: str, number: int) -> dict[str, object]:
+        return {
+            "objective": objective, "value": 0.5, "run_id": str(RUN), "number": number,
+            "candidate_id": str(UUID(int=number)), "policy": None, "strategy": "best_of_n", "seed": 5,
+            "evaluations": 40, "at": AT.isoformat(),
+        }  # fmt: skip
+
+    history = [record(name, number) for name, most in (("a", 60), ("b", 2), ("c", 1)) for number in range(most, 0, -1)]
+    service.on("GET", "/v1/problems/packing/records", page(*history))
+    asked = ("unlocks", "--problem", "packing", "--records")
+    outcome = cli(*asked)
+    shown = [line.split()[0] for line in outcome.lines[1:]]
+    assert [shown.count(name) for name in "abc"] == [47, 2, 1]
+    assert outcome.lines[1].endswith(f"{RUN}/60")
+    assert outcome.err == "… and more: --limit 500\n"
+    assert [line.split()[0] for line in cli(*asked, "--limit", 2).lines[1:]] == ["a", "b"]
+    assert len(cli(*asked, "--json").lines) == 63
+    assert cli(*asked, "--limit", 63).err == ""
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

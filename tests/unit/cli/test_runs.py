@@ -359,16 +359,23 @@ def test_steering(cli: Cli, service: StandIn, verb: str) -> None:
 
 
 def test_a_list_and_its_limit(cli: Cli, service: StandIn) -> None:
-    service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), cursor="more"))
+    service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), run_json(), cursor="more"))
     outcome = cli("runs", "list", "-n", 2, "--state", "running")
     assert outcome.lines[0].split() == ["run", "state", "problem", "policy", "strategy", "spent", "reached"]
     assert outcome.lines[1].split()[:3] == [str(RUN), "running", "packing@1"]
     assert outcome.lines[2].endswith("40 of 100  unlocked")
     assert len(service.requests) == 1
+    assert outcome.err == "… and more: --limit 20\n"
     assert [json.loads(line)["state"] for line in cli("runs", "list", "-n", 2, "--json").lines] == [
         "running",
         "completed",
     ]
+
+
+def test_a_list_that_is_whole_says_nothing_of_more(cli: Cli, service: StandIn) -> None:
+    service.on("GET", "/v1/runs", page(run_json(), run_json()))
+    assert [cli("runs", "list", "-n", n, *more).err for n in (2, 3) for more in ([], ["--json"])] == [""] * 4
+    assert cli("runs", "list", "-n", 1, "--json").err == "… and more: --limit 10\n"
 
 
 def test_an_empty_list_says_what_to_do_next(cli: Cli, service: StandIn) -> None:
