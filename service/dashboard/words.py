@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.objective import Objective
 
 MISSING: Final = "–"
 _SPANS: Final = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0, "min", 1.0, "s"))
@@ -76,7 +76,7 @@ def short(value: UUID | str, length: int = 8) -> str:
 
 def directed(objective: Objective) -> str:
     """Return an objective's name with an arrow to its better end."""
-    return f"{objective.name} {'↑' if objective.direction is Direction.MAXIMIZE else '↓'}"
+    return objective.directed
 
 
 def clip(text: object, length: int = 120) -> str:

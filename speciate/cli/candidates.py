@@ -46,14 +46,16 @@ def list_(
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show the front: the elites that no other elite is better than in every objective."""
     with client(ctx) as service:
-        found = listed(ctx, find_run(service, run_id).front(), limit)
+        run = find_run(service, run_id)
+        found = listed(ctx, run.front(), limit)
+        objectives = run.problem().definition.objectives if found and not as_json else ()
     if as_json:
         for record in found:
             output.json_line(record)
         return
-    names = list(found[0].rewards) if found else []
-    rows = [(e.number, e.island, *(output.number(e.rewards[name]) for name in names)) for e in found]
-    output.table((">number", ">island", *(f">{name}" for name in names)), rows, empty="There are none yet.")
+    rows = [(e.number, e.island, *(output.number(e.rewards[o.name]) for o in objectives)) for e in found]
+    columns = (">number", ">island", *(f">{o.directed}" for o in objectives))
+    output.table(columns, rows, empty="There are none yet.")
 
 
 @app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))

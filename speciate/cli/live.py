@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -45,11 +46,17 @@ def headline(run: RunRecord) -> str:
     return clean(f"{run.state.value}: {'  '.join(parts)}")
 
 
-def best_lines(run: RunRecord, seed: dict[str, float]) -> list[str]:
-    """Return the best value of every objective with its change since the seed, one a line."""
-    width = max((len(name) for name in run.best), default=0)
+def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> list[str]:
+    """Return the best value of every objective with its change since the seed, one a line.
+
+    Args:
+        run: The run.
+        seed: Rewards of its seed program by objective.
+        names: How objectives are shown.
+    """
+    width = max((len(names[name]) for name in run.best), default=0)
     return [
-        clean(f"best {name:<{width}}  {value:<12.6g} {change(value, seed.get(name))}".rstrip())
+        clean(f"best {names[name]:<{width}}  {value:<12.6g} {change(value, seed.get(name))}".rstrip())
         for name, value in run.best.items()
     ]
 
@@ -59,8 +66,8 @@ def change(value: float, seed: float | None) -> str:
     return "" if seed is None or value == seed else f"{value - seed:+.6g} since the seed"
 
 
-def picture(run: RunRecord, seed: dict[str, float]) -> RenderableType:
-    """Return the progress of a run as it is drawn on a terminal."""
+def picture(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> RenderableType:
+    """Return the progress of a run as it is drawn on a terminal; the arguments are those of ``best_lines``."""
     head = Text(f"{run.problem}@{run.problem_version}", style="bold").append(
         f"  {run.policy}@{run.policy_version}  {run.spec.strategy}  {run.id}", style="dim"
     )
@@ -71,7 +78,7 @@ def picture(run: RunRecord, seed: dict[str, float]) -> RenderableType:
         best.add_column(name, justify="left" if name == "objective" else "right")
     for name, value in run.best.items():
         moved = "" if name not in seed or value == seed[name] else f"{value - seed[name]:+.6g}"
-        best.add_row(Text(clean(name)), Text(number(value)), Text(moved, style="green"))
+        best.add_row(Text(clean(names[name])), Text(number(value)), Text(moved, style="green"))
     parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]
     if run.reached:
         parts.append(Text(f"reached: {clean(', '.join(run.reached))}", style="green"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -65,7 +65,7 @@ def follow(run: RunHandle, *, as_json: bool) -> Exit:
                 paused = False
         record = look_again(run.refresh)
     else:
-        with _view() as view:
+        with _view({o.name: o.directed for o in run.problem().definition.objectives}) as view:
             record = _show(run, view)
         _conclude(record)
     return Exit.OK if record.state is RunState.COMPLETED else Exit.FAILED
@@ -116,13 +116,13 @@ def _conclude(record: RunRecord) -> None:
 
 
 @contextmanager
-def _view() -> Iterator[View]:
+def _view(names: Mapping[str, str]) -> Iterator[View]:
     console = output.console()
     if not console.is_terminal:
-        yield PlainView()
+        yield PlainView(names)
         return
     with Live(console=console, refresh_per_second=8, transient=False) as live:
-        yield LiveView(live)
+        yield LiveView(live, names)
 
 
 class LiveView:
@@ -130,8 +130,9 @@ class LiveView:
 
     interval_s = REFRESH_S
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, names: Mapping[str, str]) -> None:
         self._live = live
+        self._names = names
 
     def tell(self, event: EventRecord) -> None:
         """Print what people want to know; an alarm is in the picture for as long as it lasts."""
@@ -140,7 +141,7 @@ class LiveView:
 
     def update(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Draw the progress."""
-        self._live.update(picture(run, seed))
+        self._live.update(picture(run, seed, self._names))
 
 
 class PlainView:
@@ -148,7 +149,8 @@ class PlainView:
 
     interval_s = PLAIN_REFRESH_S
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
         self._last: list[str] = []
         self._alarmed = False
 
@@ -162,7 +164,7 @@ class PlainView:
 
     def update(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Print the progress when there is some."""
-        lines = [headline(run), *(f"  {line}" for line in best_lines(run, seed))]
+        lines = [headline(run), *(f"  {line}" for line in best_lines(run, seed, self._names))]
         if lines != self._last:
             for line in lines:
                 output.say(line)

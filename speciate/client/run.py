@@ -18,6 +18,7 @@ from speciate.ports.records import (
     CandidateRecord,
     EliteRecord,
     EventRecord,
+    ProblemVersion,
     RolloutRecord,
     RunRecord,
     UnlockRecord,
@@ -80,6 +81,10 @@ class RunHandle:
                 if event.kind == EventKind.RUN_PAUSED and self.refresh().state is RunState.PAUSED:
                     break
         return self.refresh()
+
+    def problem(self) -> ProblemVersion:
+        """Return the problem version that it is about, as it was submitted."""
+        return self._transport.send(endpoints.problem(self.record.problem_id))
 
     def candidates(
         self, *, status: CandidateStatus | str | None = None, island: int | None = None

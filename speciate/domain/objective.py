@@ -54,3 +54,8 @@ class Objective(Value):
         if not low < high:
             raise ValueError(f"range of {self.name!r} is [{low}, {high}]: expected low < high")
         return self
+
+    @property
+    def directed(self) -> str:
+        """Its name with an arrow to its better end, as people are shown it."""
+        return f"{self.name} {'↑' if self.direction is Direction.MAXIMIZE else '↓'}"

@@ -103,7 +103,9 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     assert ready("candidates", "show", child["id"]).code == Exit.OK
     assert ready("candidates", "diff", name).out.startswith(("---", "It changes nothing."))
     assert json.loads(ready("candidates", "lineage", name, "--json").out.splitlines()[-1])["number"] == 1
-    assert ready("candidates", "top", run_id).code == Exit.OK
+    top = ready("candidates", "top", run_id)
+    assert top.code == Exit.OK, top.err
+    assert {"↑", "↓"} <= set(top.out.splitlines()[0].split())
     assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == Exit.OK
 
 

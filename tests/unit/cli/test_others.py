@@ -17,7 +17,18 @@ from speciate.cli.exits import Exit
 from speciate.domain.policy import Policy
 from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import AT, RUN, Handler, StandIn, candidate_json, page, problem, run_json, say
+from tests.unit.client.stand_in import (
+    AT,
+    RUN,
+    Handler,
+    StandIn,
+    candidate_json,
+    page,
+    problem,
+    problem_json,
+    run_json,
+    say,
+)
 
 
 def _policy(**values: object) -> dict[str, object]:
@@ -141,7 +152,11 @@ def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
     outcome = cli("candidates", "list", RUN, "--status", "failed", "--island", 0)
     assert "crashed (exited)" in outcome.lines[1]
     assert service.requests[-1].query["status"] == ["failed"]
-    assert cli("candidates", "top", RUN).lines[1].split() == ["3", "0", "2.5"]
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
+    assert [line.split() for line in cli("candidates", "top", RUN).lines] == [
+        ["number", "island", "radius", "↑"],
+        ["3", "0", "2.5"],
+    ]
 
 
 def test_unlocks(cli: Cli, service: StandIn, tmp_path: Path) -> None:

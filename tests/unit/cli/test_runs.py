@@ -26,6 +26,7 @@ from tests.unit.client.stand_in import (
     event,
     page,
     problem,
+    problem_json,
     run_json,
     say,
     stream,
@@ -38,6 +39,7 @@ DONE = {"state": "completed", "reached": ["first"], "unlocked": True, "best": {"
 def _watched(service: StandIn, last: dict[str, object], *events: bytes) -> None:
     service.on("POST", "/v1/runs", say(run_json(state="created"), 202))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json(**last)))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*events))
 
@@ -193,7 +195,7 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     assert outcome.code == Exit.OK
     assert "\x1b" not in outcome.out + outcome.err
     assert "running: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates" in outcome.lines
-    assert "  best radius  1.5          +0.5 since the seed" in outcome.lines
+    assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
 
@@ -338,6 +340,7 @@ def test_a_terminal_gets_a_live_picture(service: StandIn) -> None:
     assert "\x1b[" in text
     for expected in (
         "since the seed",
+        "radius ↑",
         "+1.5",
         "reached: first",
         "alarm: 60% failed",

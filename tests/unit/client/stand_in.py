@@ -15,8 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 from speciate.domain.budget import Budget
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec, RunState
-from speciate.ports.records import CandidateDetail, EventRecord, RunRecord, SpentRecord
+from speciate.domain.target import Target
+from speciate.ports.records import CandidateDetail, EventRecord, ProblemVersion, RunRecord, SpentRecord
 
 RUN = UUID(int=7)
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -179,6 +182,23 @@ def run_json(**values: Any) -> dict[str, Any]:
         revision=9,
     )
     return record.model_dump(mode="json") | values
+
+
+def problem_json() -> dict[str, Any]:
+    """The problem version of ``run_json``."""
+    definition = Problem(
+        slug="packing",
+        title="Packing",
+        kind=ProblemKind.EVALUATOR,
+        objectives=(Objective(name="radius", range=(0.0, 10.0)),),
+        targets=(Target(name="first", rule="radius >= 2", unlock=True),),
+        seed_program="x = 1\n",
+        evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
+    )
+    record = ProblemVersion(
+        id=UUID(int=1), version=1, digest="d", evaluator_digest="e", created_at=AT, definition=definition
+    )
+    return record.model_dump(mode="json")
 
 
 def candidate_json(number: int = 1, **values: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from tests.unit.client.stand_in import (
     hang_up,
     page,
     problem,
+    problem_json,
     run_json,
     say,
     stream,
@@ -281,3 +282,10 @@ def test_a_policy_whose_endpoint_takes_its_time_is_registered(
     monkeypatch.setattr(connection, "TIMEOUT", httpx.Timeout(0.1))
     service.on("POST", "/v1/policies", slowly)
     assert ask(lambda client: client.policies.add(definition)).version == 1
+
+
+def test_a_run_knows_its_problem(ask: Ask, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
+    found = ask(lambda client: client.runs.get(RUN), lambda run: run.problem())
+    assert [objective.directed for objective in found.definition.objectives] == ["radius ↑"]
