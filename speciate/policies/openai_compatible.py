@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 from pydantic import Field, JsonValue
 
-from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
+from speciate.domain.errors import Flaw, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, Served
 from speciate.domain.values import Value
 from speciate.outward.network import ForbiddenAddressError
@@ -124,10 +124,13 @@ class OpenAICompatible:
         self, policy: Policy, surroundings: Surroundings = ALONE, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         if policy.base_url is None or policy.model is None:
-            missing = "base_url" if policy.base_url is None else "model"
+            missing = (
+                Flaw("expected an address such as http://127.0.0.1:8000/v1", where="base_url")
+                if policy.base_url is None
+                else Flaw("expected a name that GET /models lists", where="model")
+            )
             raise InvalidInputError(
-                f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.",
-                remedy="Give base_url (such as http://127.0.0.1:8000/v1) and model (a name that GET /models lists).",
+                f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", flaws=(missing,)
             )
         self._policy = policy
         self._surroundings = surroundings

@@ -75,6 +75,8 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
         database_url=SecretStr(url),
         redis_url=SecretStr(servers.redis_url),
         data_dir=tmp_path_factory.mktemp("data"),
+        secret_key=SecretStr("s" * 32),
+        allowed_networks=("loopback",),
     )
     plane = open_plane(settings)
     try:

@@ -128,7 +128,7 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
     paths = (
         "/", "/runs", run, "/runs/new", f"/runs/new?like={exhibition.running}", "/problems", "/problems/new",
         "/tournaments", "/tournaments/new", f"/tournaments/{exhibition.open}", f"/campaigns/{exhibition.campaign}",
-        "/campaigns", "/campaigns/new",
+        "/campaigns", "/campaigns/new", "/policies", "/policies/new", "/policies/maze-vpo",
         f"{run}/candidates/1", "/access",
     )  # fmt: skip
     page = visitor_context.new_page()

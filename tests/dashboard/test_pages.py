@@ -41,6 +41,7 @@ PAGES = {
     "new-problem": "/problems/new",
     "policies": "/policies",
     "policy": "/policies/maze-vpo",
+    "new-policy": "/policies/new",
     "unlocks": "/unlocks?a=mutator@1&b=maze-vpo@1",
     "tournaments": "/tournaments",
     "tournament": "/tournaments/{tournament}",
@@ -202,6 +203,7 @@ def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: E
     forms = {
         "/problems": {"toml": toml},
         "/runs": {"problem": name, "policy": name, "evaluations": name},
+        "/policies": {"slug": name, "base_url": name, "model": name, "kind": name, "timeout_s": name},
         "/tournaments": {"slug": name, "problems": name, "name0": name, "policy0": name, "seeds": name},
     }
     headers = {"Accept": "text/html", "Origin": exhibition.url}

@@ -32,6 +32,28 @@
     select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
   }
 
+  // Asking a policy takes its time, and no answer repeats a key: the page stays, and so does what was typed as one.
+  document.addEventListener("submit", async (event) => {
+    const button = event.submitter, form = event.target;
+    if (!button?.matches("[data-ask]")) return;
+    event.preventDefault();
+    const body = new URLSearchParams(new FormData(form));
+    const key = () => one("[name=api_key]");
+    const typed = key()?.value;
+    form.inert = true;
+    try {
+      const answer = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "text/html" } });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      one("main").replaceWith(one("main", fresh));
+      if (typed && key()) key().value = typed;
+      const told = one("main .notice");
+      if (told) { told.tabIndex = -1; told.focus(); }
+    } catch {
+      form.inert = false;
+      button.textContent = "No answer: try again";
+    }
+  });
+
   // Charts: loaded when the page has been painted and they come into view.
   const specs = new WeakMap();
   let library;

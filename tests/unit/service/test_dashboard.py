@@ -32,12 +32,15 @@ from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
 from service.dashboard.refusals import refusal
+from service.dashboard.routes.new_policy import submission_of, told_of
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.routes.tournaments import _pair_rows
 from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.policy import Policy, Sampling
 from speciate.domain.tournament import Tournament
+from speciate.policies import build_client
 from speciate.ports.records import EliteRecord, EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
@@ -297,6 +300,59 @@ def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
     assert {field.name: field.value for field in shown(sent)["options"]}["option.exploration"] == "0.2"
     assert chosen({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
     assert shown({"strategy": "nonsense"})["strategy"] == chosen({})["strategy"] == "islands_map_elites"
+
+
+POLICY = {
+    "slug": "qwen",
+    "kind": "openai_compatible",
+    "base_url": " http://127.0.0.1:8000/v1 ",
+    "model": "m",
+    "codec": "",
+    "answers_per_rollout": "2",
+    "sampling.temperature": "0.5",
+    "sampling.logprobs": "on",
+    "options": 'max_retries = 2\n\nextra_body={"top_k": 20}\nbase_model=big\n',
+}
+
+
+def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
+    found = submission_of(POLICY | {"api_key": " sk-1 "})
+    assert found.api_key is not None
+    assert (found.api_key.get_secret_value(), found.check) == ("sk-1", True)
+    assert not submission_of(POLICY | {"unchecked": "on"}).check
+    assert found.definition == Policy(
+        slug="qwen",
+        kind="openai_compatible",
+        base_url="http://127.0.0.1:8000/v1",
+        model="m",
+        answers_per_rollout=2,
+        sampling=Sampling(temperature=0.5, logprobs=True),
+        options={"max_retries": 2, "extra_body": {"top_k": 20}, "base_model": "big"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({"slug": "No Slug"}, "slug", "lower-case words"),
+        ({"slug": ""}, "slug", "is missing"),
+        ({"timeout_s": "soon"}, "timeout_s", "number"),
+        ({"sampling.temperature": "11"}, "sampling.temperature", "less than or equal to 10"),
+        ({"codec": "maze"}, "", "set prompt_format to 'completion'"),
+        ({"api_key": "two words"}, "api_key", "without blanks"),
+        ({"api_key": "k", "api_key_env": "POLICY_KEY_X"}, "api_key", "without api_key_env"),
+        ({"api_key_env": "HOME"}, "api_key_env", "begins with POLICY_KEY"),
+        ({"options": "max_retries"}, "options", "'max_retries': expected name=value"),
+        ({"options": "max_retries=1e999"}, "options", "max_retries: "),
+        ({"options": "max_tries=1"}, "options", "max_tries: no such option"),
+        ({"base_url": ""}, "base_url", "such as http://127.0.0.1:8000/v1"),
+        ({"model": ""}, "model", "GET /models"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_stands_at_its_field(changes: dict[str, str], place: str, words: str) -> None:
+    with pytest.raises((InvalidInputError, ValidationError)) as refused:
+        build_client(submission_of(POLICY | changes).definition)
+    assert words in told_of(refused.value).of(place)
 
 
 def _request(method: str, headers: dict[str, str], body: bytes = b"") -> Request:

@@ -1,0 +1,132 @@
+"""Registering a policy, over REST and from a page: whose key it may use, whether its endpoint answers, what is kept.
+
+Endpoints are asked in threads of their own: a slow one, or a slow name server, holds those that wait for policies, and
+never those that answer requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+from anyio import to_thread
+
+from service.api.schemas import PolicySubmission
+from service.dependencies import Parts
+from service.principal import Principal
+from speciate.domain.errors import Flaw, ForbiddenError, InvalidInputError
+from speciate.domain.policy import Policy
+from speciate.outward.network import Network
+from speciate.outward.transport import check_url
+from speciate.policies import Surroundings, build_client
+from speciate.ports.policy import Identifying, PolicyClient
+from speciate.ports.records import PolicyVersion
+from speciate.storage.plane import Plane
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign of life.
+
+    Attributes:
+        message: What was found, in one line.
+        seconds: How long it took.
+    """
+
+    message: str
+    seconds: float
+
+
+async def register(
+    body: PolicySubmission, parts: Parts, plane: Plane, principal: Principal
+) -> tuple[PolicyVersion, bool]:
+    """Keep a policy as its endpoint serves it.
+
+    Returns:
+        The version, and whether it is a new one.
+
+    Raises:
+        ForbiddenError: It names a variable of the workers, and whoever asks is not the operator.
+        InvalidInputError: Its client cannot use it, or its address may not be asked.
+        UnavailableError: Its endpoint does not serve it, or there is no secret with which its key could be sealed.
+    """
+    await _allow(body.definition, parts, principal)
+    policy = await to_thread.run_sync(_checked, body, parts, limiter=parts.pings)
+    return await to_thread.run_sync(_add, body, policy, plane)
+
+
+async def try_out(body: PolicySubmission, parts: Parts, principal: Principal) -> Sign:
+    """Look at the endpoint of a policy that is not kept; raises as ``register`` does."""
+    await _allow(body.definition, parts, principal)
+    return await _signed(lambda: _ping(*_with_key(body, parts)), parts)
+
+
+async def ping(policy: Policy, parts: Parts) -> Sign:
+    """Look at the endpoint of a policy that is kept; raises ``UnavailableError`` when it cannot be used."""
+    return await _signed(lambda: _ping(policy, _surroundings(parts)), parts)
+
+
+async def _allow(policy: Policy, parts: Parts, principal: Principal) -> None:
+    if (variable := policy.api_key_env) is not None and not principal.all_projects:
+        # Its value is the operator's, and goes to whatever address the definition names.
+        raise ForbiddenError(
+            f"definition.api_key_env: the key in {variable} belongs to whoever runs the workers, and only the"
+            " operator's token may have it sent to an endpoint.",
+            remedy="Send a key of your own as 'api_key', or ask the operator to register the policy in your project.",
+        )
+    await to_thread.run_sync(_check_address, policy, parts.settings.network, limiter=parts.pings)
+
+
+def _check_address(policy: Policy, network: Network) -> None:
+    if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
+        flaw = Flaw(wrong, where="definition.base_url")
+        raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
+
+
+def _checked(body: PolicySubmission, parts: Parts) -> Policy:
+    """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
+    policy, surroundings = _with_key(body, parts)
+    with _opened(policy, surroundings) as client:
+        return client.identified() if body.check and isinstance(client, Identifying) else policy
+
+
+def _add(body: PolicySubmission, policy: Policy, plane: Plane) -> tuple[PolicyVersion, bool]:
+    version, new = plane.catalog.add_policy(policy)
+    if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
+        # Cut off before this, the version has no key: sending the same again stores it.
+        plane.policy_keys.store(kept, body.api_key.get_secret_value())
+    return version, new
+
+
+def _with_key(body: PolicySubmission, parts: Parts) -> tuple[Policy, Surroundings]:
+    policy, surroundings = body.definition, _surroundings(parts)
+    if (given := body.api_key) is not None:
+        policy = policy.model_copy(update={"api_key_id": parts.plane.policy_keys.new_id()})
+        # Not stored yet: only what is registered has a key.
+        surroundings = replace(surroundings, key_of=lambda _: given.get_secret_value())
+    return policy, surroundings
+
+
+def _surroundings(parts: Parts) -> Surroundings:
+    return Surroundings(parts.settings.network, parts.plane.policy_keys.open)
+
+
+async def _signed(ask: Callable[[], str], parts: Parts) -> Sign:
+    begun = time.monotonic()
+    message = await to_thread.run_sync(ask, limiter=parts.pings)
+    return Sign(message, time.monotonic() - begun)
+
+
+def _ping(policy: Policy, surroundings: Surroundings) -> str:
+    with _opened(policy, surroundings) as client:
+        return client.ping()
+
+
+@contextmanager
+def _opened(policy: Policy, surroundings: Surroundings) -> Iterator[PolicyClient]:
+    client = build_client(policy, surroundings)
+    # Some hold connections, and then close them like a file.
+    with client if isinstance(client, AbstractContextManager) else nullcontext():
+        yield client

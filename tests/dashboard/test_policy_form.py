@@ -1,0 +1,71 @@
+"""Registering a policy in a browser: tried, registered, asked; with JavaScript and without."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from speciate.testing.openai_endpoint import serve as openai_endpoint
+from tests.dashboard.conftest import Exhibition, Visitor
+
+pytestmark = pytest.mark.servers
+
+KEY = "sk-first-0123456789abcdef"
+
+
+def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Exhibition) -> None:
+    page = visitor.page
+    visitor.go("/policies")
+    page.get_by_role("link", name="Register a policy").click()
+    with openai_endpoint() as endpoint:
+        endpoint.key = KEY
+        page.locator("[name=slug]").fill("From A Form")
+        page.locator("[name=base_url]").fill(endpoint.url)
+        page.locator("[name=model]").fill("m")
+        page.locator("[name=api_key]").fill(KEY)
+        page.get_by_role("button", name="Try it").click()
+        expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
+        expect(page.get_by_role("alert")).to_be_focused()
+        for theme in ("light", "dark"):
+            page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+            assert Axe().run(page).response["violations"] == []
+        # The page did not go away, and what was typed is there, also what no answer repeats.
+        expect(page.locator("[name=api_key]")).to_have_value(KEY)
+        page.locator("[name=slug]").fill("from-a-form")
+        page.get_by_role("button", name="Try it").click()
+        expect(page.get_by_role("status")).to_contain_text("It answers.")
+        expect(page.get_by_role("status")).to_contain_text("Nothing is registered yet.")
+        assert exhibition.plane.catalog.policies(slug="from-a-form").items == ()
+        assert KEY not in page.content()
+        page.get_by_role("button", name="Register the policy").click()
+        expect(page).to_have_url(re.compile(r"/policies/from-a-form@1$"))
+        page.get_by_role("button", name="Does it answer?").click()
+        expect(page.get_by_role("status")).to_contain_text("It answers.")
+        for theme in ("light", "dark"):
+            page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+            assert Axe().run(page).response["violations"] == []
+    page.get_by_role("button", name="Does it answer?").click()
+    expect(page.get_by_role("alert")).to_contain_text("The policy endpoint cannot be used.")
+    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+
+
+def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
+    page = plain_visitor.page
+    plain_visitor.go("/policies/new?kind=program_mutator")
+    page.locator("[name=slug]").fill("plainly")
+    page.locator("[name=options]").fill("sigma_low=0.1\nsigma=2")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator("#wrong-options")).to_contain_text("sigma: no such option")
+    page.locator("[name=options]").fill("sigma_low=0.1")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("status")).to_contain_text("program_mutator needs no endpoint")
+    expect(page.locator("[name=options]")).to_have_value("sigma_low=0.1")
+    page.get_by_role("button", name="Register the policy").click()
+    expect(page).to_have_url(re.compile(r"/policies/plainly@1$"))
+    page.get_by_role("button", name="Does it answer?").click()
+    expect(page.get_by_role("status")).to_contain_text("It answers.")
+    assert exhibition.plane.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
+    plain_visitor.trouble = [told for told in plain_visitor.trouble if "422" not in told]

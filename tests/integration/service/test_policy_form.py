@@ -1,0 +1,105 @@
+"""Registering a policy from its form, under the rules of the REST surface: who may, whose key, what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from speciate.domain.scope import Scope
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.testing.openai_endpoint import serve as openai_endpoint
+from tests.integration.service.conftest import Api, scripted
+
+pytestmark = pytest.mark.servers
+
+KEY = "sk-first-0123456789abcdef"
+WRONG = "sk-wrong-fedcba9876543210"
+FORM = {"slug": "hosted", "kind": "openai_compatible", "model": "m", "options": "max_retries=0"}
+
+
+def _send(api: Api, path: str, form: dict[str, str] | None = None, token: str | None = None) -> httpx.Response:
+    headers = {"Origin": str(api.http.base_url).rstrip("/"), "Accept": "text/html"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    # An empty form has a body, too: the label that says what it is.
+    headers["Content-Type"] = "application/x-www-form-urlencoded"
+    return api.http.post(path, data=form or {}, headers=headers)
+
+
+def test_a_policy_is_tried_before_it_is_kept_and_asked_afterwards(api: Api) -> None:
+    with openai_endpoint() as endpoint:
+        endpoint.key = KEY
+        form = FORM | {"base_url": endpoint.url, "api_key": KEY}
+        tried = _send(api, "/policies/new", form)
+        assert (tried.status_code, "It answers." in tried.text) == (200, True)
+        assert f'value="{endpoint.url}"' in tried.text
+        wrong = _send(api, "/policies/new", form | {"api_key": WRONG})
+        assert (wrong.status_code, "The policy endpoint cannot be used." in wrong.text) == (422, True)
+        assert f'value="{endpoint.url}"' in wrong.text
+        assert api.get("/v1/policies").json()["items"] == []
+
+        made = _send(api, "/policies", form)
+        assert (made.status_code, made.headers["location"]) == (303, "/policies/hosted@1")
+        stored = api.get("/v1/policies/hosted").json()
+        assert stored["definition"]["options"] == {"max_retries": 0}
+        # Over REST the same is the same version.
+        definition = {**FORM, "base_url": endpoint.url, "options": {"max_retries": 0}}
+        again = api.post("/v1/policies", {"definition": definition, "api_key": KEY})
+        assert (again.status_code, again.json()) == (200, stored)
+        asked = _send(api, "/policies/hosted@1")
+        assert "It answers." in asked.text
+    gone = _send(api, "/policies/hosted")
+    assert (gone.status_code, "The policy endpoint cannot be used." in gone.text) == (200, True)
+    assert _send(api, "/policies/nothing").status_code == 404
+    for page in (tried, wrong, asked, gone, api.get("/policies/hosted")):
+        assert KEY not in page.text
+        assert WRONG not in page.text
+
+
+def test_what_cannot_be_registered_comes_back_with_its_reason(api: Api) -> None:
+    answer = _send(api, "/policies", FORM | {"slug": "No Slug", "base_url": "http://169.254.169.254/v1"})
+    assert answer.status_code == 422
+    assert 'id="wrong-slug"' in answer.text
+    assert 'value="No Slug"' in answer.text
+    refused = _send(api, "/policies/new", FORM | {"base_url": "http://169.254.169.254/v1"})
+    assert 'id="wrong-base_url"' in refused.text
+    assert "link-local" in refused.text
+    assert api.get("/v1/policies").json()["items"] == []
+    unchecked = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
+    assert _send(api, "/policies", unchecked).status_code == 303
+
+
+def test_only_a_page_of_ours_may_send_it(api: Api) -> None:
+    version = api.post("/v1/policies", {"definition": scripted().definition()}).json()["version"]
+    for path in ("/policies", "/policies/new", f"/policies/scripted@{version}"):
+        for headers in ({}, {"Origin": "https://evil.example"}):
+            assert api.http.post(path, data=FORM, headers=headers).status_code == 403
+    assert len(api.get("/v1/policies").json()["items"]) == 1
+
+
+def test_scopes_and_the_operators_variables_are_heeded(
+    settings: Settings, serve: Callable[..., Api], plane: Plane
+) -> None:
+    api = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
+    tokens = {
+        scope: plane.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
+    }
+    form = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on", "api_key_env": "POLICY_KEY_X"}
+    for path in ("/policies", "/policies/new"):
+        assert _send(api, path, form, tokens[Scope.READ]).status_code == 403
+        told = _send(api, path, form, tokens[Scope.ADMIN])
+        assert (told.status_code, "only the operator" in told.text) == (422, True)
+    shown = {
+        token: "api_key_env" in api.get("/policies/new", headers={"Authorization": f"Bearer {token}"}).text
+        for token in ("0perat0r", *tokens.values())
+    }
+    assert shown == {"0perat0r": True} | dict.fromkeys(tokens.values(), False)
+    assert plane.catalog.policies().items == ()
+    assert _send(api, "/policies", form, "0perat0r").status_code == 303
+    own = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
+    assert _send(api, "/policies", own, tokens[Scope.SUBMIT]).status_code == 303
