@@ -47,6 +47,12 @@ class Population:
         return obeys
 
     @cached_property
+    def varies(self) -> dict[str, bool]:
+        """Return, for every objective, whether the scored candidates differ in it."""
+        rewards = self.columns.rewards[self.columns.scored]
+        return dict(zip(self.problem.space.names, (rewards != rewards[:1]).any(axis=0).tolist(), strict=True))
+
+    @cached_property
     def front(self) -> NDArray[np.int64]:
         """Return the rows of the candidates that no other one dominates, duplicates left out, by first objective."""
         rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
@@ -65,18 +71,18 @@ class Population:
         kept = pareto_front(points)
         return rows[kept][np.argsort(-points[kept][:, 0], kind="stable")]
 
-    def axis_of(self, name: str) -> int | None:
-        """Return the position of an objective, or None when there is none of this name."""
-        names = self.problem.space.names
-        return names.index(name) if name in names else None
 
+def axes(of: Population, x: str, y: str) -> tuple[Objective, Objective | None]:
+    """Return the two objectives to show: those that are asked for, else the first ones that search improves.
 
-def axes(problem: Problem, x: str, y: str) -> tuple[Objective, Objective | None]:
-    """Return the two objectives to show: those that are asked for, else the first ones that search improves."""
+    One in which all candidates are equal says nothing: it is shown only where nothing else is left.
+    """
+    problem = of.problem
     named = {objective.name: objective for objective in problem.objectives}
-    selected = [objective for objective in problem.objectives if objective.role is Role.OBJECTIVE]
-    others = [objective for objective in problem.objectives if objective.role is not Role.OBJECTIVE]
-    usual = [*selected, *others]
+    usual = sorted(
+        problem.objectives,
+        key=lambda objective: (not of.varies[objective.name], objective.role is not Role.OBJECTIVE),
+    )
     first = named.get(x, usual[0])
     second = named.get(y) or next((objective for objective in usual if objective is not first), None)
     return first, second
@@ -84,7 +90,7 @@ def axes(problem: Problem, x: str, y: str) -> tuple[Objective, Objective | None]
 
 def population(of: Population, x: str = "", y: str = "") -> Chart:
     """Return the population over two objectives; over evaluations where the problem has one alone."""
-    first, second = axes(of.problem, x, y)
+    first, second = axes(of, x, y)
     if second is None or second is first:
         return _over_evaluations(of, first)
     columns, names = of.columns, of.problem.space.names

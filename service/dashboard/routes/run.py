@@ -21,6 +21,7 @@ from service.dashboard.figures.strip import strip
 from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.ports.records import AdviceRecord, EliteRecord, RunRecord
 
@@ -70,6 +71,11 @@ class RunView:
         return self.deck.population(self.run.id, self.problem)
 
     @cached_property
+    def axes(self) -> tuple[Objective, Objective | None]:
+        """The objectives of the first and the second axis."""
+        return axes(self.population, self.x, self.y)
+
+    @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
         """The holders of cells."""
         return self.deck.plane.queries.archive(self.run.id)
@@ -89,7 +95,6 @@ class RunView:
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
         """The charts of the run's page, by name, in the order in which they stand there."""
-        first, _ = axes(self.problem, self.x, self.y)
         found: dict[str, Callable[[], Chart]] = {}
         if self.many:
             found["strip"] = lambda: strip(self.population)
@@ -102,9 +107,9 @@ class RunView:
         found["failures"] = lambda: failures(self.population)
         found["tokens"] = lambda: tokens(self.population)
         found["cells"] = lambda: feature_map(
-            self.archive, first, f"/runs/{self.run.id}", across=2 if self.narrow else 4
+            self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
         )
-        found["tradeoffs"] = lambda: trade_off_map(self.archive, first, f"/runs/{self.run.id}")
+        found["tradeoffs"] = lambda: trade_off_map(self.archive, self.axes[0], f"/runs/{self.run.id}")
         return found
 
     @cached_property
@@ -146,14 +151,11 @@ class RunView:
 def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
     view = RunView(deck, deck.plane.runs.get(run_id), x, y)
-    first, second = axes(view.problem, x, y)
     return page(
         request,
         "run.html",
         view=view,
         run=view.run,
-        first=first,
-        second=second,
         query=address("", x=x, y=y),
     )
 

@@ -24,7 +24,7 @@ from service.dashboard.figures.archive import feature_map, trade_off_map
 from service.dashboard.figures.comparison import best_of_runs
 from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
 from service.dashboard.figures.parallel import MOST_LINES, parallel
-from service.dashboard.figures.population import MOST_POINTS, Population, best_matrix, population
+from service.dashboard.figures.population import MOST_POINTS, Population, axes, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
 from service.dashboard.figures.tournament import reached_chart
@@ -157,6 +157,24 @@ def test_rewards_are_shown_with_their_better_end() -> None:
     for chart in (population(of, "gain", "cost"), lineage(of, "cost"), best_of_runs([("one", of)], cost)):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
     assert lineage(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
+
+
+def test_what_is_the_same_for_all_is_no_axis_unless_it_is_asked_for() -> None:
+    columns = _columns(30, 5)
+    columns.rewards[columns.scored, 1] = 3.0
+    of = Population(antenna(), columns, "/runs/x")
+
+    def names(x: str, y: str, of: Population = of) -> list[str | None]:
+        return [objective and objective.name for objective in axes(of, x, y)]
+
+    assert names("", "") == ["gain", "bandwidth"]
+    assert names("sidelobe", "") == ["sidelobe", "gain"]
+    assert names("", "sidelobe") == ["gain", "sidelobe"]
+    # What search only obeys says more than what is the same for all; where all is, as it was declared.
+    columns.rewards[columns.scored, 1:4] = 3.0
+    assert names("", "", Population(antenna(), columns, "/runs/x")) == ["gain", "overlap"]
+    for few in (_columns(0, 5), _columns(1, 5, failing=0.0), _columns(4, 5, failing=1.0)):
+        assert names("", "", Population(antenna(), few, "/runs/x")) == ["gain", "sidelobe"]
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
