@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
+from service.dashboard.words import clip
 from speciate.tournaments.parts import Estimate
 from speciate.tournaments.report import Comparison, Reached, Standing, Verdict
 
 _SHOWN = {Verdict.BETTER: "▲ better", Verdict.WORSE: "▼ worse"}
+_LINE: Final = 22
+"""Characters of a name in a line, where there is little room."""
 
 
-def standing_chart(standings: Sequence[Standing]) -> Chart:
+def standing_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Chart:
     """Return the chance of every entrant that one run reaches the target, with intervals, best first."""
     ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
     shown = [s for s in ordered if s.pass_1.value is not None][::-1]
+    names = [escaped(s.entrant) for s in shown]
     data: list[dict[str, Any]] = []
     if shown:
         data.append(
-            _dots([s.pass_1 for s in shown], [s.entrant for s in shown], "pass@1", SERIES[0], SYMBOLS[0])
+            _dots([s.pass_1 for s in shown], names, "pass@1", SERIES[0], SYMBOLS[0])
             | {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
         )
         if any(s.pass_k.value is not None and s.pass_k.value != s.pass_1.value for s in shown):
-            data.append(_dots([s.pass_k for s in shown], [s.entrant for s in shown], "pass@k", SERIES[1], SYMBOLS[1]))
+            data.append(_dots([s.pass_k for s in shown], names, "pass@k", SERIES[1], SYMBOLS[1]))
     rows = [
         (s.entrant, s.unlocked, s.pass_1.value, s.pass_1.low, s.pass_1.high, s.pass_k.value, s.best_1.value, s.ended)
         for s in ordered
@@ -31,21 +35,21 @@ def standing_chart(standings: Sequence[Standing]) -> Chart:
     columns = ("entrant", "problems unlocked", "pass@1", "low", "high", "pass@k", "best@1", "runs")
     layout = {
         "xaxis": axis("chance that a run reaches the target", range=[-0.02, 1.02]),
-        "yaxis": {"type": "category", "automargin": True},
+        "yaxis": _names(names, [(s.entrant,) for s in shown], narrow),
         "showlegend": len(data) > 1,
     }
     note = "Points with intervals over problems. Whether they overlap decides nothing: the comparison of pairs does."
-    return Chart("standings", "Who stands where", note, data, layout, Table(columns, rows), height=_height(len(shown)))
+    return Chart(
+        "standings", "Who stands where", note, data, layout, Table(columns, rows), height=_height(len(shown), narrow)
+    )
 
 
-def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
+def difference_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
     """Return every declared difference with its interval and verdict."""
     shown = [c for c in comparisons if c.difference.value is not None][::-1]
-    data: list[dict[str, Any]] = []
-    if shown:
-        names = [f"{c.a} − {c.b}, {_SHOWN.get(c.verdict, c.verdict.value)}" for c in shown]
-        dots = _dots([c.difference for c in shown], names, "difference", SERIES[0], "circle")
-        data.append(dots)
+    verdicts = [_SHOWN.get(c.verdict, c.verdict.value) for c in shown]
+    names = [f"{escaped(f'{c.a} − {c.b}')}<br>{verdict}" for c, verdict in zip(shown, verdicts, strict=True)]
+    data = [_dots([c.difference for c in shown], names, "difference", SERIES[0], "circle")] if shown else []
     rows = [
         (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
         for c in comparisons
@@ -53,7 +57,7 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
     columns = ("difference", "value", "low", "high", "p", "p, Holm", "verdict")
     layout = {
         "xaxis": axis(f"difference of {metric}", zeroline=True, zerolinewidth=2),
-        "yaxis": {"type": "category", "automargin": True},
+        "yaxis": _names(names, [(c.a, f"− {c.b}", v) for c, v in zip(shown, verdicts, strict=True)], narrow),
         "showlegend": False,
     }
     note = (
@@ -61,7 +65,13 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str) -> Chart:
         " verdicts say: an interval that leaves out zero is not adjusted for the number of comparisons."
     )
     return Chart(
-        "differences", "Is the difference real?", note, data, layout, Table(columns, rows), height=_height(len(shown))
+        "differences",
+        "Is the difference real?",
+        note,
+        data,
+        layout,
+        Table(columns, rows),
+        height=_height(len(shown), narrow),
     )
 
 
@@ -113,7 +123,7 @@ def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, colou
         "mode": "markers",
         "name": label,
         "x": values,
-        "y": [escaped(name).replace(", ", "<br>", 1) for name in names],
+        "y": list(names),
         "error_x": bars,
         "marker": {"size": 10, "color": colour, "symbol": symbol},
     }
@@ -123,5 +133,16 @@ def _gap(high: float | None, low: float | None) -> float:
     return 0.0 if high is None or low is None else high - low
 
 
-def _height(count: int) -> int:
-    return min(48, 9 + 2 * count)
+def _names(rows: Sequence[str], lines: Sequence[Sequence[str]], narrow: bool) -> dict[str, Any]:
+    """Return the axis of rows that have names.
+
+    Plotly cuts off the left part of a name that takes more than its share of a chart: a narrow one has short lines.
+    """
+    if not narrow:
+        return {"type": "category", "automargin": True}
+    texts = ["<br>".join(escaped(clip(line, _LINE)) for line in each) for each in lines]
+    return {"type": "category", "automargin": True, "tickvals": list(rows), "ticktext": texts}
+
+
+def _height(count: int, narrow: bool) -> int:
+    return min(96, 9 + 4 * count) if narrow else min(48, 9 + 2 * count)

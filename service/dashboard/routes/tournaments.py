@@ -89,11 +89,11 @@ def get_matrix(name: str, deck: DeckDep) -> Response:
 
 
 @router.get("/{name}/figures/{figure}.json")
-def get_figure(request: Request, name: str, figure: str, deck: DeckDep) -> Response:
+def get_figure(request: Request, name: str, figure: str, deck: DeckDep, narrow: bool = False) -> Response:
     """Send a figure of a tournament as Plotly's JSON."""
     record = _record(deck, name)
-    key = ("tournament", record.id, record.state, record.ended, len(record.amendments), figure)
-    return deck.charts.answer(request, key, lambda: _chart(deck.report(record), figure))
+    key = ("tournament", record.id, record.state, record.ended, len(record.amendments), figure, narrow)
+    return deck.charts.answer(request, key, lambda: _chart(deck.report(record), figure, narrow=narrow))
 
 
 @router.get("/{name}/figures/{figure}.csv")
@@ -164,17 +164,17 @@ def _pair(deck: Deck, record: TournamentRecord, a: str, b: str) -> dict[str, Any
     }
 
 
-def _charts(report: Report) -> dict[str, Chart]:
+def _charts(report: Report, *, narrow: bool = False) -> dict[str, Chart]:
     found = (
-        standing_chart(report.standings.standings),
-        difference_chart(report.standings.comparisons, report.standings.metric.replace("_", " ")),
+        standing_chart(report.standings.standings, narrow=narrow),
+        difference_chart(report.standings.comparisons, report.standings.metric.replace("_", " "), narrow=narrow),
         reached_chart(report.reached),
     )
     return {chart.name: chart for chart in found}
 
 
-def _chart(report: Report, name: str) -> Chart:
-    charts = _charts(report)
+def _chart(report: Report, name: str, *, narrow: bool = False) -> Chart:
+    charts = _charts(report, narrow=narrow)
     if name not in charts:
         raise NotFoundError(f"a tournament has no figure {name[:60]!r}.", remedy=f"It has {', '.join(charts)}.")
     return charts[name]

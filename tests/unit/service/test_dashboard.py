@@ -27,7 +27,7 @@ from service.dashboard.figures.parallel import MOST_LINES, parallel
 from service.dashboard.figures.population import MOST_POINTS, Population, axes, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
-from service.dashboard.figures.tournament import reached_chart
+from service.dashboard.figures.tournament import difference_chart, reached_chart, standing_chart
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
@@ -44,7 +44,8 @@ from speciate.policies import build_client
 from speciate.ports.records import EliteRecord, EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
-from speciate.tournaments.report import MatrixRow, Reached
+from speciate.tournaments.parts import Estimate
+from speciate.tournaments.report import Comparison, MatrixRow, Reached, Standing, Verdict
 from tests.dashboard.exhibits import antenna, cases, single
 
 _RNG = np.random.default_rng(7)
@@ -175,6 +176,23 @@ def test_what_is_the_same_for_all_is_no_axis_unless_it_is_asked_for() -> None:
     assert names("", "", Population(antenna(), columns, "/runs/x")) == ["gain", "overlap"]
     for few in (_columns(0, 5), _columns(1, 5, failing=0.0), _columns(4, 5, failing=1.0)):
         assert names("", "", Population(antenna(), few, "/runs/x")) == ["gain", "sidelobe"]
+
+
+def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
+    estimate = Estimate(value=0.25, low=0.0, high=0.5, problems=3, runs=6)
+    names = {"a": "vector-max-at-k-on-islands", "b": "grpo"}
+    facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
+    comparison = Comparison.model_construct(**names, **facts)
+    standing = Standing.model_construct(
+        entrant=names["a"], unlocked=1, pass_1=estimate, pass_k=estimate, best_1=estimate, ended=6
+    )
+    wide, narrow = (difference_chart([comparison], "pass_1", narrow=narrow) for narrow in (False, True))
+    assert "ticktext" not in wide.layout["yaxis"]
+    lines = narrow.layout["yaxis"]["ticktext"][0].split("<br>")
+    assert lines == ["vector-max-at-k-on-is…", "− grpo", "not enough evidence"]
+    assert narrow.layout["yaxis"]["tickvals"] == narrow.data[0]["y"] == wide.data[0]["y"]
+    for chart in (wide, narrow, standing_chart([standing], narrow=True), difference_chart([], "pass_1", narrow=True)):
+        _accepted(chart)
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
