@@ -8,11 +8,12 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from service.answers import written
-from service.api.schemas import RunId
+from service.api.schemas import Name, RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.streaming import JSON_LINES, json_lines
 from speciate.domain.candidate import CandidateStatus
+from speciate.domain.policy import PolicyRole
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import (
     AdviceRecord,
@@ -23,6 +24,7 @@ from speciate.ports.records import (
     RolloutRecord,
     UnlockRecord,
 )
+from speciate.storage.candidate_list import Wanted
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 
@@ -34,11 +36,40 @@ def list_candidates(
     plane: PlaneDep,
     status: CandidateStatus | None = None,
     island: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
+    role: Annotated[PolicyRole | None, Query(description="what a policy was asked to do for it")] = None,
+    policy: Annotated[Name | None, Query(description="this policy version was asked for it")] = None,
+    target: Annotated[
+        str | None,
+        Query(max_length=80, description="its rewards meet this target, confirmed or not; `any`: one of the targets"),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        Query(max_length=2000, description="its rewards meet a rule as targets have, such as `gain >= 5 and cost < 9`"),
+    ] = None,
+    elite: Annotated[bool, Query(description="it holds a cell of the archive now")] = False,
+    sort: Annotated[
+        str | None,
+        Query(
+            max_length=80,
+            description="`number`: newest first; the name of a reward, or `scalar`: best first, among equals the"
+            " earliest first, those without one last",
+        ),
+    ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[CandidateRecord]:
-    """List a run's candidates without their texts, newest first."""
-    return plane.queries.candidates(run_id, status=status, island=island, limit=limit, cursor=cursor)
+    """List a run's candidates without their texts, newest first unless `sort` says otherwise."""
+    wanted = Wanted(
+        status=status,
+        island=island,
+        role=role,
+        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+        target=target,
+        rule=rule,
+        elite=elite,
+        sort=sort,
+    )
+    return plane.queries.candidates(run_id, wanted, limit=limit, cursor=cursor)
 
 
 @router.get("/candidates/{number}")

@@ -84,9 +84,9 @@ def warm() -> None:
 
 
 def address(path: str, /, **query: Any) -> str:
-    """Return a path with a query; parts that are None or empty are left out."""
-    kept = [(name, value) for name, value in query.items() if value not in {None, ""}]
-    return quote(path, safe="/@:") + ("?" + urlencode(kept) if kept else "")
+    """Return a path with a query; parts that are None or empty are left out, a tuple is a part for each value."""
+    kept = [(name, value) for name, value in query.items() if value not in {None, "", ()}]
+    return quote(path, safe="/@:") + ("?" + urlencode(kept, doseq=True) if kept else "")
 
 
 def fragment(template: str, /, **context: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
@@ -21,24 +21,45 @@ app = noun("Candidates: the programs of a run, with rewards or failures.")
 Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Its id, or RUN/NUMBER.")]
 
 
-@app.command("list", epilog=examples("speciate candidates list RUN", "speciate candidates list RUN --status failed"))
+@app.command(
+    "list",
+    epilog=examples(
+        "speciate candidates list RUN",
+        "speciate candidates list RUN --status failed",
+        "speciate candidates list RUN --sort gain --rule 'gain >= 5 and overlap <= 0'",
+        "speciate candidates list RUN --elite --role mutate --policy qwen@2",
+    ),
+)
 def list_(
     ctx: typer.Context,
     run_id: RunId,
     status: Annotated[str | None, typer.Option(help="evaluated or failed.")] = None,
     island: Annotated[int | None, typer.Option(help="Only those of one island.", min=0)] = None,
+    role: Annotated[str | None, typer.Option(help="Only those that a policy was to propose or to mutate.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only those that this policy was asked for.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Only those whose rewards meet this target; any: one of them.")
+    ] = None,
+    rule: Annotated[str | None, typer.Option(help="Only those whose rewards meet a rule as targets have.")] = None,
+    elite: Annotated[bool, typer.Option("--elite", help="Only those that hold a cell of the archive now.")] = False,
+    sort: Annotated[
+        str | None, typer.Option(help="A reward, or scalar (the weighted sum), of which the best come first.")
+    ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the candidates of a run, newest first."""
+    """List the candidates of a run, newest first or the best first in a reward."""
+    filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
+    filters |= {"target": target, "rule": rule}
     with client(ctx) as service:
-        found = listed(ctx, find_run(service, run_id).candidates(status=status, island=island), limit)
+        run = find_run(service, run_id)
+        found = listed(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
     if as_json:
         for record in found:
             output.json_line(record)
         return
     rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _outcome(c), ", ".join(c.targets)) for c in found]
-    empty = output.nothing("candidates", "speciate runs watch RUN", status=status, island=island)
+    empty = output.nothing("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None)
     output.table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
 
 

@@ -11,7 +11,6 @@ from pydantic import Field, JsonValue
 
 from speciate.client.calls import Call, get, listing, post, segment, walk
 from speciate.client.requests import PoliciesLike
-from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
@@ -142,9 +141,9 @@ def steer(run_id: UUID, action: str, reason: str | None = None) -> Call[RunRecor
     return post(f"{_run(run_id)}:{action}", RunRecord, None if reason is None else {"reason": reason})
 
 
-def candidates(run_id: UUID, status: CandidateStatus | str | None, island: int | None) -> Call[Page[CandidateRecord]]:
-    """List the candidates of a run, newest first."""
-    return walk(f"{_run(run_id)}/candidates", CandidateRecord, status=status, island=island)
+def candidates(run_id: UUID, **query: str | int | bool | UUID | None) -> Call[Page[CandidateRecord]]:
+    """List the candidates of a run."""
+    return walk(f"{_run(run_id)}/candidates", CandidateRecord, **query)
 
 
 def candidate_of(run_id: UUID, number: int) -> Call[CandidateDetail]:

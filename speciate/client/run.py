@@ -11,6 +11,7 @@ from speciate.client.course import Course
 from speciate.client.transport import Transport
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.ports.records import (
     AdviceRecord,
@@ -87,10 +88,41 @@ class RunHandle:
         return self._transport.send(endpoints.problem(self.record.problem_id))
 
     def candidates(
-        self, *, status: CandidateStatus | str | None = None, island: int | None = None
+        self,
+        *,
+        status: CandidateStatus | str | None = None,
+        island: int | None = None,
+        role: PolicyRole | str | None = None,
+        policy: str | UUID | None = None,
+        target: str | None = None,
+        rule: str | None = None,
+        elite: bool = False,
+        sort: str | None = None,
     ) -> Iterator[CandidateRecord]:
-        """Yield its candidates without their texts, newest first."""
-        return self._transport.items(endpoints.candidates(self.id, status, island))
+        """Yield its candidates without their texts, newest first.
+
+        Args:
+            status: Only those with this outcome.
+            island: Only those of an island.
+            role: Only those for which a policy was asked to do this.
+            policy: Only those that a policy version was asked for.
+            target: Only those whose rewards meet a target; ``any``: one of the targets.
+            rule: Only those whose rewards meet a rule as targets have, such as ``"gain >= 5 and cost < 9"``.
+            elite: Only those that hold a cell of the archive now.
+            sort: Name of a reward, or ``scalar``, of which the best come first.
+        """
+        call = endpoints.candidates(
+            self.id,
+            status=status,
+            island=island,
+            role=role,
+            policy=policy,
+            target=target,
+            rule=rule,
+            elite=elite or None,
+            sort=sort,
+        )
+        return self._transport.items(call)
 
     def candidate(self, number: int) -> CandidateDetail:
         """Return the candidate with a number, with its texts."""

@@ -55,10 +55,12 @@ class Rule:
     Attributes:
         text: What the author wrote.
         uses: Names of the objectives it compares.
+        tokens: Its words, signs and numbers in order.
     """
 
     text: str
     uses: frozenset[str]
+    tokens: tuple[str, ...]
     _holds: Predicate
 
     def holds(self, rewards: Sequence[float]) -> bool:
@@ -78,9 +80,10 @@ def parse_rule(text: str, names: Sequence[str]) -> Rule:
     """
     if len(text) > _MAX_LENGTH:
         raise RuleError(f"the rule has {len(text)} characters: expected at most {_MAX_LENGTH}", column=_MAX_LENGTH)
-    parser = _Parser(_tokens(text), {name: i for i, name in enumerate(names)}, end=len(text) + 1)
+    tokens = _tokens(text)
+    parser = _Parser(tokens, {name: i for i, name in enumerate(names)}, end=len(text) + 1)
     holds = parser.rule()
-    return Rule(text, frozenset(parser.used), holds)
+    return Rule(text, frozenset(parser.used), tuple(token.text for token in tokens), holds)
 
 
 def _tokens(text: str) -> list[_Token]:

@@ -24,7 +24,8 @@ _CONTEXT = sa.text(
 )
 
 _MEASURES = sa.text(
-    "SELECT p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets"
+    "SELECT p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,"
+    " p.definition -> 'weights' AS weights"
     " FROM runs r JOIN problems p ON p.id = r.problem_id WHERE r.id = :id"
 )
 
@@ -36,10 +37,12 @@ class Measures:
     Attributes:
         space: The objectives.
         targets: Names of the targets, in declared order.
+        weighted: Whether weights are declared, so that there is a scalar.
     """
 
     space: RewardSpace
     targets: tuple[str, ...]
+    weighted: bool
 
 
 def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
@@ -48,7 +51,8 @@ def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
     objectives = tuple(read_stored(Objective, objective) for objective in row.objectives)
-    return Measures(RewardSpace(objectives), tuple(target["name"] for target in row.targets))
+    targets = tuple(target["name"] for target in row.targets)
+    return Measures(RewardSpace(objectives), targets, row.weights is not None)
 
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:

@@ -40,7 +40,7 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
     except (ValueError, binascii.Error, RecursionError):
         key = None
     if not isinstance(key, list) or len(key) != len(kinds):
-        raise _refusal()
+        raise refusal()
     return [_part(part, kind) for part, kind in zip(key, kinds, strict=True)]
 
 
@@ -62,14 +62,15 @@ def _part(part: Any, kind: type) -> Any:
         try:
             return UUID(part)
         except ValueError:
-            raise _refusal() from None
+            raise refusal() from None
     if type(part) is not kind or (isinstance(part, int) and not -(2**63) <= part < 2**63):
-        raise _refusal()
+        raise refusal()
     if isinstance(part, str) and storable(part) != part:
-        raise _refusal()
+        raise refusal()
     return part
 
 
-def _refusal() -> InvalidInputError:
+def refusal() -> InvalidInputError:
+    """Return what is raised for a cursor that is none of a list."""
     flaw = Flaw("is not a cursor of this list: pass on `next_cursor` of the page before, unchanged", where="cursor")
     return InvalidInputError("The cursor cannot be used.", flaws=(flaw,))

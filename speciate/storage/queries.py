@@ -10,7 +10,6 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import NotFoundError
 from speciate.domain.reward import pareto_front
 from speciate.ports.records import (
@@ -25,6 +24,7 @@ from speciate.ports.records import (
 )
 from speciate.storage import cursors
 from speciate.storage.advice_rows import read_page
+from speciate.storage.candidate_list import EVERY, Wanted, listing
 from speciate.storage.contexts import Measures, load_context, load_measures
 from speciate.storage.database import patient, reading
 
@@ -56,29 +56,23 @@ class Queries:
 
     @patient
     def candidates(
-        self,
-        run_id: UUID,
-        *,
-        status: CandidateStatus | None = None,
-        island: int | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, run_id: UUID, wanted: Wanted = EVERY, *, limit: int = 100, cursor: str | None = None
     ) -> Page[CandidateRecord]:
-        """Return candidates of a run, newest first."""
-        before = cursors.decode(cursor, [int])[0] if cursor else None
-        wanted = {"status": status.value if status else None, "island": island}
-        clauses = ["run_id = :run_id", *(f"{name} = :{name}" for name, value in wanted.items() if value is not None)]
-        if before is not None:
-            clauses.append("number < :before")
-        where = " AND ".join(clauses)
-        query = f"SELECT {_LIGHT}, {_ADVICE} FROM candidates WHERE {where} ORDER BY number DESC LIMIT :limit"
+        """Return candidates of a run in the order that is wanted.
+
+        Raises:
+            InvalidInputError: See ``candidate_list.listing``.
+            NotFoundError: There is no such run.
+        """
         measures = self._measures(run_id)
-        with reading(self._engine) as connection:
-            binds = {**wanted, "run_id": run_id, "before": before, "limit": limit + 1}
-            rows = connection.execute(sa.text(query), {k: v for k, v in binds.items() if v is not None}).all()
-        return cursors.page(
-            rows, limit, lambda row: CandidateRecord(**_candidate(measures, row)), lambda row: [row.number]
+        listed = listing(wanted, measures, cursor)
+        query = (
+            f"SELECT {_LIGHT}, {_ADVICE}, {listed.best} AS best FROM candidates WHERE run_id = :run_id{listed.where}"
+            f" ORDER BY {listed.order} LIMIT :limit"
         )
+        with reading(self._engine) as connection:
+            rows = connection.execute(sa.text(query), {**listed.binds, "run_id": run_id, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, lambda row: CandidateRecord(**_candidate(measures, row)), listed.cursor)
 
     @patient
     def candidate(self, candidate_id: UUID) -> CandidateDetail:

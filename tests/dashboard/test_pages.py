@@ -12,6 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
+from speciate.storage.candidate_list import Wanted
 from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Exhibition, Visitor, visiting
 from tests.dashboard.exhibits import HOSTILE
@@ -29,6 +30,7 @@ PAGES = {
     "run-empty": "/runs/{empty}",
     "run-advised": "/runs/{advised}",
     "candidates": "/runs/{done}/candidates",
+    "candidates-sorted": "/runs/{done}/candidates?sort=sidelobe&rule=gain+%3E+1&elite=1&show=cost",
     "candidate": "/runs/{done}/candidates/9",
     "candidate-failed": "/runs/{doomed}/candidates/2",
     "lineage": "/runs/{done}/lineage?y=generation",
@@ -139,6 +141,41 @@ def test_without_javascript_pages_are_complete(plain_visitor: Visitor, exhibitio
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
+    page, listed = plain_visitor.page, exhibition.plane.queries.candidates
+
+    def shown() -> list[int]:
+        return [int(number) for number in page.locator("tbody td:first-child").all_inner_texts()]
+
+    plain_visitor.go(f"/runs/{exhibition.done}/candidates")
+    page.get_by_role("link", name="sidelobe ↓").click()
+    expect(page).to_have_url(re.compile(r"/candidates\?sort=sidelobe$"))
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
+    first = shown()
+    page.get_by_role("link", name="Next").click()
+    every = listed(exhibition.done, Wanted(sort="sidelobe"), limit=500).items
+    assert first + shown() == [candidate.number for candidate in every]
+
+    page.get_by_label("Rewards", exact=True).fill("gain >= 3 and cost < 40")
+    page.get_by_label("elites only").check()
+    page.get_by_role("button", name="Filter").click()
+    found = listed(exhibition.done, Wanted(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
+    assert shown() == [candidate.number for candidate in found]
+    assert 0 < len(found) < len(every)
+
+    page.get_by_text("Columns: 5 of 5 rewards").click()
+    for box in page.locator("input[name=show]:visible").all():
+        box.set_checked(box.get_attribute("value") == "cost")
+    page.get_by_role("button", name="Show these").click()
+    heads = page.locator("thead th").all_inner_texts()
+    assert [head for head in heads if "↑" in head or "↓" in head] == ["sidelobe ↓", "cost ↓"]
+    assert shown() == [candidate.number for candidate in found]
+    page.get_by_label("Outcome").select_option("failed")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile(r"show=cost.*sort=sidelobe.*status=failed"))
+    expect(page.get_by_text("No candidate is like that")).to_be_visible()
+
+
 def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
     for name in PAGES:
         assert plain_visitor.go(path_of(name, exhibition)) == 200
@@ -180,11 +217,12 @@ def test_who_never_tried_a_problem_is_not_said_to_lack_it(exhibition: Exhibition
 
 def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> None:
     with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
-        pages = [http.get(f"/runs/{exhibition.done}/candidates{number}").text for number in ("", "/9")]
+        listed, one = (http.get(f"/runs/{exhibition.done}/candidates{number}").text for number in ("", "/9"))
         many = http.get(f"/runs/{exhibition.cases}/candidates").text
-    for page in pages:
-        assert all(f">{name}</th>" in page for name in ("gain ↑", "sidelobe ↓"))
-    assert "The first 6 of " in many
+    for name in ("gain ↑", "sidelobe ↓"):
+        assert f">{name}</a></th>" in listed
+        assert f">{name}</th>" in one
+    assert "Columns: 6 of 120 rewards" in many
 
 
 def test_times_say_their_day_and_zone_and_a_run_that_ended_waits_for_nothing(exhibition: Exhibition) -> None:

@@ -13,13 +13,17 @@ from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.forms import FormDep
 from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
+from service.dashboard.refusals import refusal
 from service.dashboard.routes.run import RunDep
 from service.diffs import Diff, unified
 from service.lineage import ancestors
 from speciate.domain.candidate import CandidateStatus
-from speciate.domain.errors import NotFoundError
+from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
-from speciate.ports.records import CandidateDetail, RolloutDetail
+from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
+from speciate.ports.records import CandidateDetail, CandidateRecord, Page, RolloutDetail, RunRecord
+from speciate.storage.candidate_list import ANY, NUMBER, SCALAR, Wanted
 from speciate.storage.replays import replayable
 
 router = APIRouter(include_in_schema=False)
@@ -30,6 +34,8 @@ MOST_CHARACTERS: Final = 60_000
 _LIMIT: Final = 60
 _ANCESTORS: Final = 40
 _COLUMNS: Final = 6
+_Word = Annotated[str, Query(max_length=80)]
+_Text = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("/runs/{run_id}/candidates")
@@ -37,29 +43,44 @@ def list_candidates(
     request: Request,
     run_id: RunDep,
     deck: DeckDep,
-    status: Annotated[str, Query(max_length=20)] = "",
-    island: Annotated[str, Query(max_length=10)] = "",
-    cursor: Annotated[str, Query(max_length=2000)] = "",
+    status: _Word = "",
+    island: _Word = "",
+    role: _Word = "",
+    policy: _Text = "",
+    target: _Word = "",
+    rule: _Text = "",
+    elite: _Word = "",
+    sort: _Word = "",
+    show: Annotated[list[str] | None, Query(max_length=600, description="names of rewards")] = None,
+    cursor: _Text = "",
 ) -> Response:
-    """Show a run's candidates, newest first."""
+    """Show a run's candidates: those that are asked for, in the order that is asked for, newest first by default."""
     run = deck.plane.runs.get(run_id)
     problem = deck.plane.catalog.problem(run.problem_id).definition
-    found = deck.plane.queries.candidates(
-        run_id,
-        status=CandidateStatus(status) if status in {"evaluated", "failed"} else None,
-        island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
-        limit=_LIMIT,
-        cursor=cursor or None,
-    )
+    given = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
+    names = problem.space.names
+    given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != NUMBER else ""}
+    told, found = None, Page[CandidateRecord](items=())
+    try:
+        found = deck.plane.queries.candidates(run_id, _wanted(deck, given), limit=_LIMIT, cursor=cursor or None)
+    except InvalidInputError as error:
+        told = refusal(error)
+    chosen = tuple(name for name in names if name in (show or ()))
     path = f"/runs/{run_id}/candidates"
-    older = found.next_cursor and address(path, status=status, island=island, cursor=found.next_cursor)
     context: dict[str, Any] = {
         "run": run,
+        "problem": problem,
         "candidates": found.items,
-        "objectives": problem.objectives[:_COLUMNS],
-        "rewards": len(problem.objectives),
+        "objectives": shown_rewards(problem, chosen, sort),
+        "weighted": problem.weights is not None and SCALAR not in names,
+        "chosen": chosen,
+        "given": given,
+        "policies": _policies(run, policy),
+        "told": told,
+        "any": "" if ANY in (each.name for each in problem.targets) else ANY,
+        "next": found.next_cursor and address(path, **given, show=chosen, cursor=found.next_cursor),
     }
-    return page(request, "candidates.html", **context, outcome=status, island=island, older=older)
+    return page(request, "candidates.html", 422 if told else 200, **context)
 
 
 @router.get("/candidates/{candidate_id}")
@@ -89,7 +110,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         diff=_diff(candidate, parent) if parent else None,
         rollout=deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         ancestors=ancestors(deck.plane.queries, candidate, _ANCESTORS),
-        objectives=problem.objectives[:_COLUMNS],
+        objectives=shown_rewards(problem),
         most=MOST_CHARACTERS,
         **_replay(deck, candidate),
     )
@@ -127,6 +148,45 @@ def get_text(run_id: RunDep, number: str, text: str, deck: DeckDep) -> Response:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
     headers = {"Content-Disposition": f'attachment; filename="candidate-{candidate.number}-{text}.txt"'}
     return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def shown_rewards(problem: Problem, chosen: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
+    """Return the rewards that a table shows: the chosen ones, else the first of those that decide most.
+
+    What decides the unlock comes before what decides other targets, and that before the rest. What the table is sorted
+    by is always there.
+    """
+    if chosen:
+        return [objective for objective in problem.objectives if objective.name in {*chosen, sort}]
+    rules = list(zip(problem.targets, problem.rules, strict=True))
+    unlocking = {name for target, rule in rules if target.unlock for name in rule.uses}
+    deciding = {name for _, rule in rules for name in rule.uses}
+    ranked = sorted(problem.objectives, key=lambda o: (o.name != sort, o.name not in unlocking, o.name not in deciding))
+    return ranked[:_COLUMNS]
+
+
+def _wanted(deck: Deck, given: dict[str, str]) -> Wanted:
+    """Return what an address asks for; whatever can be none of a run's outcomes, islands or roles asks for nothing."""
+    island = given["island"]
+    return Wanted(
+        status=CandidateStatus(given["status"]) if given["status"] in {"evaluated", "failed"} else None,
+        island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
+        role=PolicyRole(given["role"]) if given["role"] in set(PolicyRole) else None,
+        policy_id=deck.plane.catalog.policy(given["policy"]).id if given["policy"] else None,
+        target=given["target"] or None,
+        rule=given["rule"] or None,
+        elite=bool(given["elite"]),
+        sort=given["sort"] or None,
+    )
+
+
+def _policies(run: RunRecord, given: str) -> list[str]:
+    """Return the names of a run's policies, and the one that was given."""
+    names = [f"{run.policy}@{run.policy_version}"]
+    if run.mutator:
+        names.append(f"{run.mutator}@{run.mutator_version}")
+    names += [f"{member.policy}@{member.policy_version}" for member in run.ensembles]
+    return list(dict.fromkeys([*names, given] if given else names))
 
 
 def _replay(deck: Deck, candidate: CandidateDetail) -> dict[str, Any]:

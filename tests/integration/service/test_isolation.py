@@ -364,6 +364,11 @@ def test_names_keys_and_results_are_each_projects_own(world: World, plane: Plane
     for owner, headers, run in ((token, {}, mine), (OPERATOR, operator, theirs)):
         record = ask(world, "GET", f"/v1/runs/{run.json()['id']}", owner, headers=headers).json()
         assert (record["state"], record["reused"]) == ("completed", 0)
+    for name in (str(world.policy), f"{MARK}-policy"):
+        for path in (f"/v1/runs/{mine.json()['id']}/candidates", f"/runs/{mine.json()['id']}/candidates"):
+            found = ask(world, "GET", f"{path}?policy={name}", token)
+            assert found.status_code == 404, path
+            assert not seen(world, found, name), path
     again = ask(world, "POST", "/v1/runs", token, json=body)
     work(plane)
     assert ask(world, "GET", f"/v1/runs/{again.json()['id']}", token).json()["reused"] > 0

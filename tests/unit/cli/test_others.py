@@ -152,6 +152,11 @@ def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
     outcome = cli("candidates", "list", RUN, "--status", "failed", "--island", 0)
     assert "crashed (exited)" in outcome.lines[1]
     assert service.requests[-1].query["status"] == ["failed"]
+    assert set(service.requests[-1].query) == {"limit", "status", "island"}
+    given = {"sort": "radius", "rule": "radius >= 2", "role": "mutate", "policy": "qwen@2", "target": "first"}
+    cli("candidates", "list", RUN, "--elite", *(word for name, value in given.items() for word in (f"--{name}", value)))
+    asked = {name: values[0] for name, values in service.requests[-1].query.items()}
+    assert asked == {"limit": "100", "elite": "true", **given}
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     assert [line.split() for line in cli("candidates", "top", RUN).lines] == [
         ["number", "island", "radius", "↑"],

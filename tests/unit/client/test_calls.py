@@ -48,6 +48,23 @@ def test_a_list_that_turns_in_circles_is_left(ask: Ask, service: StandIn) -> Non
     assert len(service.requests) == 2
 
 
+def test_candidates_are_asked_for_in_an_order_and_by_a_rule(ask: Ask, service: StandIn) -> None:
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/candidates", page(candidate_json(3)))
+    wanted = {
+        "sort": "radius",
+        "rule": "radius > 1 and radius < 2",
+        "role": "mutate",
+        "policy": "qwen",
+        "target": "any",
+    }
+    for given, asked in (({}, {}), (wanted | {"elite": True}, wanted | {"elite": "true"})):
+        found = ask(lambda client: client.runs.get(RUN), lambda run, given=given: run.candidates(**given))
+        assert [candidate.number for candidate in found] == [3]
+        query = {name: values[0] for name, values in service.requests[-1].query.items()}
+        assert query == {"limit": "100", **asked}
+
+
 def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     for _ in range(2):

@@ -32,6 +32,7 @@ from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
 from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
 from service.dashboard.refusals import refusal
+from service.dashboard.routes.candidates import shown_rewards
 from service.dashboard.routes.new_policy import submission_of, told_of
 from service.dashboard.routes.new_tournament import seeds_of
 from service.dashboard.routes.tournaments import _pair_rows
@@ -39,6 +40,7 @@ from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, Sampling
+from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
 from speciate.ports.records import EliteRecord, EventRecord
@@ -193,6 +195,20 @@ def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
     assert narrow.layout["yaxis"]["tickvals"] == narrow.data[0]["y"] == wide.data[0]["y"]
     for chart in (wide, narrow, standing_chart([standing], narrow=True), difference_chart([], "pass_1", narrow=True)):
         _accepted(chart)
+
+
+def test_a_table_shows_first_what_decides_the_unlock() -> None:
+    problem = cases(30)
+    unlock = Target(name="most", rule="case_20 >= 1 and case_9 >= 1", unlock=True)
+    problem = problem.model_copy(update={"targets": (Target(name="some", rule="case_7 >= 1"), unlock)})
+
+    def names(*chosen: str, sort: str = "") -> list[str]:
+        return [objective.name for objective in shown_rewards(problem, chosen, sort)]
+
+    assert names() == ["case_9", "case_20", "case_7", "case_0", "case_1", "case_2"]
+    assert names(sort="case_11") == ["case_11", "case_9", "case_20", "case_7", "case_0", "case_1"]
+    assert names("case_4", "case_3") == ["case_3", "case_4"]
+    assert names("case_4", sort="case_5") == ["case_4", "case_5"]
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
