@@ -7,15 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from service.answers import written
-from service.api.etags import IfNoneMatch, etag, names
+from service.api.etags import IfMatch, IfNoneMatch, etag, names, require_match
 from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
+from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
 from speciate.domain.values import WORD
 from speciate.ports.records import Page, RunRecord
 from speciate.runs.campaigns import cast_of
-from speciate.runs.steer import start_run
+from speciate.runs.steer import label_run, start_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 
@@ -35,6 +36,8 @@ def list_runs(
     problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,
     policy: Annotated[Name | None, Query(description="runs of this policy version")] = None,
     state: RunState | None = None,
+    tag: Annotated[Tags, Query(description="runs that have this tag; given several times, all of them")] = (),
+    name: Annotated[RunName, Query(description="runs with this text in their name, in capitals or not")] = "",
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RunRecord]:
@@ -43,6 +46,8 @@ def list_runs(
         problem_id=None if problem is None else plane.catalog.problem(problem).id,
         policy_id=None if policy is None else plane.catalog.policy(policy).id,
         state=state,
+        tags=tag,
+        name=name or None,
         limit=limit,
         cursor=cursor,
     )
@@ -63,6 +68,7 @@ def create_run(
         mutator=mutator,
         spec=body.spec(),
         ensembles=ensembles,
+        labels=body.labels(),
         idempotency_key=idempotency_key,
     )
     run = plane.runs.get(run_id)
@@ -79,3 +85,13 @@ def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -
     if if_none_match is not None and names(if_none_match, run):
         return Response(status_code=304, headers=headers)
     return Response(run.model_dump_json(), headers=headers, media_type="application/json")
+
+
+@router.patch("/{run_id}")
+def label(run_id: RunId, body: Relabelling, plane: PlaneDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Change what people call a run: name, tags and note, at any time. Nothing of them changes what it does."""
+    require_match(if_match, plane.runs.get(run_id))
+    label_run(plane.runs, plane.signals, run_id, body)
+    run = plane.runs.get(run_id)
+    response.headers["ETag"] = etag(run)
+    return run

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, SecretStr, StringConstrai
 
 from speciate.domain.ensemble import Cast
 from speciate.domain.errors import NotFoundError
+from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Slug, Value
@@ -105,7 +106,7 @@ class PolicySubmission(Value):
         return self
 
 
-class RunSubmission(RunSpec):
+class RunSubmission(RunSpec, Labels):
     """A run to start.
 
     Attributes:
@@ -121,6 +122,10 @@ class RunSubmission(RunSpec):
     def spec(self) -> RunSpec:
         """Return what defines the run's course."""
         return RunSpec.model_validate(self.model_dump(include=set(RunSpec.model_fields)))
+
+    def labels(self) -> Labels:
+        """Return what people call it."""
+        return Labels.model_validate(self.model_dump(include=set(Labels.model_fields)))
 
 
 class SteeringRequest(Value):

@@ -36,14 +36,15 @@ def share_spent(run: RunRecord) -> float:
 
 
 def headline(run: RunRecord) -> str:
-    """Return state and spending in one line."""
+    """Return name, state and spending in one line."""
     budget, spent = run.spec.budget, run.spent
     parts = [_spent(spent.evaluations, budget.evaluations, "evaluations")]
     if spent.tokens or budget.tokens:
         parts.append(_spent(spent.tokens, budget.tokens, "tokens"))
     parts.append(_spent(round(spent.seconds, 1), budget.seconds, "s"))
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
-    return clean(f"{run.state.value}: {'  '.join(parts)}")
+    name = f"{run.name}: " if run.name else ""
+    return clean(f"{name}{run.state.value}: {'  '.join(parts)}")
 
 
 def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> list[str]:

@@ -14,6 +14,7 @@ RUN_EXAMPLES: Final = examples(
     "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
     "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
     "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
+    "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
 )
 
 # The defaults are those of ``RunSpec``, which takes too long to load for a help text; a test compares them.
@@ -85,6 +86,9 @@ def run_command(
         int | None,
         typer.Option(metavar="BATCHES", help="Have advice for changes written, a new piece every so many batches."),
     ] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it, one line.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A word that it shares with other runs; repeatable.")] = None,
+    note: Annotated[str | None, typer.Option(help="What is to be known about it.")] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same request with the same key again is the same run.")
     ] = None,
@@ -104,6 +108,9 @@ def run_command(
             cast(policy, "--policy"),
             mutator=cast(mutator, "--mutator") if mutator else None,
             budget={name: value for name, value in limits.items() if value is not None},
+            name=name or "",
+            tags=tag or (),
+            note=note or "",
             idempotency_key=idempotency_key,
             strategy=strategy,
             policy_choice=choice,

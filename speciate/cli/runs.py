@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,7 +22,7 @@ from speciate.cli.session import (
     listed,
     noun,
 )
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +31,16 @@ if TYPE_CHECKING:
 
 app = noun("Runs: one problem, one policy, one strategy, one budget, one seed.")
 
+_LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the run.")]
 
 
-@app.command("list", epilog=examples("speciate runs list", "speciate runs list --state running --json"))
+@app.command(
+    "list",
+    epilog=examples(
+        "speciate runs list", "speciate runs list --state running --json", "speciate runs list --tag baseline"
+    ),
+)
 def list_(
     ctx: typer.Context,
     problem: Annotated[str | None, typer.Option(help="Only runs on this problem.")] = None,
@@ -42,24 +48,31 @@ def list_(
     state: Annotated[
         str | None, typer.Option(help="Only runs that are created, running, paused, completed, failed or cancelled.")
     ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag; repeatable, all of them.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only runs with this text in their name.")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     with client(ctx) as service:
-        runs = listed(ctx, service.runs.list(problem=problem, policy=policy, state=state), limit)
-        found = [run.record for run in runs]
+        matching = service.runs.list(problem=problem, policy=policy, state=state, tags=tag or (), name=name)
+        found = [run.record for run in listed(ctx, matching, limit)]
     if as_json:
         for record in found:
             output.json_line(record)
         return
+    labelled = any(record.name or record.tags for record in found)
     rows = [
         (r.id, r.state.value, f"{r.problem}@{r.problem_version}", _asked(r), r.spec.strategy,
-         _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached))
+         _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached), *(_labels(r) if labelled else ()))
         for r in found
     ]  # fmt: skip
-    empty = output.nothing("runs", "speciate run --help", problem=problem, policy=policy, state=state)
-    output.table(("run", "state", "problem", "policy", "strategy", ">spent", "reached"), rows, empty=empty)
+    tags = " ".join(tag) if tag else None
+    empty = output.nothing(
+        "runs", "speciate run --help", problem=problem, policy=policy, state=state, tag=tags, name=name
+    )
+    columns = ("run", "state", "problem", "policy", "strategy", ">spent", "reached")
+    output.table((*columns, *(_LABELS if labelled else ())), rows, empty=empty)
 
 
 @app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
@@ -172,6 +185,34 @@ def replay(
         raise typer.Exit(Exit.FAILED)
 
 
+@app.command(
+    "label",
+    epilog=examples(
+        "speciate runs label RUN --name 'four islands' --tag baseline",
+        "speciate runs label RUN --untag baseline --note 'its endpoint was restarted half-way'",
+    ),
+)
+def label(
+    ctx: typer.Context,
+    run_id: RunId,
+    name: Annotated[str | None, typer.Option(help="What to call it, one line; empty: nothing.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to add; repeatable.")] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="A tag to take away; repeatable.")] = None,
+    note: Annotated[str | None, typer.Option(help="What is to be known about it; empty: nothing.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what a run is called, at any time, also after its end."""
+    if name is None and note is None and not tag and not untag:
+        raise InvalidInputError("nothing is to be changed.", remedy="Give --name, --tag, --untag or --note.")
+    with client(ctx) as service:
+        run = find_run(service, run_id)
+        record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
+    if as_json:
+        output.json_line(record)
+    else:
+        output.facts((("run", record.id), *zip(_LABELS, _labels(record), strict=True), ("note", record.note)))
+
+
 @app.command("cancel", epilog=examples("speciate runs cancel RUN"))
 def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """End a run; what was committed stays."""
@@ -224,6 +265,7 @@ def _show(run: RunRecord) -> None:
     output.facts(
         (
             ("run", run.id),
+            *zip(_LABELS, _labels(run), strict=True),
             ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _asked(run)),
@@ -244,10 +286,15 @@ def _show(run: RunRecord) -> None:
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),
+            ("note", run.note),
             ("created", output.moment(run.created_at)),
             ("finished", output.moment(run.finished_at)),
         )
     )
+
+
+def _labels(run: RunRecord) -> tuple[str, str]:
+    return run.name, " ".join(run.tags)
 
 
 def _asked(run: RunRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -16,7 +16,7 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.campaigns import AsyncCampaigns
 from speciate.client.connection import Connection
 from speciate.client.endpoints import StrategyRecord
-from speciate.client.requests import BudgetLike, PoliciesLike, run_spec
+from speciate.client.requests import BudgetLike, PoliciesLike, run_labels, run_spec, several
 from speciate.client.tournaments import AsyncTournaments
 from speciate.client.webhooks import AsyncWebhooks
 from speciate.domain.policy import Policy
@@ -223,6 +223,9 @@ class Runs(_Group):
         *,
         budget: BudgetLike,
         mutator: PoliciesLike | None = None,
+        name: str = "",
+        tags: Iterable[str] = (),
+        note: str = "",
         idempotency_key: str | None = None,
         **spec: Any,
     ) -> AsyncRunHandle:
@@ -233,6 +236,9 @@ class Runs(_Group):
             policy: The same for the policy that is asked; several as ``{name: weight, …}``.
             budget: What it may spend: a number of evaluations, or evaluations, tokens and seconds.
             mutator: Another policy for changing parents, or several, if there is one.
+            name: What it is called, one line.
+            tags: Words that it shares with other runs.
+            note: What is to be known about it; like the name and the tags no part of its spec.
             idempotency_key: Whoever sends the same request with the same key again gets the same run; by default
                 every call starts a run of its own.
             spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …
@@ -242,7 +248,8 @@ class Runs(_Group):
             NotFoundError: The problem or a policy is unknown.
             ConflictError: The key was used for another request.
         """
-        call = endpoints.create_run(problem, policy, mutator, run_spec(budget, **spec), idempotency_key)
+        labels = run_labels(name, tags, note)
+        call = endpoints.create_run(problem, policy, mutator, run_spec(budget, **spec), labels, idempotency_key)
         return AsyncRunHandle(self._transport, await self._transport.send(call))
 
     async def get(self, run_id: str | UUID) -> AsyncRunHandle:
@@ -250,10 +257,17 @@ class Runs(_Group):
         return AsyncRunHandle(self._transport, await self._transport.send(endpoints.run(run_id)))
 
     async def list(
-        self, *, problem: str | None = None, policy: str | None = None, state: RunState | str | None = None
+        self,
+        *,
+        problem: str | None = None,
+        policy: str | None = None,
+        state: RunState | str | None = None,
+        tags: Iterable[str] = (),
+        name: str | None = None,
     ) -> AsyncIterator[AsyncRunHandle]:
-        """Yield runs, newest first."""
-        async for record in self._transport.items(endpoints.runs(problem=problem, policy=policy, state=state)):
+        """Yield runs, newest first; those with all of the tags, and a text in their name."""
+        call = endpoints.runs(problem=problem, policy=policy, state=state, tag=several(tags), name=name)
+        async for record in self._transport.items(call):
             yield AsyncRunHandle(self._transport, record)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Generic, Self, TypeVar
@@ -21,7 +21,8 @@ PAGE_LIMIT: Final = 100
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
-Query = str | int | bool | UUID | StrEnum | None
+Query = str | int | bool | UUID | StrEnum | Sequence[str] | None
+"""A parameter; of a list each item is sent, and nothing of an empty one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Call(Generic[T]):
     method: str
     path: str
     read: Callable[[Any], T]
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | list[str]] = field(default_factory=dict)
     body: Any = field(default=None, repr=False)  # it may hold a key
     idempotency_key: str | None = None
     timeout_s: float | None = None
@@ -100,6 +101,11 @@ def post(path: str, model: type[T], body: Any = None, *, timeout_s: float | None
     return Call("POST", path, TypeAdapter(model).validate_python, body=body, timeout_s=timeout_s)
 
 
+def patch(path: str, model: type[T], body: Any) -> Call[T]:
+    """Return the call that changes a part of something."""
+    return Call("PATCH", path, TypeAdapter(model).validate_python, body=body)
+
+
 def segment(name: object, what: str) -> str:
     """Return a name or id as one segment of a path.
 
@@ -113,9 +119,11 @@ def segment(name: object, what: str) -> str:
     return quote(text.encode("utf-8", "replace"), safe="@")
 
 
-def _query(values: Mapping[str, Query]) -> dict[str, str]:
+def _query(values: Mapping[str, Query]) -> dict[str, str | list[str]]:
     return {name: _text(value) for name, value in values.items() if value is not None}
 
 
-def _text(value: Query) -> str:
+def _text(value: Query) -> str | list[str]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [str(item) for item in value]
     return str(value).lower() if isinstance(value, bool) else str(value)

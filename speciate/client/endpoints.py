@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 
 from pydantic import Field, JsonValue
 
-from speciate.client.calls import Call, get, listing, post, segment, walk
+from speciate.client.calls import Call, Query, get, listing, patch, post, segment, walk
 from speciate.client.requests import PoliciesLike
+from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
@@ -118,15 +119,22 @@ def ping_policy(name: str | UUID) -> Call[dict[str, JsonValue]]:
 
 
 def create_run(
-    problem: str | UUID, policy: PoliciesLike, mutator: PoliciesLike | None, spec: RunSpec, key: str | None
+    problem: str | UUID,
+    policy: PoliciesLike,
+    mutator: PoliciesLike | None,
+    spec: RunSpec,
+    labels: Labels,
+    key: str | None,
 ) -> Call[RunRecord]:
     """Start a run. The call always carries a key, so that sending it again does not start another."""
     names = {"problem": str(problem), "policy": _cast(policy), "mutator": mutator and _cast(mutator)}
-    call = post("/v1/runs", RunRecord, {**names, **spec.model_dump(mode="json")})
+    # A service of an earlier version knows no labels: without any, none are sent.
+    called = labels.model_dump(mode="json", exclude_defaults=True)
+    call = post("/v1/runs", RunRecord, {**names, **spec.model_dump(mode="json"), **called})
     return replace(call, idempotency_key=key or str(uuid4()))
 
 
-def runs(**query: str | None) -> Call[Page[RunRecord]]:
+def runs(**query: Query) -> Call[Page[RunRecord]]:
     """List runs, newest first."""
     return walk("/v1/runs", RunRecord, **query)
 
@@ -139,6 +147,11 @@ def run(run_id: str | UUID) -> Call[RunRecord]:
 def steer(run_id: UUID, action: str, reason: str | None = None) -> Call[RunRecord]:
     """Pause, resume or cancel a run."""
     return post(f"{_run(run_id)}:{action}", RunRecord, None if reason is None else {"reason": reason})
+
+
+def label(run_id: UUID, change: Relabelling) -> Call[RunRecord]:
+    """Change what people call a run."""
+    return patch(_run(run_id), RunRecord, change.model_dump(mode="json", exclude_defaults=True))
 
 
 def candidates(run_id: UUID, **query: str | int | bool | UUID | None) -> Call[Page[CandidateRecord]]:

@@ -30,6 +30,8 @@ def html(record: RunRecord) -> str:
     """Return a run as a small table."""
     rows = [
         ("run", str(record.id)),
+        *((("name", record.name),) if record.name else ()),
+        *((("tags", " ".join(record.tags)),) if record.tags else ()),
         ("problem", f"{record.problem}@{record.problem_version}"),
         ("policy", f"{record.policy}@{record.policy_version}"),
         ("strategy", record.spec.strategy),

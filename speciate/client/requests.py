@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
 
 from speciate.domain.budget import Budget
 from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec
+from speciate.domain.values import Value
 from speciate.domain.wording import wording
+
+V = TypeVar("V", bound=Value)
 
 BudgetLike = int | Budget | Mapping[str, float | None]
 """A budget, its fields by name, or a number of evaluations."""
@@ -38,9 +42,35 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
             limits = dict(budget)
         case _:
             limits = {"evaluations": budget}
-    given = {name: value for name, value in values.items() if value is not None}
+    return _valid(RunSpec, {"budget": limits, **{name: value for name, value in values.items() if value is not None}})
+
+
+def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
+    """Return what a new run is called; raises as ``run_spec`` does."""
+    return _valid(Labels, {"name": name, "tags": several(tags), "note": note})
+
+
+def relabelling(
+    name: str | None,
+    tags: Iterable[str] | None,
+    add_tags: Iterable[str],
+    remove_tags: Iterable[str],
+    note: str | None,
+) -> Relabelling:
+    """Return what is changed in what a run is called; raises as ``run_spec`` does."""
+    lists = {"add_tags": several(add_tags), "remove_tags": several(remove_tags)}
+    return _valid(Relabelling, {"name": name, "tags": None if tags is None else several(tags), "note": note, **lists})
+
+
+def several(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return tags as a tuple."""
+    # One tag alone would be taken for its letters.
+    return (tags,) if isinstance(tags, str) else tuple(tags)
+
+
+def _valid(kind: type[V], values: dict[str, Any]) -> V:
     try:
-        return RunSpec.model_validate({"budget": limits, **given})
+        return kind.model_validate(values)
     except ValidationError as error:
         details = error.errors(include_url=False)
         flaws = tuple(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
 from speciate.client import endpoints, notebook
 from speciate.client.course import Course
+from speciate.client.requests import relabelling
 from speciate.client.transport import Transport
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
@@ -62,6 +63,19 @@ class RunHandle:
     def cancel(self, reason: str | None = None) -> RunRecord:
         """End it; what was committed stays."""
         return self._keep(self._transport.send(endpoints.steer(self.id, "cancel", reason)))
+
+    def label(
+        self,
+        *,
+        name: str | None = None,
+        tags: Iterable[str] | None = None,
+        add_tags: Iterable[str] = (),
+        remove_tags: Iterable[str] = (),
+        note: str | None = None,
+    ) -> RunRecord:
+        """Change what it is called, at any time; what is not named stays, and an empty text or list takes it away."""
+        change = relabelling(name, tags, add_tags, remove_tags, note)
+        return self._keep(self._transport.send(endpoints.label(self.id, change)))
 
     def watch(self, *, after: int = 0) -> Iterator[EventRecord]:
         """Yield its events as they happen, each once and in order, until it has ended.

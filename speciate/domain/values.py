@@ -19,6 +19,8 @@ MODULE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$"
 WEB_ADDRESS: Final = r"^https?://"
 WORD: Final = r"^[\x21-\x7e]{1,255}$"
 ONE_LINE: Final = r"^[^\x00-\x1f\x7f]+$"
+LINE: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]*$"
 NO_NUL: Final = r"^[^\x00]+$"
 KEY_ID: Final = r"^[0-9a-f-]{36}$"
 

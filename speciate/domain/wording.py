@@ -15,6 +15,8 @@ _PATTERNS: Final = {
     values.WEB_ADDRESS: "an address that begins with http:// or https://",
     values.WORD: "1 to 255 visible ASCII characters without blanks",
     values.ONE_LINE: "one line without control characters",
+    values.LINE: "one line without control characters, or nothing",
+    values.TAG: "letters, digits and any of . _ : / = + -, a letter or digit first",
     values.NO_NUL: "a text without NUL characters",
     values.KEY_ID: "the id of a stored key: 36 digits, letters from a to f and hyphens",
 }

@@ -111,6 +111,9 @@ class RunRecord(Record):
     """A run with its progress.
 
     Attributes:
+        name: What people call it; several runs may have the same. Hostile text.
+        tags: Words that it shares with other runs.
+        note: What is to be known about it. Hostile text.
         policy: The policy that is asked, the first one of several.
         mutator: The policy that changes parents, if it is another one; the first one of several.
         ensembles: The policies of all roles where one of them has several; otherwise empty.
@@ -130,6 +133,9 @@ class RunRecord(Record):
     """
 
     id: UUID
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
     problem_id: UUID
     problem: str
     problem_version: int

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 from uuid import UUID
 
+from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
 from speciate.ports.records import PolicyShare, PolicyVersion, ProblemVersion, RunRecord
@@ -16,6 +17,7 @@ Ensembles = Mapping[PolicyRole, Sequence[PolicyShare]]
 """The policies of all roles of a run where one of them has several; otherwise empty."""
 
 NO_ENSEMBLES: Final[Ensembles] = MappingProxyType({})
+NO_LABELS: Final = Labels()
 
 
 class RunStore(Protocol):
@@ -29,6 +31,7 @@ class RunStore(Protocol):
         spec: RunSpec,
         *,
         ensembles: Ensembles = NO_ENSEMBLES,
+        labels: Labels = NO_LABELS,
         granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
@@ -81,6 +84,15 @@ class RunStore(Protocol):
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a grant which will not come; raises as ``pause`` does."""
+        ...
+
+    def label(self, run_id: UUID, change: Relabelling) -> Commit:
+        """Change what people call it; allowed at any time, also after its end.
+
+        Raises:
+            NotFoundError: There is no such run.
+            InvalidInputError: It would have too many tags.
+        """
         ...
 
     def get(self, run_id: UUID) -> RunRecord:

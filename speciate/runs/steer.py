@@ -7,12 +7,13 @@ from uuid import UUID
 
 from speciate.domain.ensemble import Choice
 from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.template import TemplateName
 from speciate.ports.records import PolicyVersion, ProblemVersion
-from speciate.ports.runs import NO_ENSEMBLES, Ensembles, RunStore
+from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles, RunStore
 from speciate.ports.work import Signals
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
@@ -53,6 +54,7 @@ def start_run(
     mutator: PolicyVersion | None,
     spec: RunSpec,
     ensembles: Ensembles = NO_ENSEMBLES,
+    labels: Labels = NO_LABELS,
     idempotency_key: str | None = None,
 ) -> tuple[UUID, bool]:
     """Create a run and begin it; with an idempotency key that was used before, return the run of then.
@@ -68,7 +70,9 @@ def start_run(
         ConflictError: The key was used for another request.
     """
     check_run(problem, policy, mutator, spec, ensembles)
-    run_id, new = store.create(problem, policy, mutator, spec, ensembles=ensembles, idempotency_key=idempotency_key)
+    run_id, new = store.create(
+        problem, policy, mutator, spec, ensembles=ensembles, labels=labels, idempotency_key=idempotency_key
+    )
     if new:
         note(run=str(run_id))
     # A first request may have been cut off between the two steps: the repetition begins the run.
@@ -129,3 +133,8 @@ def resume_run(store: RunStore, signals: Signals, run_id: UUID) -> None:
 def cancel_run(store: RunStore, signals: Signals, run_id: UUID, reason: str | None = None) -> None:
     """End a run; what is in flight is thrown away, what was committed stays."""
     signals.committed(store.cancel(run_id, reason))
+
+
+def label_run(store: RunStore, signals: Signals, run_id: UUID, change: Relabelling) -> None:
+    """Change what people call a run, at any time; whoever looks at it sees it at once."""
+    signals.committed(store.label(run_id, change))

@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-NEWEST: Final = "0015"
+NEWEST: Final = "0016"
 """Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
 
 

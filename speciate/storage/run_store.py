@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
+from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
 from speciate.domain.values import digest_of, storable
 from speciate.ports.records import (
@@ -21,7 +22,7 @@ from speciate.ports.records import (
     SpentRecord,
     WorkRecord,
 )
-from speciate.ports.runs import NO_ENSEMBLES, Ensembles
+from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
@@ -39,7 +40,7 @@ from speciate.storage.stored import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
 
 _SELECT = f"""
-SELECT r.id, r.project_id, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
+SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
   {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
   p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
@@ -50,6 +51,12 @@ FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.p
 _ASKS = (
     "(r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id"
     " AND e.role = 'propose'))"
+)
+# The indexes are of labelled runs alone, which the queries have to say.
+_TAGGED = "r.tags <> '{}' AND r.tags @> cast(:tags AS text[])"
+_NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
+_TOUCH = sa.text(
+    "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event"
 )
 _MAX_REASON = 2000
 _RING_READY = sa.text(
@@ -81,12 +88,13 @@ class PostgresRunStore:
         spec: RunSpec,
         *,
         ensembles: Ensembles = NO_ENSEMBLES,
+        labels: Labels = NO_LABELS,
         granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
         """Store a run that does nothing yet; see the port."""
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
-        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, granted, idempotency_key)
+        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, labels, granted, idempotency_key)
 
     @patient
     def _create(
@@ -97,6 +105,7 @@ class PostgresRunStore:
         mutator: PolicyVersion | None,
         spec: RunSpec,
         ensembles: Ensembles,
+        labels: Labels,
         granted: int | None,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
@@ -110,6 +119,8 @@ class PostgresRunStore:
                     spec.stored(),  # what was asked before there was some option is still the same request
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
+                if labels != NO_LABELS:
+                    request.append(labels.stored())
                 held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
@@ -128,6 +139,7 @@ class PostgresRunStore:
                     mutator_id=mutator.id if mutator else None,
                     strategy=spec.strategy,
                     spec=spec.stored(),
+                    **labels.stored(),
                 )
                 .on_conflict_do_nothing()
                 .returning(runs.c.id)
@@ -181,6 +193,20 @@ class PostgresRunStore:
         return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
 
     @patient
+    def label(self, run_id: UUID, change: Relabelling) -> Commit:
+        """Change what people call a run; see the port."""
+        with self._engine.begin() as connection:
+            # As everywhere, the progress is locked first; its revision is what pages and caches go by.
+            touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
+            if touched is None:
+                raise NotFoundError(f"there is no run {run_id}.")
+            mine = runs.c.id == run_id
+            row = connection.execute(sa.select(runs.c.name, runs.c.tags, runs.c.note).where(mine)).one()
+            labels = change.of(Labels.model_validate(row._asdict()))
+            connection.execute(sa.update(runs).where(mine).values(labels.stored()))
+        return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
+
+    @patient
     def get(self, run_id: UUID) -> RunRecord:
         """Return a run."""
         with reading(self._engine) as connection:
@@ -196,14 +222,28 @@ class PostgresRunStore:
         problem_id: UUID | None = None,
         policy_id: UUID | None = None,
         state: RunState | None = None,
+        tags: Sequence[str] = (),
+        name: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[RunRecord]:
-        """Return runs, newest first."""
+        """Return runs, newest first.
+
+        Args:
+            problem_id: Those on this problem version.
+            policy_id: Those that ask this policy version.
+            state: Those in this state.
+            tags: Those that have all of these.
+            name: Those with this text in their name, in capitals or not.
+            limit: How many at most.
+            cursor: Where to begin.
+        """
         wanted = {
             "problem_id": ("r.problem_id = :problem_id", problem_id),
             "policy_id": (_ASKS, policy_id),
             "state": ("g.state = :state", state.value if state else None),
+            "tags": (_TAGGED, [*tags] or None),
+            "name": (_NAMED, name),
             "after": ("r.id < :after", cursors.decode_id(cursor) if cursor else None),
             "project": ("r.project_id = :project", self.project),
         }
@@ -289,6 +329,9 @@ def _record(row: sa.Row[Any]) -> RunRecord:
     confirmed = [target for i, target in enumerate(row.targets) if row.confirmed >> i & 1]
     return RunRecord(
         id=row.id,
+        name=row.name,
+        tags=tuple(row.tags),
+        note=row.note,
         problem_id=row.problem_id,
         problem=row.problem,
         problem_version=row.problem_version,

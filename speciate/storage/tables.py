@@ -163,8 +163,15 @@ runs = sa.Table(
     sa.Column("spec", pg.JSONB, nullable=False),
     # False where a tournament or campaign started it, which then counts towards quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
+    # Labels, which people change at any time; nothing else of a row does.
+    sa.Column("name", sa.Text, nullable=False, server_default=""),
+    sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
+    sa.Column("note", sa.Text, nullable=False, server_default=""),
     _created(),
     sa.Index("ix_runs_project", "project_id", "id"),
+    # What has no labels, as most runs of tournaments and campaigns, is in neither.
+    sa.Index("ix_runs_tags", "tags", postgresql_using="gin", postgresql_where=sa.text("tags <> '{}'")),
+    sa.Index("ix_runs_named", "project_id", "id", postgresql_where=sa.text("name <> ''")),
 )
 
 # Policies of runs that have several for a role; a run with one for each role has no row here.

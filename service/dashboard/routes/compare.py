@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.figures.comparison import best_of_runs
-from service.dashboard.pages import address, page
+from service.dashboard.figures.comparison import best_of_groups, best_of_runs
+from service.dashboard.pages import page
 from service.dashboard.routes.run import RunView
-from service.dashboard.words import number, short
+from service.dashboard.words import clip, number, short
 from speciate.domain.errors import NotFoundError
+from speciate.domain.labels import MOST_TAGS
 from speciate.domain.objective import Objective
+from speciate.ports.records import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
 
 MOST: Final = 8
 _Runs = Annotated[list[str] | None, Query(max_length=100, description="ids")]
 _Name = Annotated[str, Query(max_length=80)]
+_Tags = Annotated[list[str] | None, Query(max_length=MOST * MOST_TAGS, description="whose runs are told together")]
 
 
 @router.get("")
-def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Show what differs between runs, and which was better when."""
     views = _views(deck, run)
-    shared = _shared(views)
-    chart = _chart(views, shared, by) if shared else None
-    query = address("", by=by) + "".join(f"{'&' if by or i else '?'}run={view.run.id}" for i, view in enumerate(views))
-    context: dict[str, Any] = {"runs": [view.run for view in views], "chart": chart, "shared": shared, "by": by}
-    return page(request, "compare.html", **context, query=query, most=MOST, differing=_differing(views))
+    shared, chosen = _shared(views), _chosen(views, tag)
+    chart = _chart(views, shared, by, chosen) if shared else None
+    query = "?" + urlencode(
+        [("by", by), *(("run", view.run.id) for view in views), *(("tag", each) for each in chosen)]
+    )
+    context: dict[str, Any] = {
+        "runs": [view.run for view in views],
+        "chart": chart,
+        "shared": shared,
+        "by": by,
+        "chosen": chosen,
+    }
+    return page(
+        request, "compare.html", **context, query=query, most=MOST, tags=_tags(views), differing=_differing(views)
+    )
 
 
 @router.get("/best.json")
-def get_figure(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+def get_figure(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Send the comparison as Plotly's JSON."""
     views = _views(deck, run)
-    key = ("compare", by, *((view.run.id, view.run.revision) for view in views))
-    return deck.charts.answer(request, key, lambda: _chart(views, _shared(views), by))
+    key = ("compare", by, *_chosen(views, tag), *((view.run.id, view.run.revision) for view in views))
+    return deck.charts.answer(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
 
 
 @router.get("/best.csv")
-def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "") -> Response:
+def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Send the comparison as a file."""
     views = _views(deck, run)
-    return download(_chart(views, _shared(views), by).table, "runs")
+    return download(_chart(views, _shared(views), by, _chosen(views, tag)).table, "runs")
 
 
 def _views(deck: Deck, runs: list[str] | None) -> list[RunView]:
@@ -70,15 +84,29 @@ def _shared(views: list[RunView]) -> list[Objective]:
     return [o for o in first if all(other.get(o.name) is o.direction for other in others)]
 
 
-def _chart(views: list[RunView], shared: list[Objective], by: str) -> Chart:
+def _tags(views: list[RunView]) -> list[str]:
+    return sorted({tag for view in views for tag in view.run.tags})
+
+
+def _chosen(views: list[RunView], tags: list[str] | None) -> list[str]:
+    """Return the tags that were chosen and that one of the runs has."""
+    return [tag for tag in _tags(views) if tag in (tags or [])]
+
+
+def _named(run: RunRecord) -> str:
+    parts = (short(run.id), clip(run.name, 40), run.policy, run.spec.strategy, f"seed {run.spec.seed}")
+    return " · ".join(filter(None, parts))
+
+
+def _chart(views: list[RunView], shared: list[Objective], by: str, chosen: list[str]) -> Chart:
     if not shared:
         raise NotFoundError("these runs share no reward.", remedy="Choose runs on one problem.")
     objective = next((o for o in shared if o.name == by), shared[0])
-    named = [
-        (f"{short(v.run.id)} · {v.run.policy} · {v.run.spec.strategy} · seed {v.run.spec.seed}", v.population)
-        for v in views
-    ]
-    return best_of_runs(named, objective)
+    if not chosen:
+        return best_of_runs([(_named(view.run), view.population) for view in views], objective)
+    together = [(tag, [view.population for view in views if tag in view.run.tags]) for tag in chosen]
+    alone = [(_named(view.run), [view.population]) for view in views if not set(chosen) & set(view.run.tags)]
+    return best_of_groups([*together, *alone], objective)
 
 
 def _told(value: object) -> str:

@@ -14,6 +14,7 @@ from service.api.schemas import RunSubmission
 from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.fields import Field, number_or_text
 from service.dashboard.forms import FormDep
+from service.dashboard.label_fields import labels_of
 from service.dashboard.pages import page
 from service.dashboard.refusals import Refusal, refusal
 from service.dashboard.run_fields import asked_of, course_fields, course_like, course_of
@@ -74,6 +75,7 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
             "budget": limits,
             **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
+            **labels_of(given),
         }
     )
     policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, plane.catalog)
@@ -85,6 +87,7 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
         mutator=mutator,
         spec=submitted.spec(),
         ensembles=ensembles,
+        labels=submitted.labels(),
         # A form that is sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
     )
@@ -134,6 +137,8 @@ def _like(deck: Deck, run: str) -> dict[str, str]:
     given: dict[str, Any] = {
         "problem": f"{record.problem}@{record.problem_version}",
         "strategy": spec.strategy,
+        # Tags are what it shares with others; its name and note are its own.
+        "tags": " ".join(record.tags),
         **{name: getattr(spec.budget, name) or "" for name in _LIMITS},
         **{name: getattr(spec, name) for name in _COUNTS if getattr(spec, name) is not None},
         **{name: "on" for name in _CHECKS if getattr(spec, name)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Final
@@ -18,8 +18,10 @@ from service.dashboard.figures.parallel import parallel
 from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
 from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
 from service.dashboard.figures.strip import strip
+from service.dashboard.label_fields import labels_like
 from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
+from service.dashboard.refusals import Refusal
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
@@ -150,13 +152,22 @@ class RunView:
 @router.get("/{run_id}")
 def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    view = RunView(deck, deck.plane.runs.get(run_id), x, y)
+    return run_page(request, RunView(deck, deck.plane.runs.get(run_id), x, y))
+
+
+def run_page(
+    request: Request, view: RunView, told: Refusal | None = None, labels: Mapping[str, str] | None = None
+) -> Response:
+    """Return the page of a run; where labels were refused, with why and with them as they were filled in."""
     return page(
         request,
         "run.html",
+        200 if told is None else 422,
         view=view,
         run=view.run,
-        query=address("", x=x, y=y),
+        query=address("", x=view.x, y=view.y),
+        told=told,
+        labels={**labels_like(view.run), **(labels or {})},
     )
 
 

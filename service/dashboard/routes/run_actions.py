@@ -1,16 +1,21 @@
-"""What is done to a run from its page: each action is a form that was confirmed."""
+"""What is done to a run from its page, each by a form."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
 
 from service.dashboard.deck import DeckDep
 from service.dashboard.forms import FormDep
-from service.dashboard.routes.run import RunDep
-from speciate.runs.steer import cancel_run, pause_run, resume_run
+from service.dashboard.label_fields import labels_of
+from service.dashboard.refusals import refusal
+from service.dashboard.routes.run import RunDep, RunView, run_page
+from speciate.domain.labels import Relabelling
+from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -36,3 +41,15 @@ def cancel(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
     """End it; what was committed stays."""
     cancel_run(deck.plane.runs, deck.plane.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
+
+
+@router.post("/{run_id}/labels")
+def label(request: Request, run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
+    """Change what people call it, or show its page again with what is wrong."""
+    try:
+        change = Relabelling.model_validate(labels_of(form.fields))
+    except ValidationError as error:
+        told = replace(refusal(error), title="These labels cannot be kept")
+        return run_page(request, RunView(deck, deck.plane.runs.get(run_id)), told, form.fields)
+    label_run(deck.plane.runs, deck.plane.signals, run_id, change)
+    return RedirectResponse(f"/runs/{run_id}#labels", 303)

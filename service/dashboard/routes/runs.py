@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.label_fields import tags_in
 from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.run import RunState
+from speciate.domain.values import storable
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,46 +21,62 @@ _LIMIT = 50
 _Text = Annotated[str, Query(max_length=2000)]
 
 
+@dataclass(frozen=True)
+class Filters:
+    """Which runs are shown; what is empty is no filter.
+
+    Attributes:
+        state: In this state.
+        problem: On this problem version.
+        policy: That ask this policy version.
+        tag: With this tag, or with all of several.
+        name: With this text in their name.
+    """
+
+    state: _Text = ""
+    problem: _Text = ""
+    policy: _Text = ""
+    tag: _Text = ""
+    name: _Text = ""
+
+
+FiltersDep = Annotated[Filters, Depends()]
+
+
 @router.get("/runs")
-def show_runs(
-    request: Request, deck: DeckDep, state: _Text = "", problem: _Text = "", policy: _Text = "", cursor: _Text = ""
-) -> Response:
+def show_runs(request: Request, deck: DeckDep, filters: FiltersDep, cursor: _Text = "") -> Response:
     """Show runs, newest first."""
-    found = _found(deck, state, problem, policy, cursor)
-    stream = address("/live/runs", state=state, problem=problem, policy=policy)
     return page(
         request,
         "runs.html",
-        **found,
+        **_found(deck, filters, cursor),
         states=[each.value for each in RunState],
-        filters={"state": state, "problem": problem, "policy": policy},
-        stream="" if cursor else stream,
+        filters=filters,
+        stream="" if cursor else address("/live/runs", **asdict(filters)),
     )
 
 
 @router.get("/live/runs")
-async def watch_runs(
-    deck: DeckDep, state: _Text = "", problem: _Text = "", policy: _Text = "", seen: str = Query("", max_length=100)
-) -> StreamingResponse:
+async def watch_runs(deck: DeckDep, filters: FiltersDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send the newest runs whenever one of them changes."""
     return deck.watch(
-        f"runs {state} {problem} {policy}",
-        lambda: Part(fragment("runs_live.html", **_found(deck, state, problem, policy, ""))),
+        address("runs", **asdict(filters)),
+        lambda: Part(fragment("runs_live.html", **_found(deck, filters, ""))),
         run_id=None,
         seen=seen,
     )
 
 
-def _found(deck: Deck, state: str, problem: str, policy: str, cursor: str) -> dict[str, Any]:
+def _found(deck: Deck, filters: Filters, cursor: str) -> dict[str, Any]:
     catalog = deck.plane.catalog
     found = deck.plane.runs.list(
-        problem_id=catalog.problem(problem).id if problem else None,
-        policy_id=catalog.policy(policy).id if policy else None,
-        state=RunState(state) if state in set(RunState) else None,
+        problem_id=catalog.problem(filters.problem).id if filters.problem else None,
+        policy_id=catalog.policy(filters.policy).id if filters.policy else None,
+        state=RunState(filters.state) if filters.state in set(RunState) else None,
+        tags=tags_in(filters.tag),
+        name=storable(filters.name).strip() or None,
         limit=_LIMIT,
         cursor=cursor or None,
     )
-    older = found.next_cursor and address(
-        "/runs", state=state, problem=problem, policy=policy, cursor=found.next_cursor
-    )
+    older = found.next_cursor and address("/runs", **asdict(filters), cursor=found.next_cursor)
     return {"runs": found.items, "older": older}

@@ -21,6 +21,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 
 from speciate.domain.campaign import Campaign
+from speciate.domain.labels import Labels
 from speciate.domain.scope import Scope
 from speciate.domain.tournament import Tournament
 from speciate.domain.webhook import Webhook
@@ -107,7 +108,7 @@ def fill_project(plane: Plane) -> tuple[UUID, UUID, UUID]:
     plane.catalog.add_problem_set(f"{MARK}-set", "", [problem.id])
     run_id, _ = start_run(
         plane.runs, plane.signals, problem=problem, policy=policy, mutator=None, spec=toy_spec(13),
-        idempotency_key="the same key",
+        labels=Labels(name=f"a {MARK}", tags=(MARK,), note=f"about {MARK}"), idempotency_key="the same key",
     )  # fmt: skip
     work(plane)
     entrants = [
@@ -214,7 +215,7 @@ def ask(world: World, method: str, path: str, token: str | None, **options: Any)
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     json_body = options.pop("json", None)
-    if method == "POST" and path.startswith("/v1"):
+    if method in {"POST", "PATCH"} and path.startswith("/v1"):
         options["json"] = json_body
     elif method == "POST":
         options.setdefault("data", {"reason": "none"})
@@ -262,6 +263,7 @@ def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> 
     # And nothing has been done to it either.
     run = world.plane.runs.get(world.run)
     assert (run.state.value, world.plane.access.bearer(world.owner) is not None) == ("completed", True)
+    assert (run.name, run.tags, run.note) == (f"a {MARK}", (MARK,), f"about {MARK}")
 
 
 def test_whoever_the_data_belongs_to_finds_it_on_the_same_routes(world: World) -> None:
@@ -299,6 +301,10 @@ def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(worl
         answer = ask(world, "GET", path, token)
         empty = path.startswith("/live") and "event: part" not in answer.text
         assert answer.status_code == 404 or empty, (path, answer.text)
+        assert not seen(world, answer, path), path
+    for path in (f"/v1/runs?tag={MARK}", f"/v1/runs?name={MARK}", f"/runs?tag={MARK}", f"/runs?name={MARK}"):
+        answer = ask(world, "GET", path, token)
+        assert answer.status_code == 200, path
         assert not seen(world, answer, path), path
     budget = {"evaluations": 5}
     entrants = [{"name": n, "policy": str(policy), "strategy": "best_of_n"} for n in "ab"]

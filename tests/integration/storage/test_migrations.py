@@ -10,6 +10,7 @@ from alembic import command
 from alembic.runtime.migration import MigrationContext
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.labels import Labels, Relabelling
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
@@ -86,4 +87,27 @@ def test_a_newer_schema_is_refused_with_the_remedy(engine: sa.Engine) -> None:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(ConfigurationError, match="newer version of Speciate"):
         migrate.upgrade(engine)
+    engine.dispose()
+
+
+def test_runs_of_processes_that_know_no_labels_have_none(engine: sa.Engine) -> None:
+    migrate.upgrade(engine)
+    catalog, runs = Catalog(engine), PostgresRunStore(engine)
+    problem, _ = catalog.add_problem(toy_problem())
+    policy, _ = catalog.add_policy(toy_policy())
+    before, _ = runs.create(problem, policy, None, toy_spec(), labels=Labels(name="gone", tags=("a",), note="too"))
+    migrate.downgrade(engine, "0015")
+    migrate.upgrade(engine)
+    with engine.begin() as connection:
+        # As the version before writes: without the columns.
+        connection.execute(
+            sa.text(
+                "INSERT INTO runs (id, problem_id, policy_id, strategy, spec) SELECT gen_random_uuid(), problem_id,"
+                " policy_id, strategy, spec FROM runs"
+            )
+        )
+        found = connection.execute(sa.text("SELECT name, tags, note FROM runs")).all()
+    assert [tuple(row) for row in found] == [("", [], "")] * 2
+    runs.label(before, Relabelling(name="again", add_tags=("b",)))
+    assert [run.id for run in runs.list(tags=["b"], name="AGAIN").items] == [before]
     engine.dispose()

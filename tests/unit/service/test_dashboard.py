@@ -21,7 +21,7 @@ from service.dashboard.columns import ColumnCache
 from service.dashboard.event_words import told
 from service.dashboard.fields import fields_of, values_of
 from service.dashboard.figures.archive import feature_map, trade_off_map
-from service.dashboard.figures.comparison import best_of_runs
+from service.dashboard.figures.comparison import best_of_groups, best_of_runs
 from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
 from service.dashboard.figures.parallel import MOST_LINES, parallel
 from service.dashboard.figures.population import MOST_POINTS, Population, axes, best_matrix, population
@@ -118,6 +118,7 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
             lineage(of),
             lineage(of, "generation", 5),
             best_of_runs([("<b>one</b>", of), ("two", of)], objective),
+            best_of_groups([("<b>one</b>", [of, of]), ("two", [of])], objective),
             feature_map(_elites(problem), objective, "/runs/x", across=2),
             trade_off_map(_elites(problem), objective, "/runs/x"),
             feature_map([], objective, "/runs/x"),
@@ -133,6 +134,24 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
     assert [row for row in best_so_far(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
     assert best_of_runs([("one", of)], of.problem.objectives[0]).table.rows[:2] == [("one", 1, 3.0), ("one", 3, 4.0)]
     assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
+
+
+def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value() -> None:
+    def of(*gains: float) -> Population:
+        columns = _columns(len(gains), 5, failing=0.0)
+        columns.rewards[:, 0], columns.rewards[:, 4] = gains, 0.0
+        return Population(antenna(), columns, "/runs/x")
+
+    late = of(1.0, 1.0, 9.0)
+    late.columns.rewards[0, 4] = 0.5  # violates the constraint: it has a value from its second candidate on
+    objective = antenna().objectives[0]
+    chart = best_of_groups([("both", [of(1.0, 3.0, 4.0, 8.0), late]), ("alone", [of(2.0)])], objective)
+    assert chart.table.rows == [
+        ("both", 2, 2, 2.0, 1.0, 3.0),
+        ("both", 2, 3, 6.5, 4.0, 9.0),
+        ("alone", 1, 1, 2.0, 2.0, 2.0),
+    ]
+    assert [trace["name"] for trace in chart.data if trace.get("showlegend", True)] == ["both (2)", "alone (1)"]
 
 
 def test_curves_of_a_tournament_go_on_to_its_end() -> None:

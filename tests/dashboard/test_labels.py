@@ -1,0 +1,108 @@
+"""Names, tags and notes of runs on pages: filled in without JavaScript, hostile, found, and runs told together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from speciate.domain.labels import Labels, Relabelling
+from speciate.testing.http_server import WAIT_S
+from tests.dashboard.conftest import Exhibition, Visitor
+from tests.dashboard.exhibits import HOSTILE
+from tests.dashboard.test_pages import _FLAWS, AXE
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def labelled(exhibition: Exhibition) -> Iterator[Exhibition]:
+    """The exhibition with two runs that share a tag; they are unlabelled again afterwards."""
+    runs = exhibition.plane.runs
+    runs.label(exhibition.done, Relabelling(name=HOSTILE, tags=("arm:a", "x" * 40), note=f"{HOSTILE}\nsecond line"))
+    runs.label(exhibition.running, Relabelling(name="%{x} goes on", tags=("arm:a",)))
+    yield exhibition
+    for run_id in (exhibition.done, exhibition.running, exhibition.single):
+        runs.label(run_id, Relabelling(name="", tags=(), note=""))
+
+
+def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelled: Exhibition) -> None:
+    page, run_id = plain_visitor.page, labelled.single
+    plain_visitor.go(f"/runs/{run_id}")
+    page.get_by_label("Name", exact=True).fill("my run")
+    page.get_by_label(re.compile("^Tags")).fill("arm:a,  sweep:3 arm:a")
+    page.get_by_label("Note", exact=True).fill("first\nsecond")
+    page.get_by_role("button", name="Keep these labels").click()
+    expect(page).to_have_url(f"{plain_visitor.url}/runs/{run_id}#labels")
+    expect(page.get_by_role("heading", level=1)).to_have_text("my run")
+    record = labelled.plane.runs.get(run_id)
+    assert Labels(name=record.name, tags=record.tags, note=record.note) == Labels(
+        name="my run", tags=("arm:a", "sweep:3"), note="first\nsecond"
+    )
+    page.get_by_label(re.compile("^Tags")).fill("fine no,<b>")
+    page.get_by_role("button", name="Keep these labels").click()
+    expect(page.get_by_role("alert")).to_contain_text("These labels cannot be kept")
+    expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
+    assert labelled.plane.runs.get(run_id).tags == ("arm:a", "sweep:3")
+    # The browser reports the refusal as a failed load.
+    assert all("422" in told for told in plain_visitor.trouble)
+    plain_visitor.trouble.clear()
+    plain_visitor.go(f"/runs/{run_id}")
+    page.get_by_role("link", name="Start one like it").click()
+    expect(page.get_by_label(re.compile("^Tags"))).to_have_value("arm:a sweep:3")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")
+
+
+def test_labelled_runs_are_accessible_and_their_texts_do_nothing(visitor: Visitor, labelled: Exhibition) -> None:
+    pages = (
+        f"/runs/{labelled.done}",
+        "/runs",
+        f"/compare?run={labelled.done}&run={labelled.running}",
+        f"/compare?run={labelled.done}&run={labelled.running}&tag=arm:a",
+    )
+    for path in pages:
+        assert visitor.go(path) == 200
+        visitor.drawn()
+        assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
+        assert visitor.page.locator("main script, main img").count() == 0
+        visitor.page.evaluate(AXE.axe_script)
+        for theme in ("light", "dark"):
+            assert visitor.page.evaluate(_FLAWS, theme) == [], (path, theme)
+        assert visitor.page.title() != "owned"
+
+
+def test_lists_are_narrowed_by_labels(labelled: Exhibition) -> None:
+    shown = {
+        "tag=arm:a": ({labelled.done, labelled.running}, {labelled.single}),
+        f"tag=arm:a,{'x' * 40}": ({labelled.done}, {labelled.running}),
+        "name=GOES+on": ({labelled.running}, {labelled.done}),
+        "name=%00": (set(), {labelled.done}),
+        "tag=%00": (set(), {labelled.done}),
+    }
+    with httpx.Client(base_url=labelled.url, trust_env=False, timeout=WAIT_S) as http:
+        for query, (listed, left_out) in shown.items():
+            text = http.get(f"/runs?{query}").text
+            assert all(f"/runs/{run_id}" in text for run_id in listed), query
+            assert not any(f"/runs/{run_id}" in text for run_id in left_out), query
+
+
+def test_runs_with_a_chosen_tag_are_told_together(labelled: Exhibition) -> None:
+    runs = f"run={labelled.done}&run={labelled.running}"
+    with httpx.Client(base_url=labelled.url, trust_env=False, timeout=WAIT_S) as http:
+        apart, together, table = (
+            http.get(path)
+            for path in (
+                f"/compare/best.json?{runs}",
+                f"/compare/best.json?{runs}&tag=arm:a",
+                f"/compare/best.csv?{runs}&tag=arm:a",
+            )
+        )
+    names = [trace["name"] for trace in apart.json()["data"]]
+    assert "&lt;script&gt;" in names[0]
+    assert "%{x} goes on" in names[1]
+    assert "%{x} goes on" not in apart.json()["data"][1]["hovertemplate"]
+    assert [trace["name"] for trace in together.json()["data"] if trace.get("showlegend", True)] == ["arm:a (2)"]
+    assert table.text.startswith("runs with,runs,at evaluations,mean best gain,lowest,highest\narm:a,2,")
