@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from speciate.cli.exits import Exit
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import END, RUN, StandIn, page, run_json, say, stream
+from tests.unit.client.stand_in import END, RUN, StandIn, page, problem_json, run_json, say, stream
 
 LABELS = {"name": "four \x1b[2Jislands", "tags": ["baseline", "arm:a"], "note": "first\nsecond"}
 
@@ -39,6 +41,7 @@ def test_labels_are_shown_where_runs_are(cli: Cli, service: StandIn) -> None:
     assert (service.requests[0].query["tag"], service.requests[0].query["name"]) == (["baseline", "arm:a"], ["four"])
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(**LABELS, state="completed")))
     service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(END))
     shown = [line.split() for line in cli("runs", "show", RUN).lines]
     assert ["tags", "baseline", "arm:a"] in shown

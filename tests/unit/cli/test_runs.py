@@ -309,6 +309,7 @@ def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: S
 def test_watching_goes_on_over_a_pause_that_ends_as_it_is_told(cli: Cli, service: StandIn, options: list[str]) -> None:
     before = [say(run_json())] * (2 if options else 3)
     service.on("GET", f"/v1/runs/{RUN}", *before, say(run_json(**DONE)))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
     told = [event(1, "run.paused", reason="waits"), event(2, "run.resumed"), CONFIRMED_LATER, END]
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*told))
