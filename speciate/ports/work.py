@@ -73,6 +73,7 @@ class Lease:
         attempt: Which attempt this is, counted from 1.
         token: Proof of the lease.
         payload: What the work needs, as JSON values.
+        last_event: Sequence number of the run's newest event when it was leased.
     """
 
     work_id: UUID
@@ -83,6 +84,7 @@ class Lease:
     attempt: int
     token: UUID
     payload: Mapping[str, Any]
+    last_event: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,9 @@ class WorkStore(Protocol):
 
     def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run: a part that everybody needs does not answer.
+
+        A unit that was leased before the run was resumed tells of an outage that may be over: the run goes on, and the
+        unit's next attempt pauses it where it is not.
 
         Args:
             lease: The unit.

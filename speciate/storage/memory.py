@@ -9,7 +9,7 @@ from uuid import UUID
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
 from speciate.domain.ensemble import Arm
 from speciate.domain.errors import ConflictError, NotFoundError
-from speciate.domain.event import Event
+from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
@@ -82,7 +82,15 @@ class MemoryWorkStore:
         unit.lease_until = self._clock.now() + self._lease_s
         new = unit.new
         return Lease(
-            work_id, run.context.run_id, new.kind, new.lane, new.ordinal, unit.attempt, unit.token, new.payload
+            work_id,
+            run.context.run_id,
+            new.kind,
+            new.lane,
+            new.ordinal,
+            unit.attempt,
+            unit.token,
+            new.payload,
+            run.progress.events,
         )
 
     def extend(self, lease: Lease) -> bool:
@@ -220,8 +228,11 @@ class MemoryWorkStore:
         run.progress.reserved_tokens -= unit.reserved_tokens
         run.progress.tokens += unit.reserved_tokens if tokens is None else tokens
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
-        running = run.progress.state is RunState.RUNNING
-        return self._write(run, ledger.pause(run.progress, reason, fault=True) if running else Effects())
+        if run.progress.state is not RunState.RUNNING:
+            return self._write(run, Effects())
+        if any(event.kind is EventKind.RUN_RESUMED for event in run.events[lease.last_event :]):
+            return replace(self._write(run, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
+        return self._write(run, ledger.pause(run.progress, reason, fault=True))
 
     def move(self, run_id: UUID, step: Callable[[Progress], Effects]) -> Commit:
         """Pause, resume or cancel by a function of the ledger; ready work of a running run is dispatched."""

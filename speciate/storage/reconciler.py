@@ -135,7 +135,15 @@ def _reclaim(engine: sa.Engine, store: PostgresWorkStore, work: sa.Row[Any], rep
         token = uuid7()
         kind = WorkKind(row["kind"])
         lease = Lease(
-            work.id, work.run_id, kind, row["lane"], row["ordinal"], row["attempt"], token, payload=row["payload"]
+            work.id,
+            work.run_id,
+            kind,
+            row["lane"],
+            row["ordinal"],
+            row["attempt"],
+            token,
+            row["payload"],
+            locked.progress.events,
         )
         reserved = (row["reserved_evaluations"], row["reserved_tokens"])
         if row["attempt"] < ledger.MAX_ATTEMPTS:

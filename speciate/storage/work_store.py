@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from uuid import UUID
 
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Member
 from speciate.domain.ensemble import Arm
+from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
 from speciate.domain.unlock import Claim
@@ -26,6 +27,7 @@ from speciate.ports.work import (
     Sweep,
     Twin,
     WorkKind,
+    WorkRef,
 )
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
@@ -49,7 +51,7 @@ _CLAIM = sa.text(
     " FROM run_progress p WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'"
     " AND (w.kind = 'confirm' OR p.budget_seconds IS NULL"
     " OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds < p.budget_seconds)"
-    " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload"
+    " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload, p.events"
 )
 _EXTEND = sa.text(
     "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
@@ -68,6 +70,7 @@ _RELEASE = sa.text(
     " attempt = greatest(attempt - 1, 0)"
     " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
 )
+_RESUMED_SINCE = sa.text("SELECT EXISTS (SELECT FROM events WHERE run_id = :id AND seq > :seq AND kind = :resumed)")
 _HALT = sa.text(
     f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
     " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent"
@@ -111,7 +114,7 @@ class PostgresWorkStore:
         if row is None:
             return None
         return Lease(
-            work_id, row.run_id, WorkKind(row.kind), row.lane, row.ordinal, row.attempt, token, payload=row.payload
+            work_id, row.run_id, WorkKind(row.kind), row.lane, row.ordinal, row.attempt, token, row.payload, row.events
         )
 
     @patient
@@ -300,9 +303,12 @@ class PostgresWorkStore:
                 return None
             locked.progress.reserved_tokens -= back.reserved
             locked.progress.tokens += back.reserved if tokens is None else tokens
-            running = locked.progress.state is RunState.RUNNING
-            effects = ledger.pause(locked.progress, reason, fault=True) if running else Effects()
-            return write(connection, locked, effects)
+            if locked.progress.state is not RunState.RUNNING:
+                return write(connection, locked, Effects())
+            since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}
+            if connection.execute(_RESUMED_SINCE, since).scalar_one():
+                return replace(write(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
+            return write(connection, locked, ledger.pause(locked.progress, reason, fault=True))
 
     def sweep(self) -> Sweep:
         """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""

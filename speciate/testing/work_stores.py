@@ -311,6 +311,19 @@ class WorkStoreConformance:
         assert again.work_id == lease.work_id
         assert again.attempt == 1
 
+    def test_an_outage_from_before_a_resumption_does_not_pause_the_run_again(self) -> None:
+        first, late = (self._claim(ref) for ref in self._evaluate(self._only(self._begin(toy_spec(lanes=2)))).dispatch)
+        self.harness.work.give_back(first, "the endpoint is down")
+        self.harness.resume(first.run_id)
+        told = self.harness.work.give_back(late, "the endpoint is down")
+        assert told is not None
+        assert self.harness.progress(first.run_id).state is RunState.RUNNING
+        again = self._claim(self._only(told))
+        assert (again.work_id, again.attempt) == (late.work_id, 1)
+        self.harness.work.give_back(again, "it is still down")
+        progress = self.harness.progress(first.run_id)
+        assert (progress.state, progress.reason) == (RunState.PAUSED, "it is still down")
+
     def test_tokens_of_given_back_work_are_free_again(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))

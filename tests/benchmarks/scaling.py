@@ -132,7 +132,7 @@ def _time_selection(plane: Plane, run_id: UUID) -> tuple[float, float]:
     context, rng = plane.work.context(run_id), np.random.default_rng(0)
     whole, choice = [], []
     for ordinal in range(2_000):
-        lease = Lease(uuid7(), run_id, WorkKind.GENERATE, 0, ordinal, 1, uuid7(), {})
+        lease = Lease(uuid7(), run_id, WorkKind.GENERATE, 0, ordinal, 1, uuid7(), {}, 0)
         view = StoredPopulation(plane.work, context, lease)
         at = time.perf_counter()
         selection = strategy.select(view, rng)

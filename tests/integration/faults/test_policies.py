@@ -38,8 +38,7 @@ def test_an_endpoint_that_cannot_be_used_pauses_the_run(
             model="m",
             options={"max_retries": 1},
         )
-        # One lane: a second that failed before the pause and tells it after the resumption would pause the run again.
-        spec = RunSpec.model_validate({"budget": {"evaluations": BUDGET}, "lanes": 1, "batch": 4})
+        spec = RunSpec.model_validate({"budget": {"evaluations": BUDGET}, "lanes": 2, "batch": 4})
         run_id = service.begin(toy_problem(), policy, spec)
         paused = service.wait(run_id, lambda run: run.state.value == "paused")
         assert paused.reason is not None
