@@ -18,7 +18,7 @@ from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceR
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting, tell_fault
+from speciate.storage.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -149,18 +149,16 @@ class Campaigns:
         self, *, state: CampaignState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[CampaignRecord]:
         """Return campaigns without their problems, newest first."""
-        wanted = {
-            "c.state = :state": state.value if state else None,
-            "c.id < :after": cursors.decode_id(cursor) if cursor else None,
-            "c.project_id = :project": self.project,
-        }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
-        where = " WHERE " + " AND ".join(clauses) if clauses else ""
-        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
-        query = sa.text(_SELECT + where + " ORDER BY c.id DESC LIMIT :limit")
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-            return cursors.page(rows, limit, lambda row: _record(row, ()), lambda row: [str(row.id)])
+            return page(
+                connection,
+                _SELECT,
+                lambda row: _record(row, ()),
+                state=state,
+                project=self.project,
+                limit=limit,
+                cursor=cursor,
+            )
 
     @patient
     def project_of(self, campaign_id: UUID) -> UUID:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -12,12 +13,16 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
+from speciate.ports.records import Page
+from speciate.storage import cursors
 from speciate.storage.idempotency import hold_key, key_in
 from speciate.storage.scoping import named
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.storage.webhook_queue import enqueue
 
 _ENDED = ("completed", "cancelled")
+
+Record = TypeVar("Record")
 
 
 class Declaration(Protocol):
@@ -98,6 +103,40 @@ def declare(
             sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"), {"id": row.id, "key": key}
         )
     return row.id, row.id == new_id
+
+
+def page(
+    connection: sa.Connection,
+    select: str,
+    make: Callable[[sa.Row[Any]], Record],
+    *,
+    state: StrEnum | None,
+    project: UUID | None,
+    limit: int,
+    cursor: str | None,
+) -> Page[Record]:
+    """Return a page of what was declared, newest first.
+
+    Args:
+        connection: To read with.
+        select: ``SELECT … FROM``, without ``WHERE``; ``id``, ``state`` and ``project_id`` name one column each in it.
+        make: Makes the record of a row.
+        state: Only what is in this state.
+        project: Only what is in this project.
+        limit: Most records of the page.
+        cursor: Where the page begins; from the page before it.
+    """
+    wanted = {
+        "state = :state": state.value if state else None,
+        "id < :after": cursors.decode_id(cursor) if cursor else None,
+        "project_id = :project": project,
+    }
+    clauses = [clause for clause, value in wanted.items() if value is not None]
+    where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+    binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+    query = sa.text(f"{select}{where} ORDER BY id DESC LIMIT :limit")
+    rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+    return cursors.page(rows, limit, make, lambda row: [str(row.id)])
 
 
 def project_of(connection: sa.Connection, table: sa.Table, declared_id: UUID) -> UUID:

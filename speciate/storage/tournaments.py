@@ -12,9 +12,8 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
 from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
-from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.declared import declare, lock, project_of, set_state, set_waiting, tell_fault
+from speciate.storage.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.ids import uuid7
 from speciate.storage.quotas import hold_quota
 from speciate.storage.scoping import named
@@ -142,18 +141,16 @@ class Tournaments:
         self, *, state: TournamentState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[TournamentRecord]:
         """Return tournaments, newest first."""
-        wanted = {
-            "t.state = :state": state.value if state else None,
-            "t.id < :after": cursors.decode_id(cursor) if cursor else None,
-            "t.project_id = :project": self.project,
-        }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
-        where = " WHERE " + " AND ".join(clauses) if clauses else ""
-        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
-        query = sa.text(_SELECT + where + " ORDER BY t.id DESC LIMIT :limit")
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-            return cursors.page(rows, limit, lambda row: _record(connection, row), lambda row: [str(row.id)])
+            return page(
+                connection,
+                _SELECT,
+                lambda row: _record(connection, row),
+                state=state,
+                project=self.project,
+                limit=limit,
+                cursor=cursor,
+            )
 
     @patient
     def move(
