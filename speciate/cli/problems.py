@@ -10,6 +10,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.exits import Exit
 from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.compat import FORMATS
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from speciate.ports.records import ProblemVersion
 
 app = noun("Problems: what is to be solved, how it is scored, and what counts as unlocking it.")
+
+_SOURCES = "|".join(("task:NAME", *(f"{name}:DIR" for name in FORMATS)))
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
 
@@ -101,26 +104,53 @@ def add(
     epilog=examples(
         "speciate problems import task:maze --split test --count 200",
         "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
+        "speciate problems import openevolve:./circle_packing",
+        "speciate problems import shinka:./tours --reward length:min --reward spread:max --into ./my-tours",
     ),
 )
 def import_(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="task:NAME", help="A task that policies are trained on.")],
+    source: Annotated[str, typer.Argument(metavar=_SOURCES, help="A task, or a directory of another system.")],
     split: Annotated[str, typer.Option(help="train or test: no problem is in both.")] = "test",
     count: Annotated[int, typer.Option(help="How many problems.", min=1, max=10_000)] = 100,
     start: Annotated[int, typer.Option(help="Number of the first one.", min=0)] = 0,
     data: Annotated[Path | None, typer.Option(help="Folder with the files of a task that reads a dataset.")] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A metric of a directory's evaluator and which way is better, name:max or name:min; once for each.",
+            show_default="combined_score:max",
+        ),
+    ] = None,
     into: Annotated[
-        str | None, typer.Option(help="Name of the set to make of them.", show_default="TASK-SPLIT-START-END")
+        str | None,
+        typer.Option(
+            help="Name of the set to make of a task; directory to write another system's problem into.",
+            show_default="TASK-SPLIT-START-END; NAME-problem",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit the problems of a task and freeze them as a set. Again, it adds nothing and answers the same set."""
-    from speciate.cli.importing import import_task
+    """Submit the problems of a task as a set, or make a problem of a directory that OpenEvolve or ShinkaEvolve uses.
 
-    kind, colon, name = source.partition(":")
-    if kind != "task" or not colon:
-        raise InvalidInputError(f"cannot import {source!r}.", remedy="Name a task: speciate problems import task:maze")
+    A task again adds nothing and answers the same set. Of a directory nothing is submitted: it is written down as an
+    ordinary problem, to look through and to change.
+    """
+    from speciate.cli.importing import import_folder, import_task
+
+    kind, _, name = source.partition(":")
+    if kind not in ("task", *FORMATS) or not name:
+        kinds = ", ".join(("task:NAME", *(f"{known}:DIR" for known in FORMATS)))
+        raise InvalidInputError(f"cannot import {source!r}.", remedy=f"What can be: {kinds}.")
+    if kind in FORMATS:
+        imported = import_folder(kind, Path(name), reward or [], None if into is None else Path(into))
+        if as_json:
+            output.json_line(imported.as_json())
+        else:
+            imported.show()
+        return
+    if reward:
+        raise InvalidInputError("the rewards of a task are its own.", remedy="Leave out --reward.")
     with client(ctx) as service:
         made = import_task(service, name, split, count, start=start, data=data, into=into)
     if as_json:

@@ -1,1 +1,27 @@
-"""Importers of problems written for other systems, and routers that speak their protocols."""
+"""Importers of problems written for other systems: one file for each format, and one line in ``FORMATS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from speciate.compat.draft import Draft
+
+
+# Imported when first used: the command line asks for the names alone.
+def _openevolve(folder: Path) -> Draft:
+    from speciate.compat.openevolve import read_openevolve
+
+    return read_openevolve(folder)
+
+
+def _shinka(folder: Path) -> Draft:
+    from speciate.compat.shinka import read_shinka
+
+    return read_shinka(folder)
+
+
+FORMATS: Final[dict[str, Callable[[Path], Draft]]] = {"openevolve": _openevolve, "shinka": _shinka}
+"""How a directory of each system is read, by the name that the command line gives it. Nothing in it is run."""

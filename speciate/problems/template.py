@@ -136,7 +136,11 @@ def write_template(directory: Path) -> list[Path]:
     return paths
 
 
-def _slug_line(directory: Path) -> str:
+def slug_of(directory: Path, otherwise: str) -> str:
+    """Return the name of a problem that is named after its directory, or another where that has no letters."""
     words = re.findall("[a-z0-9]+", directory.resolve().name.lower())
-    slug = "-".join(words)[:80].rstrip("-") or "spread-points"
-    return f'slug = "{slug}"'.ljust(38) + " "
+    return "-".join(words)[:80].rstrip("-") or otherwise
+
+
+def _slug_line(directory: Path) -> str:
+    return f'slug = "{slug_of(directory, "spread-points")}"'.ljust(38) + " "

@@ -20,6 +20,7 @@ from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.settings import Settings
+from tests.unit.compat.directories import OPENEVOLVE, made
 
 pytestmark = pytest.mark.servers
 
@@ -163,6 +164,24 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
     (unlock,) = [json.loads(line) for line in ready("unlocks", "--run", run.id, "--json").out.splitlines()]
     assert (unlock["target"], unlock["forgeable"], unlock["state"]) == ("easy", True, "confirmed")
     assert "quick (forgeable)" in ready("unlocks", "--problem", "staged-and-forgeable", "--records").out
+
+
+def test_a_directory_of_openevolve_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
+    theirs, ours = made(tmp_path / "a-line", OPENEVOLVE), tmp_path / "ours"
+    told = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
+    assert told.code == Exit.OK, told.err
+    assert ready("problems", "add", ours).code == Exit.OK
+    watched = ready("run", "a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")
+    assert watched.code == Exit.OK, watched.err
+    with Client(url) as client:
+        run = next(iter(client.runs.list()))
+        candidates = list(client.runs.get(str(run.id)).candidates())
+    assert len(candidates) == 40
+    losses = [candidate.rewards["loss"] for candidate in candidates if candidate.rewards]
+    assert losses[-1] == 1.5  # the initial program, listed last
+    assert min(losses) < 1.5
+    (unlock,) = [json.loads(line) for line in ready("unlocks", "--run", run.id, "--json").out.splitlines()]
+    assert (unlock["target"], unlock["forgeable"]) == ("better_than_initial", True)
 
 
 def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:

@@ -1,0 +1,61 @@
+"""Scores a candidate with an evaluator that was imported, and that lies unchanged in the folder ``data``.
+
+A reward that an evaluation does not measure stands at the bad end of its range, as after a stage that was not reached:
+evaluators leave some out when a program fails or a cascade stops.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+WORST: dict[str, float] = {}
+"""The bad end of each reward's range."""
+OPTIONS: dict[str, Any] = {}
+"""What the configuration of the other system said."""
+
+
+@dataclass
+class Result:
+    """What an evaluation gave: numbers by name, and texts for people and prompts."""
+
+    metrics: dict[str, float]
+    artifacts: dict[str, Any]
+
+
+def evaluate(program_path: str) -> Result:
+    """Return the numbers that the evaluator measured, all of ``WORST`` among them.
+
+    Raises:
+        ValueError: It measured none.
+    """
+    folder = os.path.dirname(program_path)  # noqa: PTH120  # an import of pathlib for one name, in every evaluation
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    measured, artifacts = importlib.import_module("speciate_adapter").measure(program_path, OPTIONS)
+    numbers: dict[str, float] = {}
+    for name, value in measured.items():
+        number = number_in(value)
+        if number is None:
+            artifacts[str(name)] = value
+        else:
+            numbers[re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)] = number
+    if not numbers:
+        raise ValueError(f"the evaluator measured no number: {measured!r} {artifacts!r}")
+    if left_out := [name for name in WORST if name not in numbers]:
+        artifacts["not measured"] = ", ".join(left_out)
+    return Result({**WORST, **numbers}, artifacts)
+
+
+def number_in(value: Any) -> float | None:
+    """Return a metric as a number, also a truth value or one of numpy's; None where it is something else."""
+    if isinstance(value, str):
+        return None  # float("1") is a number, but what says "1" is a text
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,101 @@
+"""Reading a directory that somebody else made: plain text files of it, and nothing that lies elsewhere."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
+from speciate.domain.files import PYTHON_MAIN
+from speciate.domain.values import FILE_NAME
+from speciate.problems.loader import FILE_NAME as DEFINITION
+from speciate.problems.siblings import UnreadableError, read_sibling
+
+SCRIPT: Final = "speciate_evaluate.py"
+ADAPTER: Final = "speciate_adapter.py"
+
+_TAKEN: Final = (DEFINITION, SCRIPT, ADAPTER, PYTHON_MAIN)
+_MAX_ENTRIES: Final = 1000
+_MAX_NAME: Final = 80
+# About a problem, not of it; configurations of other systems may hold keys of endpoints.
+_ABOUT: Final = re.compile(r"(?i).*\.(md|rst|ya?ml|ipynb|lock|sh)|requirements.*\.txt|licen[cs]e.*|pyproject\.toml")
+
+
+def read_folder(
+    folder: Path, needed: Sequence[str], *, without: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of a directory's files by name, and why each of the others was left out.
+
+    Args:
+        folder: The directory.
+        needed: Files without which there is no problem.
+        without: Files that say how the other system searches.
+
+    Raises:
+        NotFoundError: There is no such directory, or a needed file is not in it.
+        InvalidInputError: A needed file cannot be used, a file has a name that is taken, or there are too many.
+    """
+    try:
+        entries = list(islice(folder.iterdir(), _MAX_ENTRIES + 1))
+    except OSError as error:
+        raise NotFoundError(
+            f"{folder} cannot be read: {error.strerror}.", remedy=f"Name a directory with {' and '.join(needed)}."
+        ) from None
+    names = sorted(path.name for path in entries)
+    if missing := [name for name in needed if name not in names]:
+        raise NotFoundError(
+            f"there is no {missing[0]} in {folder}.", remedy=f"Name a directory with {' and '.join(needed)}."
+        )
+    if len(entries) > _MAX_ENTRIES:
+        raise refused(folder, Flaw(f"holds more than {_MAX_ENTRIES} files: expected those of one problem"))
+    if taken := [name for name in names if name in _TAKEN]:
+        raise refused(folder, Flaw("has a name that an imported problem needs itself: rename it", file=taken[0]))
+    texts: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name in names:
+        if name.startswith((".", "__pycache__")) or name in without:
+            continue
+        try:
+            texts[name] = read_plain(folder, name) if name in needed else _read_further(folder, name)
+        except UnreadableError as error:
+            if name in needed:
+                raise refused(folder, Flaw(str(error), file=name)) from None
+            left_out[name] = str(error)
+    return texts, left_out
+
+
+def read_plain(folder: Path, name: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        UnreadableError: It is not a plain file of text and of bearable size.
+    """
+    try:
+        mode = (folder / name).lstat().st_mode
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
+    if stat.S_ISLNK(mode):
+        raise UnreadableError("is a link: expected the file itself")
+    if not stat.S_ISREG(mode):
+        raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is no plain file")
+    try:
+        return read_sibling(folder, name)
+    except UnreadableError as error:
+        raise UnreadableError(str(error).removeprefix(f"{name!r} ")) from None
+
+
+def refused(folder: Path, flaw: Flaw) -> InvalidInputError:
+    """Return the error for a directory that cannot be imported."""
+    return InvalidInputError(f"{folder} cannot be imported: {flaw}.", flaws=(flaw,))
+
+
+def _read_further(folder: Path, name: str) -> str:
+    if _ABOUT.fullmatch(name):
+        raise UnreadableError("is about the problem, not of it")
+    if not re.fullmatch(FILE_NAME, name) or len(name) > _MAX_NAME:
+        raise UnreadableError("has a name that files of a problem cannot have")
+    return read_plain(folder, name)

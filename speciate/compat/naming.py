@@ -1,0 +1,27 @@
+"""How an imported problem is named, and what is said about one whatever system it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from speciate.problems.template import slug_of
+
+_STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
+_PROMPTED: Final = "description is empty: say in problem.toml what a policy is to do"
+
+
+def named_after(folder: Path) -> tuple[str, str]:
+    """Return the slug and the title of the problem in a directory."""
+    slug = slug_of(folder, "imported")
+    return slug, slug.replace("-", " ").capitalize()
+
+
+def remarks_on(files: Mapping[str, str], evaluator: str, message: str) -> tuple[str, ...]:
+    """Return what the user of an imported problem should know before it is tried."""
+    remarks = [] if message.strip() else [_PROMPTED]
+    if found := _STARTERS.search(files[evaluator]):
+        remarks.append(f"{evaluator} uses {found[1]}: nothing that is contained may start a process")
+    return tuple(remarks)

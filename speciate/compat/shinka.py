@@ -1,0 +1,71 @@
+"""Reads a directory made for ShinkaEvolve: ``initial.py``, ``evaluate.py``, and files beside them.
+
+What a policy is told stands in ``run_evo.py``, as a text that is given to ``task_sys_msg``; it is read, not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from pathlib import Path
+from typing import Final
+
+from speciate.compat.draft import Draft
+from speciate.compat.folder import read_folder, read_plain
+from speciate.compat.naming import named_after, remarks_on
+from speciate.problems.siblings import UnreadableError
+
+SEED: Final = "initial.py"
+EVALUATOR: Final = "evaluate.py"
+LAUNCHER: Final = "run_evo.py"
+
+_MESSAGE: Final = "task_sys_msg"
+_MAX_CHARS: Final = 1 << 18
+
+
+def read_shinka(folder: Path) -> Draft:
+    """Return what a directory holds.
+
+    Raises:
+        NotFoundError: There is no such directory, or a file that it needs is not there.
+        InvalidInputError: A file of it cannot be used.
+    """
+    files, left_out = read_folder(folder, (SEED, EVALUATOR), without=(LAUNCHER,))
+    slug, title = named_after(folder)
+    message = _message_in(folder)
+    return Draft(
+        slug=slug,
+        title=title,
+        seed=SEED,
+        files=files,
+        adapter="shinka",
+        description=message,
+        constraints=("correct",),
+        remarks=remarks_on(files, EVALUATOR, message),
+        left_out=left_out,
+    )
+
+
+def _message_in(folder: Path) -> str:
+    """Return the text that the launcher gives a name that ends in ``task_sys_msg``, or none."""
+    try:
+        text = read_plain(folder, LAUNCHER)
+    except UnreadableError:
+        return ""
+    if len(text) > _MAX_CHARS:
+        return ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(message))) if name.endswith(
+                _MESSAGE
+            ):
+                return message
+            case ast.keyword(arg=name, value=ast.Constant(value=str(message))) if name and name.endswith(_MESSAGE):
+                return message
+    return ""

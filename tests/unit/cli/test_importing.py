@@ -1,0 +1,74 @@
+"""``speciate problems import`` makes a problem of another system's directory, without a service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speciate.cli.exits import Exit
+from speciate.problems.loader import load_problem
+from tests.unit.cli.conftest import Cli
+from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
+
+
+def test_a_directory_becomes_a_problem_to_look_through(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = made(tmp_path / "line", OPENEVOLVE)
+    (theirs / "README.md").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    outcome = cli("problems", "import", "openevolve:line")
+    assert outcome.code == Exit.OK, outcome.err
+    assert "combined_score              0.4  maximize   objective" in outcome.lines
+    assert "left out: README.md is about the problem, not of it" in outcome.lines
+    assert outcome.lines[-1].endswith("speciate problems add line-problem")
+    assert load_problem(tmp_path / "line-problem").slug == "line"
+    checked = json.loads(cli("problems", "check", tmp_path / "line-problem", "--json").out)
+    assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.4)
+    again = cli("problems", "import", "openevolve:line")
+    assert (again.code, "--into" in again.err) == (Exit.CONFLICT, True)
+
+
+def test_rewards_and_place_are_the_users(cli: Cli, tmp_path: Path) -> None:
+    theirs, ours = made(tmp_path / "tours", SHINKA), tmp_path / "deep" / "ours"
+    told = cli("problems", "import", f"shinka:{theirs}", "--reward", "length:min", "--into", ours, "--json")
+    found = json.loads(told.out)
+    assert found["rewards"] == {"length": 15, "correct": 1, "combined_score": -15}
+    assert found["artifacts"]["feedback"] == "walk less"
+    assert set(found["files"]) == {str(path) for path in ours.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "code", "named"),
+    [
+        ("funsearch:line", [], Exit.INVALID, "task:NAME, openevolve:DIR, shinka:DIR"),
+        ("openevolve:", [], Exit.INVALID, "openevolve:DIR"),
+        ("openevolve:nowhere", [], Exit.NOT_FOUND, "initial_program.py and evaluator.py"),
+        ("openevolve:line", ["--reward", "lost:min"], Exit.INVALID, "combined_score, loss, runs"),
+        ("openevolve:line", ["--into", "line"], Exit.CONFLICT, "line is not empty"),
+        ("openevolve:line", ["--into", "line/wanted.txt"], Exit.CONFLICT, "cannot be written"),
+        ("openevolve:starts", [], Exit.INVALID, "Operation not permitted"),
+        ("openevolve:starts", [], Exit.INVALID, "evaluator.py uses subprocess"),
+        ("openevolve:empty", [], Exit.INVALID, "initial_program.py is empty"),
+        ("task:maze", ["--reward", "a:max"], Exit.INVALID, "--reward"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    options: list[str],
+    code: Exit,
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path / "line", OPENEVOLVE)
+    starts = "import subprocess\ndef evaluate(path):\n    return {'n': subprocess.call(['ls'])}\n"
+    made(tmp_path / "starts", OPENEVOLVE, evaluator_py=starts)
+    made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
+    outcome = cli("problems", "import", source, *options)
+    assert (outcome.code, named in outcome.err) == (code, True), outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "line", "starts"]

@@ -1,0 +1,206 @@
+"""What is read of another system's directory, and what is refused, without anything being run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from speciate.compat import FORMATS
+from speciate.compat.draft import rewards_of
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
+
+read_openevolve, read_shinka = FORMATS["openevolve"], FORMATS["shinka"]
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Path:
+    return made(tmp_path / "A line", OPENEVOLVE)
+
+
+def test_the_configuration_makes_limits_cascade_and_description(line: Path) -> None:
+    draft = read_openevolve(line)
+    assert (draft.slug, draft.wall_s, draft.options) == ("a-line", 30, {"thresholds": [0.5, 0.75]})
+    problem = draft.trial()
+    assert problem.description.strip() == 'Guess "the line", with \\ and """ in mind.'
+    assert (problem.limits.wall_s, problem.seed_program) == (30, OPENEVOLVE["initial_program.py"])
+    assert set(problem.data_files) == {*OPENEVOLVE, "speciate_adapter.py"} - {"config.yaml"}
+    assert "SOME_KEY" not in str(problem.definition())
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("system_message: Fit.\n", "Fit."),
+        ("llm: {system_message: Fit.}\n", "Fit."),
+        ("prompt: {system_message: system_message}\n", ""),
+        ("prompt:\nevaluator:\n  timeout:\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_message_stands_in_several_places_or_nowhere(tmp_path: Path, config: str, message: str) -> None:
+    draft = read_openevolve(made(tmp_path / "p", OPENEVOLVE, config_yaml=config))
+    assert draft.description == message
+    assert any("description is empty" in remark for remark in draft.remarks) == (not message)
+
+
+def test_without_a_cascade_or_a_configuration(tmp_path: Path) -> None:
+    whole = made(tmp_path / "whole", OPENEVOLVE, config_yaml="evaluator: {cascade_evaluation: false}\n")
+    assert read_openevolve(whole).options == {}
+    (whole / "config.yaml").unlink()
+    draft = read_openevolve(whole)
+    assert (draft.wall_s, draft.remarks[0]) == (300, "there is no config.yaml: the limits are OpenEvolve's defaults")
+
+
+def test_what_a_launcher_of_shinka_says_is_read_and_not_run(tmp_path: Path) -> None:
+    draft = read_shinka(made(tmp_path / "tours", SHINKA))
+    assert (draft.description, draft.constraints) == ("Walk a short tour.", ("correct",))
+    assert "run_evo.py" not in draft.files
+    called = made(tmp_path / "b", SHINKA, run_evo_py="EvolutionConfig(task_sys_msg='Walk.')\n")
+    assert read_shinka(called).description == "Walk."
+    for text in ("def (", "x = 1", "#" * (1 << 19)):
+        (called / "run_evo.py").write_text(text)
+        assert read_shinka(called).description == ""
+
+
+def test_what_is_no_plain_text_beside_it_is_left_out(line: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (line / "secret.txt").symlink_to(tmp_path / "secret.txt")
+    (line / "inside.txt").symlink_to("wanted.txt")
+    (line / "array.npy").write_bytes(b"\xff\xfe")
+    (line / "two words.txt").write_text("x")
+    (line / "README.md").write_text("x")
+    (line / "config_2.yaml").write_text("api_key: x")
+    (line / ".env").write_text("KEY=x")
+    (line / "results").mkdir()
+    (line / "__pycache__").mkdir()
+    os.mkfifo(line / "pipe")
+    with (line / "large.csv").open("wb") as file:
+        file.truncate(1 << 30)
+    draft = read_openevolve(line)
+    assert {name: why.split(":")[0] for name, why in draft.left_out.items()} == {
+        "README.md": "is about the problem, not of it",
+        "array.npy": "is not UTF-8 text (byte 0)",
+        "config_2.yaml": "is about the problem, not of it",
+        "inside.txt": "is a link",
+        "large.csv": "is over 16777216 bytes",
+        "pipe": "is no plain file",
+        "results": "is a folder",
+        "secret.txt": "is a link",
+        "two words.txt": "has a name that files of a problem cannot have",
+    }
+    assert not any("secret" in text or "KEY" in text for text in draft.files.values())
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nprompt: {system_message: *b}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (BOMB, "repeats a part with *a in line 2"),
+        ("a: &a {k: 1}\nb: {<<: *a}\n", "repeats a part"),
+        ("a: " + "[" * 10_000, "nested more than 32 deep in line 1"),
+        ("a: " + "{a: " * 10_000, "nested more than 32 deep in line 1"),
+        ("- " * 10_000, "nested more than 32 deep in line 1"),
+        ("? " * 10_000, "nested more than 32 deep in line 1"),
+        ("a: !!python/object/apply:os.system [ls]\n", "not valid YAML in line 1"),
+        ("a: [1\nb: 2\n", "not valid YAML in line 2"),
+        ("a: 1" + "0" * 5000, "not valid YAML"),
+        ("0x" + "f" * 5000 + ": 1", "not valid YAML"),
+        ("a: 2020-99-99\n", "not valid YAML"),
+        ("- a\n", "no table"),
+        ("a: '" + "x" * (1 << 18) + "'", "longer than"),
+        ("evaluator: {timeout: soon}\n", "evaluator.timeout"),
+        ("evaluator: {timeout: 1.e+999}\n", "evaluator.timeout"),
+        ("evaluator: {cascade_thresholds: [.nan]}\n", "evaluator.cascade_thresholds.0"),
+        ("prompt: 3\n", "prompt"),
+        ('prompt: {system_message: "\\ud800"}\n', "system_message"),
+        ("file_suffix: .rs\n", "not Python"),
+        ("language: rust\n", "not Python"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused(tmp_path: Path, config: str, named: str) -> None:
+    folder = made(tmp_path / "p", OPENEVOLVE, config_yaml=config)
+    with pytest.raises(InvalidInputError) as refused:
+        read_openevolve(folder)
+    assert f"{folder} cannot be imported: config.yaml" in str(refused.value)
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["evaluator.py", "initial_program.py", "config.yaml"])
+def test_a_file_that_is_needed_is_a_plain_one(line: Path, name: str) -> None:
+    path = line / name
+    path.rename(line / "elsewhere.py")
+    path.symlink_to("elsewhere.py")
+    with pytest.raises(InvalidInputError, match=f"{name}: is a link"):
+        read_openevolve(line)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InvalidInputError, match=f"{name}: is no plain file"):
+        read_openevolve(line)
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(InvalidInputError, match=f"{name}: is over"):
+        read_openevolve(line)
+
+
+def test_a_directory_without_what_it_needs(line: Path, tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", line / "wanted.txt", tmp_path):
+        with pytest.raises(NotFoundError, match=r"Name a directory with initial_program.py and evaluator.py"):
+            read_openevolve(folder)
+    (line / "candidate.py").write_text("")
+    with pytest.raises(InvalidInputError, match=r"candidate.py: has a name .* rename it"):
+        read_openevolve(line)
+
+
+def test_a_directory_of_anything_is_not_read(line: Path) -> None:
+    for number in range(1000):
+        (line / f"{number}.txt").touch()
+    with pytest.raises(InvalidInputError, match="more than 1000 files"):
+        read_openevolve(line)
+
+
+def test_marks_and_programs_are_looked_at_before_anything_runs(tmp_path: Path) -> None:
+    folder = made(tmp_path / "p", OPENEVOLVE, initial_program_py="# EVOLVE-BLOCK-START\nx = 1\n")
+    with pytest.raises(InvalidInputError, match=r"initial_program.py:1.*EVOLVE-BLOCK-START without"):
+        read_openevolve(folder).trial()
+
+
+def test_an_evaluator_that_starts_processes_is_remarked_upon(tmp_path: Path) -> None:
+    folder = made(tmp_path / "p", OPENEVOLVE, evaluator_py="import subprocess\n")
+    assert read_openevolve(folder).remarks == (
+        "evaluator.py uses subprocess: nothing that is contained may start a process",
+    )
+
+
+MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
+
+
+def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path: Path) -> None:
+    tours = read_shinka(made(tmp_path / "tours", SHINKA))
+    rewards = rewards_of(tours, ["loss:min", "runs:max"], MEASURED)
+    assert [(o.name, o.directed[-1], o.role.value) for o in rewards] == [
+        ("loss", "↓", "objective"),
+        ("runs", "↑", "objective"),
+        ("correct", "↑", "constraint"),
+        ("combined_score", "↑", "record"),
+    ]
+    assert [o.range for o in rewards] == [(0, 1.7976931348623157e308), (0, 1), (0, 1), (-6, 0)]
+    texts = tours.written(rewards, MEASURED)
+    assert "loss < 1e+308 and correct >= 1" in texts["problem.toml"]
+
+
+def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path) -> None:
+    draft = read_openevolve(line)
+    assert [o.role.value for o in rewards_of(draft, [], MEASURED)] == ["objective", "record", "record", "record"]
+    with pytest.raises(InvalidInputError, match=r"has loss, speed\. Say it: --reward loss:max"):
+        rewards_of(draft, [], {"loss": 1.0, "speed": 2.0})
+    with pytest.raises(InvalidInputError, match="no finite number"):
+        rewards_of(draft, [], {})
+    for given, named in ((["loss:down"], "name:max"), (["lss:min"], "has combined_score"), (["loss:min"] * 2, "twice")):
+        with pytest.raises(InvalidInputError, match=f"--reward: .*{named}"):
+            rewards_of(draft, given, MEASURED)

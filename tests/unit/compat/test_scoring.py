@@ -1,0 +1,160 @@
+"""Imported evaluators score candidates in the sandbox as they would at home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evaluators.broker import Broker
+from speciate.compat import FORMATS
+from speciate.compat.draft import measured_in, rewards_of, write
+from speciate.domain.candidate import Evaluation
+from speciate.domain.problem import Problem
+from speciate.problems.loader import load_problem
+from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
+
+Import = Callable[..., Problem]
+CLOSE = "def run(count):\n    return [0.5 * (i + 1) for i in range(count)]\n"
+SHORT = "def run_experiment(seed):\n    return [0, 1, 2, 3, 4, 5]\n"
+NOWHERE = "def run_experiment(seed):\n    return [0, 0, 0, 0, 0, 0]\n"
+
+
+def score(broker: Broker, problem: Problem, program: str) -> Evaluation:
+    return broker.evaluate(problem, [program], seeds=[0])[0]
+
+
+def named(problem: Problem, evaluation: Evaluation) -> dict[str, float]:
+    assert evaluation.failure is None, evaluation.failure
+    return dict(zip(problem.space.names, evaluation.rewards or (), strict=True))
+
+
+@pytest.fixture
+def imported(strongest: Broker, tmp_path: Path) -> Import:
+    def make(kind: str, files: dict[str, str], *rewards: str, **changes: str) -> Problem:
+        draft = FORMATS[kind](made(tmp_path / "theirs", files, **changes))
+        trial = draft.trial()
+        measured = measured_in(score(strongest, trial, trial.seed_program).artifacts)
+        write(draft.written(rewards_of(draft, rewards, measured), measured), tmp_path / "ours")
+        return load_problem(tmp_path / "ours")
+
+    return make
+
+
+def test_a_cascade_of_openevolve_goes_on_where_its_threshold_is_reached(imported: Import, strongest: Broker) -> None:
+    problem = imported("openevolve", OPENEVOLVE)
+    assert problem.forgeable
+    seed = score(strongest, problem, problem.seed_program)
+    assert named(problem, seed) == {"combined_score": 0.4, "runs": 1, "loss": 1.5}
+    assert seed.artifacts == {"advice": "mind the slope", "verdict": "far"}
+    assert not problem.targets_met(seed.rewards or ())
+    best = score(strongest, problem, CLOSE)
+    assert named(problem, best) == {"combined_score": 1, "runs": 1, "loss": 0}
+    assert problem.targets_met(best.rewards or ()) == 1
+
+
+def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, strongest: Broker) -> None:
+    problem = imported("openevolve", OPENEVOLVE, "combined_score:max", "loss:min")
+    stopped = score(strongest, problem, "def run(count):\n    return []\n")
+    assert named(problem, stopped) == {"combined_score": 0, "loss": 3, "runs": 1}
+    assert stopped.artifacts == {"not measured": "loss"}
+    failing = "def run(count, asked=[]):\n    asked.append(count)\n    return [1] * count\n" + "_ = open('x')\n"
+    failed = score(strongest, problem, failing)
+    assert failed.failure is not None
+    assert "No such file" in failed.failure.detail
+
+
+def test_a_later_stage_that_raises_leaves_what_was_measured(imported: Import, strongest: Broker) -> None:
+    problem = imported("openevolve", OPENEVOLVE, "loss:min")
+    late = score(strongest, problem, "def run(count):\n    return ['a'] * count\n")
+    assert named(problem, late)["loss"] == 3
+    assert "TypeError" in late.artifacts["stage 2"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "rewards"),
+    [
+        ("{'combined_score': numpy.float64(0.5), 'sum-of radii': 2}", {"combined_score": 0.5, "sum_of_radii": 2}),
+        ("{'combined_score': True, 'note': '3', 'all': [1, 2]}", {"combined_score": 1}),
+        ("{'combined_score': 0.5, 'spread': float('nan')}", {"combined_score": 0.5}),
+        ("{'combined_score': 0.5, '2nd': 1}", {"combined_score": 0.5, "_2nd": 1}),
+    ],
+)
+def test_metrics_become_numbers_with_names(
+    imported: Import, strongest: Broker, returned: str, rewards: dict[str, float]
+) -> None:
+    evaluator = f"import numpy\ndef evaluate(program_path):\n    return {returned}\n"
+    problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator)
+    assert named(problem, score(strongest, problem, problem.seed_program)) == rewards
+
+
+def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: Broker) -> None:
+    evaluator = (
+        "BASE = 0.25\ndef evaluate(path):\n    import distance\n    return {'combined_score': distance.score()}\n"
+    )
+    sibling = "import evaluator\ndef score():\n    return evaluator.BASE\n"
+    problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator, distance_py=sibling)
+    assert named(problem, score(strongest, problem, CLOSE)) == {"combined_score": 0.25}
+
+
+@pytest.mark.parametrize("returned", ["None", "{}", "{'error': 'no'}"])
+def test_an_evaluator_that_measures_nothing_fails_the_candidate(
+    strongest: Broker, tmp_path: Path, returned: str
+) -> None:
+    evaluator = f"def evaluate(program_path):\n    return {returned}\n"
+    trial = FORMATS["openevolve"](made(tmp_path / "p", OPENEVOLVE, evaluator_py=evaluator)).trial()
+    failed = score(strongest, trial, trial.seed_program)
+    assert failed.failure is not None
+    assert failed.failure.reason == "evaluator_raised"
+
+
+def test_a_script_of_shinka_says_what_is_correct(imported: Import, strongest: Broker) -> None:
+    problem = imported("shinka", SHINKA, "length:min")
+    seed = score(strongest, problem, problem.seed_program)
+    assert named(problem, seed) == {"length": 15, "correct": 1, "combined_score": -15}
+    assert seed.artifacts == {"feedback": "walk less", "places": "6 of 6"}  # and nothing private
+    short = score(strongest, problem, SHORT)
+    assert named(problem, short)["length"] == 5
+    assert problem.targets_met(short.rewards or ()) == 1
+    wrong = score(strongest, problem, NOWHERE)
+    assert (named(problem, wrong)["length"], named(problem, wrong)["correct"]) == (0, 0)
+    assert wrong.artifacts["error"] == "not every place is visited once"
+    assert not problem.targets_met(wrong.rewards or ())
+    raised = score(strongest, problem, "def run_experiment(seed):\n    raise ValueError('lost')\n")
+    assert named(problem, raised)["correct"] == 0
+    assert raised.artifacts["error"] == "ValueError: lost"
+
+
+WRITES = """\
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--program_path")
+parser.add_argument("--results_dir")
+given = parser.parse_args()
+size = len(open(given.program_path).read())
+for name, values in (("metrics", {"combined_score": size}), ("correct", {"correct": True, "error": None})):
+    with open(os.path.join(given.results_dir, name + ".json"), "w") as file:
+        json.dump(values, file)
+sys.exit(0)
+"""
+
+
+def test_a_script_of_shinka_that_writes_for_itself(imported: Import, strongest: Broker) -> None:
+    if strongest.tier != "A":
+        pytest.skip("tier B lets nothing be written")
+    problem = imported("shinka", SHINKA, evaluate_py=WRITES)
+    assert named(problem, score(strongest, problem, SHORT))["combined_score"] == len(SHORT)
+
+
+def test_a_script_of_shinka_that_leaves_nothing_fails_the_candidate(strongest: Broker, tmp_path: Path) -> None:
+    trial = FORMATS["shinka"](made(tmp_path / "p", SHINKA, evaluate_py="raise SystemExit(3)\n")).trial()
+    failed = score(strongest, trial, SHORT)
+    assert failed.failure is not None
+    assert "evaluate.py ended with 3" in failed.failure.detail
+
+
+@pytest.mark.parametrize("note", ["x = abc", "x = 1e999", "x = nan", "x = 1 = 2", 'x" = 1', "é = 1", "x = 1-2"])
+def test_what_an_evaluator_forges_is_no_metric(note: str) -> None:
+    assert measured_in({"other metrics": f"{note}\ny = 2.5"}) == {"y": 2.5}
+    assert measured_in({}) == {}
