@@ -44,6 +44,8 @@ _HEADERS: Final[dict[HTTPStatus, dict[str, str]]] = {
 }
 # Only a policy's definition is read by FastAPI itself; a problem's comes as it is.
 _MODELS: Final[dict[str, type[Value]]] = {"definition": Policy, "sampling": Sampling, "budget": Budget}
+_MOST_FLAWS: Final = 100
+"""Most flaws in one answer; its text says how many there are."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +68,7 @@ def answer(error: SpeciateError) -> JSONResponse:
     headers = _HEADERS.get(status)
     if isinstance(error, errors.TooManyRequestsError):
         headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
-    return problem(status, error.slug, error.title, str(error), flaws=_flaws(error), headers=headers)
+    return problem(status, error.slug, error.title, str(error), flaws=_flaws(error)[:_MOST_FLAWS], headers=headers)
 
 
 def _flaws(error: SpeciateError) -> tuple[Flaw, ...]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.domain.unfit import unfit_flaws
+from speciate.domain.errors import Flaw, InvalidInputError, TooLargeError
+from speciate.domain.unfit import MAX_VALUES, unfit_flaws, values_within
 
 _LARGE: Final = 64 << 10
 """Bytes above which a body is read in a thread: in the event loop all others would wait for it."""
@@ -31,7 +31,13 @@ class MalformedJsonError(InvalidInputError):
 
 
 class StrictRoute(APIRoute):
-    """A route whose body is read strictly."""
+    """A route whose body is read strictly.
+
+    Attributes:
+        most_values: Most values of a body. FastAPI checks all of them in the event loop, where everybody waits.
+    """
+
+    most_values: ClassVar[int] = 20_000
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return FastAPI's handler behind the check of the body."""
@@ -39,6 +45,7 @@ class StrictRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             strict = _StrictRequest(request.scope, request.receive)
+            strict.most_values = self.most_values
             if await strict.body():
                 _require_json(request.headers.get("content-type", ""))
                 await strict.json()
@@ -47,27 +54,39 @@ class StrictRoute(APIRoute):
         return checked
 
 
+class LargeRoute(StrictRoute):
+    """One whose body may hold a problem, which is itself checked in a thread."""
+
+    most_values: ClassVar[int] = MAX_VALUES
+
+
 class _StrictRequest(Request):
+    most_values = MAX_VALUES
     _value: Any = None
     _was_read = False
 
     async def json(self) -> Any:
         if not self._was_read:
             body = await self.body()
-            self._value = parse(body) if len(body) <= _LARGE else await to_thread.run_sync(parse, body)
+            most = self.most_values
+            self._value = parse(body, most) if len(body) <= _LARGE else await to_thread.run_sync(parse, body, most)
             self._was_read = True
         return self._value
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the JSON value of a body.
 
     Raises:
         MalformedJsonError: It is none.
+        TooLargeError: It holds more values.
         InvalidInputError: It holds a number that is not finite, or a text that cannot be stored.
     """
     try:
-        value = json.loads(body)
+        text = body.decode("utf-8-sig")
+        if not values_within(text, most_values):
+            raise TooLargeError(f"the body holds more than {most_values} values: items of lists and objects all count.")
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         flaw = Flaw(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
     except UnicodeDecodeError as error:

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Response
 
 from service.api.schemas import NameInPath, ProblemSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
-from service.strict_json import StrictRoute
+from service.strict_json import LargeRoute
 from speciate.domain.problem import Problem
 from speciate.ports.records import ObjectiveRecord, Page, ProblemSummary, ProblemUnlocks, ProblemVersion
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 
-router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
 
 
 @router.get("")

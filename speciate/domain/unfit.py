@@ -13,11 +13,31 @@ from speciate.domain.values import UNSTORABLE
 MAX_DEPTH: Final = 100
 """Deepest nesting of a value."""
 
+MAX_VALUES: Final = 1_000_000
+"""Most values in one JSON text. Each takes a hundred bytes and more as an object of Python, two or three as text."""
+
+MAX_KEYS: Final = 20_000
+"""Most keys of one object: each that is unknown is a mistake of its own, which takes longer to tell than to read."""
+
 TOO_MANY_DIGITS: Final = "has a number of thousands of digits: expected at most 4300, or a text"
 
 _MOST_FLAWS: Final = 20
 _MOST_BITS: Final = 14_284
 """What 4300 decimal digits hold, beyond which Python writes no integer as text."""
+
+
+def values_within(text: str, most: int) -> bool:
+    """Tell whether a JSON text holds at most so many values, without making any of them.
+
+    Every value but the first of a list or object follows a comma, and each list or object has an opening bracket.
+    """
+    if sum(map(text.count, ",[{")) <= most:
+        return True
+    unescaped = text.replace("\\\\", "").replace('\\"', "")
+    if unescaped.count('"') > 4 * most:  # a key and a value have two each
+        return False
+    outside = "".join(unescaped.split('"')[::2])
+    return sum(map(outside.count, ",[{")) <= most
 
 
 def unfit_flaws(value: Any) -> list[Flaw]:
@@ -62,6 +82,8 @@ def _unfit(item: Any, depth: int) -> str | None:
             return "holds a NUL character: expected plain text"
         case str() if not item.isascii() and UNSTORABLE.search(item):
             return "holds half of a surrogate pair: expected Unicode text"
+        case dict() if len(item) > MAX_KEYS:
+            return f"has {len(item)} keys: expected at most {MAX_KEYS}"
         case dict() | list() | tuple() if depth >= MAX_DEPTH:
             return f"is nested deeper than {MAX_DEPTH}"
         case _:

@@ -37,6 +37,8 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
 _OF_KEY: Final = "[key]"
 """What Pydantic adds to a place when the key is wrong, not the value."""
 _NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
+_MOST_MISTAKES: Final = 20_000
+"""Beyond it none is told: each takes Pydantic a kilobyte, and there may be as many as values."""
 # Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
 _WHOLE_CHECKS: Final = {
     "no objective": "objectives",
@@ -88,7 +90,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
     try:
         problem = Problem.model_validate(dict(definition))
     except ValidationError as error:
-        flaws = [*(_flaw_of(detail, definition) for detail in _causes(error.errors())), *flaws]
+        flaws = [*_mistakes(error, definition), *flaws]
     except RuleError as error:
         # A rule stops the domain's own reading at the first one; ``_rule_flaws`` has read them all.
         flaws = flaws or [Flaw(str(error), "targets")]
@@ -96,6 +98,12 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
         unfit for unfit in unfit_flaws(definition) if not any(flaw.where.startswith(unfit.where) for flaw in flaws)
     ]
     return (None if flaws else problem), flaws
+
+
+def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[Flaw]:
+    if (count := error.error_count()) > _MOST_MISTAKES:
+        return [Flaw(f"has {count} mistakes, too many to be told: try it with a few of its cases first")]
+    return [_flaw_of(detail, definition) for detail in _causes(error.errors())]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -19,7 +19,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.unfit import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
 from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
-from speciate.problems.toml_places import line_of, toml_places
+from speciate.problems.toml_places import MAX_VALUES, is_readable, line_of, toml_places
 
 FILE_NAME: Final = "problem.toml"
 
@@ -89,6 +89,9 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
 
 
 def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
+    if not is_readable(text):
+        many = f"holds more than {MAX_VALUES} values: expected cases in a file of their own, cases = 'cases.json'"
+        raise invalid(name, [Flaw(many, file=file, line=1)])
     try:
         raw = tomllib.loads(text)
         places = toml_places(text)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from speciate.domain.errors import Flaw
 from speciate.domain.files import FilesError, text_of
-from speciate.domain.unfit import TOO_MANY_DIGITS
+from speciate.domain.unfit import MAX_VALUES, TOO_MANY_DIGITS, values_within
 from speciate.domain.wording import short
 
 MAX_FILE_BYTES: Final = 16 << 20
@@ -143,6 +143,9 @@ class Siblings:
     def _cases_in(self, name: object) -> list[Any] | None:
         text = self.text("cases", name)
         if text is None:
+            return None
+        if not values_within(text, MAX_VALUES):
+            self.flaws.append(Flaw(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1))
             return None
         try:
             cases = json.loads(text)

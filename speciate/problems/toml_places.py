@@ -17,8 +17,29 @@ Path = tuple[str | int, ...]
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _STRINGS: Final = (r'"""(?:\\.|[^\\])*?"{3,5}', r"'''.*?'{3,5}", r'"(?:\\.|[^"\\])*"', r"'[^']*'")
 _STRING: Final = re.compile("|".join(_STRINGS), re.DOTALL)
+# Texts and comments of a document that may not be valid: what is never closed ends, or each quote would be followed
+# through all that comes after it.
+_ENDED: Final = (
+    r'"""(?:[^"\\]+|\\.?|"(?!""))*+"{0,5}',
+    r"'''(?:[^']+|'(?!''))*+'{0,5}",
+    r'"(?:[^"\\\n]+|\\.?)*+"?',
+    r"'[^'\n]*'?",
+)
+_TEXT: Final = re.compile("|".join((*_ENDED, "#[^\n]*")), re.DOTALL)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR: Final = re.compile(r"[^,\]}\n#]*")
+
+
+MAX_VALUES: Final = 100_000
+"""Most values in a TOML text: ``tomllib`` reads them twenty times slower than JSON."""
+
+
+def is_readable(text: str) -> bool:
+    """Tell whether a TOML text holds no more than ``MAX_VALUES`` values, before any of it is read."""
+    if sum(map(text.count, "=,[")) <= MAX_VALUES:
+        return True
+    # Programs and comments are full of these signs, and may be as long as they like.
+    return sum(map(_TEXT.sub("", text).count, "=,[")) <= MAX_VALUES
 
 
 def line_of(places: dict[Path, int], path: Sequence[str | int]) -> int:

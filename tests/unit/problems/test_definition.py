@@ -98,3 +98,11 @@ def test_a_hostile_seed_warns_nobody_and_never_runs() -> None:
 def test_a_seed_over_the_limit_is_too_large() -> None:
     with pytest.raises(TooLargeError):
         parse_definition(DEFINITION | {"seed_program": "é" * (1 << 19) + "x"})
+
+
+def test_mistakes_without_end_are_counted_and_not_told() -> None:
+    flaws = flaws_of(cases=[{}] * 10_001)
+    assert [flaw.message for flaw in flaws if "mistakes" in flaw.message] == [
+        "has 20002 mistakes, too many to be told: try it with a few of its cases first"
+    ]
+    assert len(flaws) < 10

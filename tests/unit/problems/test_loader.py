@@ -1,12 +1,15 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, TooLargeError
 from speciate.domain.problem import ProblemKind
+from speciate.domain.unfit import MAX_VALUES
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.loader import load_problem, parse_problem
+from speciate.problems.toml_places import is_readable
 
 TOML = """\
 slug = "small"
@@ -112,7 +115,7 @@ def test_a_syntax_error_has_line_and_column(text: str, line: int, column: int | 
 
 
 def test_nesting_without_end_is_a_flaw_and_no_crash() -> None:
-    assert "nested too deep" in the_flaw("a = " + "[" * 100_000).message
+    assert "nested too deep" in the_flaw("a = " + "[" * 10_000).message
 
 
 @pytest.mark.parametrize("digits", ["7" * 5000, "0x" + "7" * 5000])
@@ -406,3 +409,29 @@ def test_a_flaw_of_many_files_names_its_place(
 ) -> None:
     flaws = flaws_of(MANY.replace(old, new), SEEDS | files)
     assert any(words in flaw.message and (flaw.file, flaw.line) == place for flaw in flaws), flaws
+
+
+def test_values_without_end_are_refused_before_they_are_read() -> None:
+    (toml,) = flaws_of("\n".join(f"k{i} = 1" for i in range(100_001)))
+    assert "more than 100000 values" in toml.message
+    text = TOML.replace('"evaluator"', '"cases"').replace("[[", 'cases = "cases.json"\n[[', 1)
+    found = flaws_of(text, FILES | {"cases.json": f"[{'1,' * MAX_VALUES}1]"})
+    assert [(f.message, f.file) for f in found if f.file != "problem.toml"] == [
+        ("holds more than 1000000 values", "cases.json")
+    ]
+
+
+@pytest.mark.parametrize("quotes", ['"', "'", '"""', "'''"])
+def test_signs_inside_texts_and_comments_are_no_values_of_toml(quotes: str) -> None:
+    signs = "a = [1, 2] " * 100_001
+    escaped = '\\"' if quotes[0] == '"' else ""
+    text = f"text = {quotes}{signs}{escaped}{signs}{quotes} # '{signs}\n"
+    assert is_readable(text)
+    assert not is_readable(f"{text}more = [{'1,' * 100_001}]")
+
+
+def test_quotes_that_never_close_are_looked_through_once() -> None:
+    begun = time.monotonic()
+    for broken in ('="\\x', '\\"""x', "'''x'", '"""\\"'):
+        is_readable("," * 100_001 + broken * 20_000)
+    assert time.monotonic() - begun < 30  # followed from every quote to the end, each of them takes minutes

@@ -14,17 +14,22 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from service import strict_json
-from service.strict_json import MalformedJsonError, StrictRoute, parse, refuse_unfit
-from speciate.domain.errors import InvalidInputError
-from speciate.domain.unfit import MAX_DEPTH, unfit_flaws
+from service import errors, strict_json
+from service.strict_json import LargeRoute, MalformedJsonError, StrictRoute, parse, refuse_unfit
+from speciate.domain.errors import InvalidInputError, TooLargeError
+from speciate.domain.unfit import MAX_DEPTH, MAX_KEYS, MAX_VALUES, unfit_flaws, values_within
 
 _plain = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _plain,
     lambda inner: st.lists(inner) | st.dictionaries(_plain, inner),
 )
+
+
+class _Empty(BaseModel, extra="forbid"):
+    pass
 
 
 @given(_values)
@@ -69,6 +74,55 @@ def test_many_flaws_are_not_all_listed() -> None:
     assert len(caught.value.flaws) <= 20
 
 
+def size(value: Any) -> int:
+    match value:
+        case dict():
+            return 1 + sum(map(size, value.values()))
+        case list():
+            return 1 + sum(map(size, value))
+    return 1
+
+
+@given(_values)
+def test_as_many_values_as_there_are_fit_and_half_as_many_do_not(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        # An empty list or object counts as if it held something.
+        assert values_within(text, 2 * size(value))
+        assert not values_within(text, size(value) // 2 - 1)
+
+
+@pytest.mark.parametrize("text", ['",[{"', '"\\",[{"', '"\\\\\\",[{"', '["\\\\", ",,,,[[[[{{{{"]'])
+def test_signs_inside_texts_are_no_values(text: str) -> None:
+    json.loads(text)
+    assert values_within(text, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        (b'{"k": [' + b"1," * 99 + b"1]}", 50),
+        (b"[" + b"{}," * 99 + b"{}]", 50),
+        (b"[" + b'"",' * 200 + b'""]', 50),
+        (b"[" * 99 + b"]" * 99, 50),
+        (b'["\\\\", ' + b"1," * 99 + b"1]", 50),  # the quote after an escaped backslash ends the text
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, most: int) -> None:
+    with pytest.raises(TooLargeError, match="more than 50 values"):
+        parse(body, most)
+
+
+def test_an_object_of_too_many_keys_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"a\.b: has 20001 keys: expected at most 20000"):
+        parse(json.dumps({"a": {"b": {str(i): 0 for i in range(MAX_KEYS + 1)}}}).encode())
+
+
+def test_a_body_in_another_encoding_is_none() -> None:
+    for encoding in ("utf-16", "utf-16-le", "utf-32"):
+        with pytest.raises(MalformedJsonError):
+            parse('{"a": 1}'.encode(encoding))
+
+
 def test_flaws_come_in_the_order_of_the_body() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(b'{"a": [1, NaN, {"b": "\\u0000"}], "c": 1e999}')
@@ -91,12 +145,12 @@ def test_a_large_body_is_read_where_it_holds_up_nobody(
 ) -> None:
     threads: list[threading.Thread] = []
 
-    def noted(body: bytes) -> Any:
+    def noted(body: bytes, most: int) -> Any:
         threads.append(threading.current_thread())
-        return parse(body)
+        return parse(body, most)
 
     monkeypatch.setattr(strict_json, "parse", noted)
-    router = APIRouter(route_class=StrictRoute)
+    router = APIRouter(route_class=LargeRoute)
 
     @router.post("/")
     async def length(body: list[int]) -> int:
@@ -112,3 +166,26 @@ def test_a_large_body_is_read_where_it_holds_up_nobody(
 
     assert asyncio.run(ask()) == count
     assert [thread is not threading.current_thread() for thread in threads] == [apart]
+
+
+@pytest.mark.parametrize(("route", "most"), [(StrictRoute, 20_000), (LargeRoute, MAX_VALUES)])
+def test_unknown_keys_without_end_are_refused_at_once(route: type[StrictRoute], most: int) -> None:
+    router = APIRouter(route_class=route)
+
+    @router.post("/")
+    async def nothing(body: _Empty) -> None: ...
+
+    app = FastAPI()
+    errors.install(app)
+    app.include_router(router)
+
+    async def ask(count: int) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            return await client.post("/", json=dict.fromkeys(map(str, range(count)), 1))
+
+    many = asyncio.run(ask(most + 1))
+    assert many.status_code == 413
+    assert f"more than {most} values" in many.json()["detail"]
+    some = asyncio.run(ask(2000)).json()
+    assert some["detail"].endswith("(and 1999 more)")
+    assert len(some["errors"]) == 100
