@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from speciate.outward.deadline import Timely
 from speciate.outward.network import ForbiddenAddressError, Network, Resolve, resolve
 
 KEPT_S: Final = 30.0
@@ -23,7 +24,7 @@ KEPT_S: Final = 30.0
 
 
 class GuardedTransport(httpx.BaseTransport):
-    """Sends requests to allowed addresses only. May be used from several threads.
+    """Sends requests to allowed addresses only, in the time that ``within`` gives. May be used from several threads.
 
     Args:
         network: What is allowed.
@@ -34,6 +35,8 @@ class GuardedTransport(httpx.BaseTransport):
     def __init__(self, network: Network, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._addresses = _Addresses(network, resolve)
         self._transport = httpx.HTTPTransport(trust_env=False, **options)
+        # httpx has no other way to hand one in.
+        self._transport._pool._network_backend = Timely()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host.

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue
 from speciate.domain.errors import Flaw, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, Served
 from speciate.domain.values import Value
+from speciate.outward.deadline import within
 from speciate.outward.network import ForbiddenAddressError
 from speciate.outward.transport import GuardedTransport
 from speciate.policies.endpoint_check import EndpointCheck
@@ -350,7 +351,10 @@ class OpenAICompatible:
         url = f"{self._url.removesuffix('/v1')}{path}" if path.startswith("/") else f"{self._url}/{path}"
         headers = self._headers()
         try:
-            with self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response:
+            with (
+                within(timeout_s),
+                self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response,
+            ):
                 self._check_coding(response)
                 if response.status_code == httpx.codes.OK:
                     return response, self._read(response, deadline, timeout_s, self._options.max_response_bytes)

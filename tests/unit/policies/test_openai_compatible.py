@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,8 +15,10 @@ import pytest
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
+from speciate.outward.network import Network
 from speciate.policies import build_client
 from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.policies.surroundings import Surroundings
 from speciate.ports.policy import SampleRequest
 from speciate.testing.openai_endpoint import Endpoint, Reply, serve
 
@@ -340,6 +346,61 @@ def test_a_slow_or_dripping_endpoint_does_not_hold_a_worker(
     client = connect(timeout_s=0.2, options={"max_retries": 1})
     with pytest.raises(PolicyUnavailableError, match=r"within 0.2 s \(after 2 attempts\)"):
         client.sample([request()])
+
+
+@contextmanager
+def dripping(drip: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that does the same to every connection over which it is posted to."""
+
+    def handle(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            if connection.recv(3, socket.MSG_PEEK) == b"GET":  # for its metrics
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            else:
+                drip(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=handle, args=[listener.accept()[0]], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _head(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    for _ in range(100):
+        connection.sendall(b"x")
+        time.sleep(0.1)
+
+
+def _body(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    for _ in range(100):
+        connection.sendall(b" ")
+        time.sleep(0.1)
+
+
+def _taking(connection: socket.socket) -> None:
+    for _ in range(100):
+        connection.recv(1 << 14)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("drip", [_head, _body, _taking])
+def test_the_time_is_for_the_whole_request_and_not_for_each_byte(drip: Callable[[socket.socket], None]) -> None:
+    with dripping(drip) as url:
+        definition = {"slug": "slow", "kind": "openai_compatible", "base_url": url, "model": "m", "timeout_s": 0.5}
+        policy = Policy.model_validate(definition | {"options": {"max_retries": 0, "check": False}})
+        client = OpenAICompatible(policy, Surroundings(Network(("loopback",))))
+        begun = time.monotonic()
+        with client, pytest.raises(PolicyUnavailableError, match=r"answer within 0\.5 s"):
+            client.sample([request(user="x" * (8 << 20) if drip is _taking else "x")])
+    assert time.monotonic() - begun < 5
 
 
 def test_an_answer_packed_twice_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
