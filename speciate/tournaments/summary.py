@@ -92,7 +92,8 @@ def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[
 
     The hypervolume is a share of the box that reaches from a tenth of every range below its worst end to its best end
     (Ishibuchi et al. 2018, "How to specify a reference point in hypervolume calculation"): with the worst end itself as
-    the reference a specialist that has nothing of one component would count for nothing.
+    the reference a specialist that has nothing of one component would count for nothing. What lies beyond the best end
+    counts as the best end.
 
     Args:
         answers: The candidates.
@@ -119,7 +120,8 @@ def _known(value: float | None) -> float:
 def _volume(points: FloatArray, rng: np.random.Generator) -> float:
     if not len(points):
         return 0.0
-    points = np.unique(points, axis=0)
+    # A value beyond its declared range would make the box, and so the share, larger than it is for others.
+    points = np.unique(np.minimum(points, 1.0), axis=0)
     front = points[pareto_front(points)]
     reference = np.full(front.shape[1], -_BELOW)
     found = hypervolume(front, reference, rng, _DRAWS, exact_points=_EXACT_POINTS)

@@ -73,6 +73,14 @@ def test_a_specialist_with_nothing_of_one_component_has_a_volume() -> None:
     assert volume([1.0, 0.0], [0.0, 1.0]) > volume([1.0, 0.0])
 
 
+def test_a_hypervolume_is_a_share_also_where_rewards_lie_beyond_their_range() -> None:
+    for k in (1, 2, 4, 6):
+        found = quality(_answers([[3.0] * k, [1.0] * (k - 1) + [7.0]]), np.ones(1), np.random.default_rng(0))
+        assert found["hypervolume"] == pytest.approx(1.0)  # type: ignore[comparison-overlap]
+    one_end = quality(_answers([[9.0, 0.0]]), np.ones(1), np.random.default_rng(0))
+    assert one_end["hypervolume"] == pytest.approx(1.1 * 0.1 / 1.21)  # type: ignore[comparison-overlap]
+
+
 def test_a_run_without_candidates_has_a_score_of_nothing() -> None:
     found = quality(_answers([]), np.array([1.0, 5.0]), np.random.default_rng(0))
     assert (found["score"], found["hypervolume"], list(found["best_by"])) == (0.0, 0.0, [0.0, 0.0])  # type: ignore[arg-type]
