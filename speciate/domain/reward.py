@@ -19,6 +19,10 @@ from speciate.domain.objective import Direction, Objective, Role
 
 FloatArray = NDArray[np.float64]
 
+# Ranges that a violation costs: room for those who obey and lie far beyond the worst end of a range that was declared
+# too narrow, and yet so few that violators are told apart by the digits that are left.
+_BELOW = 1000.0
+
 
 class InvalidRewardsError(ValueError):
     """An evaluator returned something that is not a reward vector; the text says what was expected."""
@@ -62,9 +66,10 @@ class RewardSpace:
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return what search compares.
 
-        A vector that violates a constraint is shifted below every vector within range that obeys all of them, the
-        further the larger the violation (constraint domination, Deb et al. 2002, section VI, as a shift so that the
-        result stays a plain vector).
+        A vector that violates a constraint is shifted below every vector that obeys all of them (and lies less than a
+        thousand ranges beyond the worst end), the further the larger the violation (constraint domination, Deb et al.
+        2002, section VI, as a shift so that the result stays a plain vector). What it has beyond the best end of a
+        range is not counted: the numbers of who obeys nothing may be of any size.
 
         Args:
             rewards: Raw rewards, shape (n, d), declared order.
@@ -79,8 +84,8 @@ class RewardSpace:
             if objective.role is Role.OBJECTIVE
         ]
         values = np.stack(columns, axis=1) if columns else np.zeros((len(raw), 0))
-        violation = self.violation(raw)
-        return values - np.where(violation > 0, 1.0 + violation, 0.0)[:, None]
+        violation = self.violation(raw)[:, None]
+        return np.where(violation > 0, np.minimum(values, 1.0) - _BELOW - violation, values)
 
     def violation(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the total constraint violation of each vector in units of the constraints' ranges.

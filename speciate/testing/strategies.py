@@ -164,14 +164,14 @@ class StrategyConformance(ABC):
         assert 70_000 in view.numbers()
 
     def test_a_violation_never_displaces_who_obeys(self) -> None:
-        """However good, a candidate that violates a constraint takes no cell from one that obeys all of them."""
+        """However good, who violates a constraint takes no cell from who obeys all of them, however poor."""
         strategy = self.make_strategy()
         problem = vector_problem(4, constrained=True)
         view = ListView(problem)
         for island in range(strategy.islands):
-            good = Evaluated(10 + island, island, "x = 0\n", raw_rewards(problem, [0.1] * 4))
-            view.grant(strategy.place(view, [good]))
-            cheat = Evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [1.0] * 4, excess=0.01))
+            poor = Evaluated(10 + island, island, "x = 0\n", raw_rewards(problem, [-7.0] * 4))
+            view.grant(strategy.place(view, [poor]))
+            cheat = Evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [9.0] * 4, excess=0.01))
             assert tuple(strategy.place(view, [cheat])) == ()
         self.fill(view, 12, violate=True)
         assert view.size() > 0

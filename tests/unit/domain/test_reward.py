@@ -32,7 +32,19 @@ def test_whoever_violates_a_constraint_ranks_below_everyone_who_does_not() -> No
     assert (worse < bad).all()
 
 
-def test_nothing_is_clipped() -> None:
+def test_a_violation_outweighs_what_lies_beyond_a_range() -> None:
+    cheat, violates, obeys = SPACE.normalise([(1e9, -1e9, 0.1, 0), (10, 0, 0.1, 0), (-500, 200, 0, 0)])
+    assert cheat.tolist() == violates.tolist()
+    assert (violates < obeys).all()
+
+
+def test_violators_are_compared_as_they_are_within_range() -> None:
+    one, other, worse = SPACE.normalise([(5, 1, 0.1, 0), (4, 0, 0.1, 0), (5, 1, 0.3, 0)])
+    assert one - other == pytest.approx([0.1, -0.25])
+    assert one - worse == pytest.approx([0.2, 0.2])
+
+
+def test_nothing_is_clipped_of_who_obeys() -> None:
     assert SPACE.normalise([(20, -4, 0, 0)]).tolist() == [[2.0, 2.0]]
 
 
