@@ -122,20 +122,24 @@ class VectorEvolution:
     ) -> list[Bid]:
         """Give the slots of those who do not survive to newcomers who do; none whose rewards an elite has already.
 
+        Once anybody obeys all constraints, who violates one does not survive: far below everybody, it would count as
+        novel for ever, and no parent is taken from it.
+
         A slot ranks by the number of its holder, so that a newcomer takes it and a late one, which was compared with
         a population that is gone, does not.
         """
-        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT)]
         space = view.problem.space
         rewards = np.array([candidate.rewards for candidate in candidates])
         obeys = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
+        lives = obeys | ~obeys.any()
+        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and lives[row]]
         known = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
-        newcomers = np.flatnonzero(~known & (obeys[len(table) :] | ~obeys.any()))
+        newcomers = np.flatnonzero(~known & lives[len(table) :])
         members = np.concatenate([space.normalise(table.rewards[held]), points[newcomers]])
         alive = survivors(members, self.config.population)
         used = {table.cells[row] for row in held}
         free = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in used]
-        free += [table.cells[row] for row, lives in zip(held, alive, strict=False) if not lives]
+        free += [table.cells[row] for row, stays in zip(held, alive, strict=False) if not stays]
         entering = newcomers[alive[len(held) :]].tolist()
         return [(cell, row, float(candidates[row].number)) for cell, row in zip(free, entering, strict=False)]
 

@@ -58,6 +58,20 @@ def test_a_dominated_but_novel_member_is_kept_beside_the_records() -> None:
     assert slots(grown(lone(population=0), [(1.0, 1.0), (0.0, 0.1)])) == set()
 
 
+def test_who_violates_a_constraint_holds_no_slot_once_somebody_obeys() -> None:
+    strategy, problem = lone(population=3), vector_problem(2, constrained=True)
+    view = ListView(problem)
+    rewards = {2: (1.0, 0.0, 0.1), 3: (0.0, 1.0, 0.1), 4: (0.7, 0.7, 0.1), 5: (0.8, 0.8, 0.0), 6: (0.79, 0.79, 0.0)}
+    for number in (2, 3, 4):
+        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", rewards[number])]))
+    assert slots(view) == {2, 3, 4}
+    for number in (5, 6):
+        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", rewards[number])]))
+    assert {5, 6} <= slots(view)
+    view.grant(strategy.place(view, [Evaluated(7, 0, "x = 0\n", (0.6, 0.6, 0.0))]))
+    assert slots(view) == {5, 6, 7}
+
+
 def test_a_late_newcomer_does_not_take_the_slot_of_a_younger_member() -> None:
     strategy = lone(population=1)
     view = grown(strategy, [(0.5, 0.5)])
