@@ -187,6 +187,36 @@ def test_a_table_of_values_is_no_law(packed: bool, score: Score) -> None:
     assert "law" not in met(problem, rewards)
 
 
+@pytest.mark.parametrize("slug", ["planck-radiation", "relativistic-energy"])
+def test_a_table_is_no_law_however_it_is_packed(slug: str, score: Score) -> None:
+    """Each value is a mantissa of 38 bits and an exponent of 6, and all are one text of 165 characters."""
+    problem = problem_of(slug)
+    regions = json.loads(problem.files["points.json"]).values()
+    pairs = [math.frexp(value) for region in regions for value in region["outputs"]]
+    bits = "".join(f"{int(mantissa * 2**38):038b}{exponent + 31:06b}" for mantissa, exponent in pairs)
+    text = "".join(chr(0x20000 + int(bits[i : i + 16], 2)) for i in range(0, len(bits), 16))
+    program = f"""N = 0
+for c in "{text}":
+    N = N << 16 | ord(c) - 131072
+def predict(points):
+    at = 40 - 20 * {[region["inputs"][0][0] for region in regions]}.index(points[0][0])
+    values = [N >> 44 * (at + 19 - i) for i in range(20)]
+    return [(v >> 6 & 2**38 - 1) / 2**38 * 2.0 ** ((v & 63) - 31) for v in values]
+"""
+    rewards = score(problem, program)
+    assert rewards["size"] <= 120
+    assert all(rewards[name] > 11 for name in problem.space.names[:3])
+    assert "law" not in met(problem, rewards)
+
+
+def test_points_elsewhere_are_a_programs_own_and_stay_so(score: Score) -> None:
+    problem, program = problem_of("planck-radiation"), PLANCK.format("math.expm1(w / t) * 1.1 ** (w % 1)")
+    first, again, other = (score(problem, text) for text in (program, program, program + "# another\n"))
+    assert first == again
+    assert first["digits_elsewhere"] != other["digits_elsewhere"]
+    assert {**first, "digits_elsewhere": 0} == {**other, "digits_elsewhere": 0}
+
+
 # --- bin packing
 
 BY_SCORE = """

@@ -15,6 +15,7 @@ SEED = 41_16
 POINTS = 20
 REGIONS = {"low": (0.02, 0.2), "middle": (0.5, 3.0), "high": (4.0, 12.0)}
 """Bounds of omega / temperature."""
+EVERYWHERE = (0.02, 20.0)
 
 
 def law(omega, temperature):
@@ -22,13 +23,18 @@ def law(omega, temperature):
     return omega**3 / (math.pi**2 * math.expm1(omega / temperature))
 
 
+def sample(rng, low, high):
+    """Return inputs with omega / temperature between two bounds, shape (20, 2)."""
+    temperatures = [round(rng.uniform(1, 5), 3) for _ in range(POINTS)]
+    return [[round(rng.uniform(low, high) * temperature, 4), temperature] for temperature in temperatures]
+
+
 def regions():
     """Return each region's inputs, shape (20, 2), and outputs, shape (20,)."""
     rng = random.Random(SEED)  # noqa: S311  # points are to be the same everywhere, not secret
     sampled = {}
     for name, (low, high) in REGIONS.items():
-        temperatures = [round(rng.uniform(1, 5), 3) for _ in range(POINTS)]
-        inputs = [[round(rng.uniform(low, high) * temperature, 4), temperature] for temperature in temperatures]
+        inputs = sample(rng, low, high)
         sampled[name] = {"inputs": inputs, "outputs": [law(*point) for point in inputs]}
     return sampled
 

@@ -1,15 +1,17 @@
 """Scores a formula against a law of physics, region by region of the input space."""
 
 import ast
+import hashlib
 import json
 import math
+import random
 
 EXACT_DIGITS = 12.0
 FAR_OFF_DIGITS = -6.0
 
 
 def evaluate(candidate, context):
-    """Return how many digits are right in each region, and the size of the program.
+    """Return how many digits are right in each region and elsewhere, and the size of the program.
 
     A region where the formula fails (a division by zero, an overflow) counts as a million times off; a program that
     fails in every region is a failure.
@@ -24,7 +26,24 @@ def evaluate(candidate, context):
         rewards[f"digits_{name}"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)
         if reply.failure:
             context.note(name, f"failed: {reply.failure.reason}")
+    inputs, truth = points_elsewhere(candidate.source, context.files["generate.py"])
+    reply = candidate.call("predict", inputs)
+    rewards["digits_elsewhere"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)
     return {**rewards, "size": float(size_of(candidate.source))}
+
+
+def points_elsewhere(source, generate):
+    """Return points between and beyond the regions, and their true values: other ones for every program.
+
+    A table of the regions' values fits into a text that is short in any measure, but whoever writes a point down is
+    asked another one.
+    """
+    made = {"__name__": "generate"}
+    exec(generate, made)  # noqa: S102  # a file of the problem
+    digest = hashlib.sha256(source.encode(errors="surrogatepass")).digest()
+    rng = random.Random(digest)  # noqa: S311  # points are to be the same whenever the program is scored
+    inputs = made["sample"](rng, *made["EVERYWHERE"])
+    return inputs, [made["law"](*point) for point in inputs]
 
 
 def right_digits(values, truth, context):
@@ -43,10 +62,7 @@ def digits(value, true):
 
 
 def size_of(source):
-    """Return the size of a program: its syntax nodes, and one for every ten characters of text in it.
-
-    A formula is short. A table of its values is not, however it is packed.
-    """
+    """Return the size of a program: its syntax nodes, and one for every ten characters of text in it."""
     nodes = list(ast.walk(ast.parse(source)))
     texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     return sum(isinstance(node, ast.expr | ast.stmt) for node in nodes) + sum(len(text) // 10 for text in texts)

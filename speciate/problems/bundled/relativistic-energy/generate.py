@@ -14,6 +14,7 @@ SEED = 48_02
 POINTS = 20
 REGIONS = {"slow": (0.05, 0.3), "fast": (0.4, 0.8), "extreme": (0.9, 0.999)}
 """Bounds of speed / light."""
+EVERYWHERE = (0.01, 0.9999)
 
 
 def law(mass, speed, light):
@@ -21,13 +22,18 @@ def law(mass, speed, light):
     return mass * light**2 / math.sqrt(1 - speed**2 / light**2)
 
 
+def sample(rng, low, high):
+    """Return inputs with speed / light between two bounds, shape (20, 3)."""
+    pairs = [(round(rng.uniform(1, 5), 3), round(rng.uniform(3, 10), 3)) for _ in range(POINTS)]
+    return [[mass, round(rng.uniform(low, high) * light, 4), light] for mass, light in pairs]
+
+
 def regions():
     """Return each region's inputs, shape (20, 3), and outputs, shape (20,)."""
     rng = random.Random(SEED)  # noqa: S311  # points are to be the same everywhere, not secret
     sampled = {}
     for name, (low, high) in REGIONS.items():
-        pairs = [(round(rng.uniform(1, 5), 3), round(rng.uniform(3, 10), 3)) for _ in range(POINTS)]
-        inputs = [[mass, round(rng.uniform(low, high) * light, 4), light] for mass, light in pairs]
+        inputs = sample(rng, low, high)
         sampled[name] = {"inputs": inputs, "outputs": [law(*point) for point in inputs]}
     return sampled
 
