@@ -85,10 +85,19 @@ def test_a_clock_that_stands_still_does_not_stop_the_wall_limit(arena):
 
 
 @contextmanager
-def crowd() -> Iterator[None]:
-    """Keep this process, and what it starts meanwhile, on one processor with four others that never rest."""
+def on_one_processor() -> Iterator[None]:
+    """Keep this process, and what it starts meanwhile, on one processor."""
     cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cpus)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+@contextmanager
+def crowd() -> Iterator[None]:
+    """Run four others beside us that never rest."""
     # Each in a session of its own: where sessions are scheduled as groups, the others of one would count as one.
     busy = [subprocess.Popen([sys.executable, "-c", LOOP], start_new_session=True) for _ in range(4)]
     try:
@@ -97,18 +106,20 @@ def crowd() -> Iterator[None]:
         for process in busy:
             process.kill()
             process.wait()
-        os.sched_setaffinity(0, cpus)
 
 
 @pytest.fixture(params=CONTAINING)
 def crowded(request: pytest.FixtureRequest) -> Iterator[Arena]:
     """A tier whose processes get a fifth of a processor."""
-    with crowd():
+    with on_one_processor():
         try:
             arena = Arena(request.param)
         except ArenaClosedError as error:
             pytest.skip(f"{NOT_TRIED}tier {request.param}: {error}")
-        with closing(arena):
+        with (
+            closing(arena),
+            crowd(),
+        ):  # which nobody needs at the start and the end: imports would take five times as long
             yield arena
 
 
