@@ -1,4 +1,4 @@
-"""Choices of a reinforcement run."""
+"""Choices of a reinforcement run; torch is not imported for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,40 @@ from typing import Self
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
-from speciate.training.losses import LossConfig
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Choices of the loss; the defaults are the recipe of arXiv 2605.22817.
+
+    Attributes:
+        clip: ε of PPO: ratios outside 1 ± ε have no gradient where that would lead them further away.
+        gppo: Whether clipped tokens keep a bounded gradient instead of none.
+        clip_cov: Share of all tokens whose gradient is dropped, drawn among those whose covariance of log-probability
+            and advantage lies within ``cov_range``; 0 for none. The paper takes 2e-4.
+        cov_range: Lowest and highest covariance of tokens that ``clip_cov`` draws from.
+        kl_cov: Share of all tokens, those with the highest covariance, that get a penalty for moving away from what
+            they were; 0 for none. The paper takes 2e-4 to 2e-3.
+        kl_cov_coefficient: Weight of that penalty.
+        entropy_bonus: Weight of the mean entropy of the tokens, which is added to what is maximised.
+    """
+
+    clip: float = 0.2
+    gppo: bool = False
+    clip_cov: float = 0.0
+    cov_range: tuple[float, float] = (1.0, 5.0)
+    kl_cov: float = 0.0
+    kl_cov_coefficient: float = 1.0
+    entropy_bonus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < 1:
+            raise InvalidInputError(f"clip = {self.clip}: expected a number between 0 and 1.")
+        for name in ("clip_cov", "kl_cov"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a share of the tokens, 0 to 1.")
+        if self.cov_range[0] > self.cov_range[1]:
+            raise InvalidInputError(f"cov_range = {self.cov_range}: expected the lower end first.")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from speciate.domain.errors import InvalidInputError  # noqa: E402
-from speciate.training.losses import LossConfig, low_variance_kl, token_covariances, token_losses  # noqa: E402
+from speciate.training.config import LossConfig  # noqa: E402
+from speciate.training.losses import low_variance_kl, token_covariances, token_losses  # noqa: E402
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
 ADVANTAGES = torch.tensor([[1.0], [-2.0], [0.5]])

@@ -1,5 +1,7 @@
 """The reproduction: pools of answers count what they should, and the report says what the pools hold."""
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -76,6 +78,11 @@ def test_a_change_is_asked_with_the_parent(base):
     (given,) = base.answers([(PROBLEMS[0], parent)], 8, [5])
     (scratch,) = base.answers([(PROBLEMS[0], None)], 8, [5])
     assert {one.candidate for one in given} != {one.candidate for one in scratch}
+
+
+def test_processes_that_only_ask_load_no_torch():
+    code = "import sys, speciate.training.reproduction; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_claim_is_about_arms_of_its_plan():

@@ -138,8 +138,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
 def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_weights(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from speciate.training.config import TrainConfig
-    from speciate.training.losses import LossConfig
+    from speciate.training.config import LossConfig, TrainConfig
     from speciate.training.recipe import train_policy
     from speciate.training.tasks import GROWN
     from speciate.training.trainer import VectorTrainer
