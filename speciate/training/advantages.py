@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from math import comb
+from math import comb, inf
 from typing import Protocol
 
 import numpy as np
@@ -68,10 +68,14 @@ class EstimatorConfig:
     def __post_init__(self) -> None:
         if self.draws < 1:
             raise InvalidInputError(f"draws = {self.draws}: expected at least 1 weighting.")
-        if not self.alpha > 0:
+        if not 0 < self.alpha < inf:
             raise InvalidInputError(f"alpha = {self.alpha}: expected a positive concentration.")
         if self.kappa is not None and self.kappa < 1:
             raise InvalidInputError(f"kappa = {self.kappa}: expected at least 1.")
+        if not 0 <= self.epsilon < inf:
+            raise InvalidInputError(f"epsilon = {self.epsilon}: expected 0 or a positive number.")
+        if self.weights is not None and not np.isfinite(self.weights).all():
+            raise InvalidInputError(f"weights = {self.weights}: expected finite numbers.")
 
 
 @dataclass(frozen=True, slots=True)

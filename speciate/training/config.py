@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from typing import Self
 
 from speciate.domain.errors import InvalidInputError
@@ -39,8 +40,11 @@ class LossConfig:
         for name in ("clip_cov", "kl_cov"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a share of the tokens, 0 to 1.")
-        if self.cov_range[0] > self.cov_range[1]:
-            raise InvalidInputError(f"cov_range = {self.cov_range}: expected the lower end first.")
+        if not -inf < self.cov_range[0] <= self.cov_range[1] < inf:
+            raise InvalidInputError(f"cov_range = {self.cov_range}: expected two finite numbers, the lower end first.")
+        for name in ("kl_cov_coefficient", "entropy_bonus"):
+            if not isfinite(getattr(self, name)):
+                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a finite number.")
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,7 @@ class TrainConfig:
             raise InvalidInputError(
                 f"no method is called {self.method!r}.", remedy=f"Methods: {', '.join(ESTIMATORS)}."
             )
-        for name in ("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected at least 1.")
+        self._check_numbers()
         if self.group < 2:
             raise InvalidInputError(f"group = {self.group}: a single rollout has nothing to be compared with.")
         if not 0 <= self.mutation_share < 1:
@@ -119,6 +121,16 @@ class TrainConfig:
             raise InvalidInputError("use_engine goes neither with use_vllm nor with an adapter: set it to false.")
         if self.updates > 1 and self.batch % self.updates:
             raise InvalidInputError(f"updates = {self.updates}: expected a divisor of the {self.batch} rollouts.")
+
+    def _check_numbers(self) -> None:
+        least = dict.fromkeys(("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"), 1)
+        least |= dict.fromkeys(("kl", "mutation_kl", "lora_rank", "micro_batch"), 0)
+        for name, smallest in least.items():
+            if not smallest <= getattr(self, name) < inf:
+                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected at least {smallest}.")
+        for name in ("learning_rate", "temperature"):
+            if not 0 < getattr(self, name) < inf:
+                raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a positive number.")
 
     @classmethod
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:

@@ -271,7 +271,15 @@ def test_what_cannot_be_is_named(rewards, groups, config, words):
 
 
 @pytest.mark.parametrize(
-    ("config", "words"), [({"draws": 0}, "draws = 0"), ({"alpha": 0.0}, "alpha"), ({"kappa": 0}, "kappa")]
+    ("config", "words"),
+    [
+        ({"draws": 0}, "draws = 0"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": np.inf}, "alpha"),
+        ({"kappa": 0}, "kappa"),
+        ({"epsilon": np.nan}, "epsilon"),
+        ({"weights": (np.nan, 1.0)}, "weights"),
+    ],
 )
 def test_choices_that_cannot_be_are_named(config, words):
     with pytest.raises(InvalidInputError, match=words):

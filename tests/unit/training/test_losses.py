@@ -98,7 +98,18 @@ def test_the_divergence_is_never_negative_and_unbiased():
     assert float((policy.exp() * estimate).sum()) == pytest.approx(exact, abs=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [{"clip": 0.0}, {"clip_cov": 2.0}, {"kl_cov": -0.1}, {"cov_range": (3.0, 1.0)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clip": 0.0},
+        {"clip_cov": 2.0},
+        {"kl_cov": -0.1},
+        {"cov_range": (3.0, 1.0)},
+        {"cov_range": (np.nan, 1.0)},
+        {"kl_cov_coefficient": np.inf},
+        {"entropy_bonus": np.nan},
+    ],
+)
 def test_nonsense_is_refused_by_name(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         LossConfig(**wrong)

@@ -271,9 +271,14 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "vpo", "--set", "group=1"], "group = 1"),
         (["--task", "programs", "--method", "vpo", "--set", "estimator.alpha=-1"], "alpha = -1"),
         (["--task", "programs", "--method", "vpo", "--set", "micro_batch=7"], "micro_batch = 7"),
+        (["--task", "programs", "--method", "vpo", "--set", "micro_batch=-8"], "micro_batch = -8"),
+        (["--task", "programs", "--method", "vpo", "--set", "learning_rate=-1"], "learning_rate = -1"),
+        (["--task", "programs", "--method", "vpo", "--set", "temperature=0"], "temperature = 0"),
+        (["--task", "programs", "--method", "vpo", "--set", "kl=nan"], "kl = nan"),
+        (["--task", "programs", "--method", "vpo", "--set", "mutation_kl=-1"], "mutation_kl = -1"),
         (["--task", "programs", "--method", "vpo", "--base", "nowhere"], "nowhere"),
     ],
-    ids=["task", "method", "choice", "group", "alpha", "micro_batch", "base"],
+    ids=lambda value: None if isinstance(value, list) else value,
 )
 def test_a_mistake_is_named(arguments, said, tmp_path):
     done = train(*arguments, cwd=tmp_path, check=False)
