@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from service.api.schemas import CandidateId, DiffAnswer
 from service.dependencies import Limit, PlaneDep
 from service.diffs import unified
-from service.lineage import ancestors
 from speciate.ports.records import CandidateDetail, CandidateRecord, Page
 
 router = APIRouter(prefix="/v1/candidates", tags=["run records"])
@@ -42,4 +41,4 @@ def get_diff(candidate_id: CandidateId, plane: PlaneDep) -> DiffAnswer:
 @router.get("/{candidate_id}/lineage")
 def get_lineage(candidate_id: CandidateId, plane: PlaneDep, limit: Limit = 100) -> Page[CandidateRecord]:
     """Read a candidate's nearest ancestors without their texts, newest first."""
-    return Page[CandidateRecord](items=ancestors(plane.queries, plane.queries.candidate(candidate_id), limit))
+    return Page[CandidateRecord](items=plane.queries.ancestors(plane.queries.candidate(candidate_id), limit))

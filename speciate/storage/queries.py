@@ -39,6 +39,18 @@ _ROLLOUT = (
     " finish_reason, mean_logprob, answers, reason, advice, created_at"
 )
 
+# The newest ancestor whose parents have yet to be read is the nearest one, for a parent's number is below its child's.
+# So no more is read than is told, however long the line is.
+_ANCESTORS = sa.text(
+    "WITH RECURSIVE line (step, number, waiting) AS ("
+    " SELECT 0, CAST(NULL AS bigint), parents FROM candidates WHERE id = :id"
+    " UNION ALL"
+    " SELECT step + 1, c.number, ARRAY(SELECT DISTINCT n FROM unnest(waiting || c.parents) n WHERE n < c.number)"
+    " FROM line JOIN candidates c ON c.run_id = :run_id AND c.number = (SELECT max(n) FROM unnest(waiting) n)"
+    f" WHERE step < :limit) SELECT {_LIGHT}, {_ADVICE} FROM candidates"
+    " WHERE run_id = :run_id AND number IN (SELECT number FROM line) ORDER BY number DESC"
+)
+
 
 @dataclass
 class Queries:
@@ -88,6 +100,15 @@ class Queries:
         """Return the candidate of a run that has a number; raises as ``candidate`` does."""
         keys = {"run_id": run_id, "number": number}
         return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
+
+    @patient
+    def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
+        """Return at most ``limit`` ancestors of a candidate, newest first; each once, however often it was a parent."""
+        measures = self._measures(candidate.run_id)
+        binds = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
+        with reading(self._engine) as connection:
+            rows = connection.execute(_ANCESTORS, binds).all()
+        return tuple(CandidateRecord(**_candidate(measures, row)) for row in rows)
 
     @patient
     def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:

@@ -16,7 +16,6 @@ from service.dashboard.pages import address, fragment, page
 from service.dashboard.refusals import refusal
 from service.dashboard.routes.run import RunDep
 from service.diffs import Diff, unified
-from service.lineage import ancestors
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
@@ -109,7 +108,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
         diff=_diff(candidate, parent) if parent else None,
         rollout=deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
-        ancestors=ancestors(deck.plane.queries, candidate, _ANCESTORS),
+        ancestors=deck.plane.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_rewards(problem),
         most=MOST_CHARACTERS,
         **_replay(deck, candidate),

@@ -144,6 +144,25 @@ def test_a_child_has_a_diff_and_ancestors(lab: Lab) -> None:
         refused(lab.api.get(f"/v1/candidates/{uuid4()}{path}"), 404, "not-found")
 
 
+def test_a_lineage_is_one_statement_and_reads_no_more_than_it_tells(lab: Lab) -> None:
+    run = lab.start(60)
+    lab.work()
+    parents = {c["number"]: c["parents"] for c in lab.api.get(f"/v1/runs/{run}/candidates?limit=500").json()["items"]}
+    queries = lab.plane.queries
+    for number in parents:
+        line, waiting = [], set(parents[number])
+        while waiting:
+            line.append(max(waiting))
+            waiting |= set(parents[line[-1]])
+            waiting -= set(line)
+        child, asked = queries.candidate_of(run, number), []
+        sa.event.listen(lab.plane.engine, "before_cursor_execute", note := lambda *given, to=asked: to.append(given[2]))
+        assert [each.number for each in queries.ancestors(child, 500)] == line
+        assert [each.number for each in queries.ancestors(child, 3)] == line[:3]
+        sa.event.remove(lab.plane.engine, "before_cursor_execute", note)
+        assert len([statement for statement in asked if "candidates" in statement]) == 2
+
+
 def test_unlocks_are_on_record(lab: Lab) -> None:
     run = lab.start(40)
     lab.work()
