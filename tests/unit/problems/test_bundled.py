@@ -243,6 +243,11 @@ def test_first_fit_and_best_fit_stand_where_the_problem_says(score: Score) -> No
     assert best == score(problem, problem.seed_program)
     assert [round(value, 2) for value in best.values()] == [6.13, 11.5, 7.41]
     assert [round(value, 2) for value in score(problem, FIRST_FIT).values()] == [6.62, 11.5, 8.45]
+    # Who has clearly less excess on the other two may have as much on triplets as both.
+    assert met(problem, {"excess_or1": 5.2, "excess_triplet": best["excess_triplet"], "excess_weibull": 6.5}) == {
+        "clearly_below_best_fit",
+        "funsearch_or1_level",
+    }
 
 
 def test_funsearchs_rule_is_better_on_its_families_and_pays_on_triplets(score: Score) -> None:
