@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from service.answers import written
-from service.api.etags import IfMatch, IfNoneMatch, etag, names, require_match
+from service.api.etags import IfMatch, IfNoneMatch, etag, matching, names
 from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
@@ -82,7 +82,7 @@ def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -
     """Read a run with its progress."""
     run = plane.runs.get(run_id)
     headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
-    if if_none_match is not None and names(if_none_match, run):
+    if if_none_match is not None and names(if_none_match, etag(run)):
         return Response(status_code=304, headers=headers)
     return Response(run.model_dump_json(), headers=headers, media_type="application/json")
 
@@ -90,8 +90,8 @@ def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -
 @router.patch("/{run_id}")
 def label(run_id: RunId, body: Relabelling, plane: PlaneDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Change what people call a run: name, tags and note, at any time. Nothing of them changes what it does."""
-    require_match(if_match, plane.runs.get(run_id))
-    label_run(plane.runs, plane.signals, run_id, body)
+    plane.runs.get(run_id)  # of this project
+    label_run(matching(if_match, plane.runs), plane.signals, run_id, body)
     run = plane.runs.get(run_id)
     response.headers["ETag"] = etag(run)
     return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.api.etags import IfMatch, etag, require_match
+from service.api.etags import IfMatch, etag, matching
 from service.api.schemas import RunId, SteeringRequest
 from service.dependencies import PlaneDep
 from service.strict_json import StrictRoute
@@ -23,16 +23,16 @@ def pause(
     if_match: IfMatch = None,
 ) -> RunRecord:
     """Stop handing out a run's work; what is in flight is still booked."""
-    require_match(if_match, plane.runs.get(run_id))
-    pause_run(plane.runs, plane.signals, run_id, body.reason if body else None)
+    plane.runs.get(run_id)  # of this project
+    pause_run(matching(if_match, plane.runs), plane.signals, run_id, body.reason if body else None)
     return _now(run_id, plane, response)
 
 
 @router.post("/{run_id}:resume")
 def resume(run_id: RunId, plane: PlaneDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Hand out a paused run's work again."""
-    require_match(if_match, plane.runs.get(run_id))
-    resume_run(plane.runs, plane.signals, run_id)
+    plane.runs.get(run_id)  # of this project
+    resume_run(matching(if_match, plane.runs), plane.signals, run_id)
     return _now(run_id, plane, response)
 
 
@@ -45,8 +45,8 @@ def cancel(
     if_match: IfMatch = None,
 ) -> RunRecord:
     """End a run; what is in flight is thrown away, what was committed stays."""
-    require_match(if_match, plane.runs.get(run_id))
-    cancel_run(plane.runs, plane.signals, run_id, body.reason if body else None)
+    plane.runs.get(run_id)  # of this project
+    cancel_run(matching(if_match, plane.runs), plane.signals, run_id, body.reason if body else None)
     return _now(run_id, plane, response)
 
 

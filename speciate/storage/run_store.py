@@ -56,7 +56,7 @@ _ASKS = (
 _TAGGED = "r.tags <> '{}' AND r.tags @> cast(:tags AS text[])"
 _NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
 _TOUCH = sa.text(
-    "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event"
+    "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event, state"
 )
 _MAX_REASON = 2000
 _RING_READY = sa.text(
@@ -73,12 +73,15 @@ class PostgresRunStore:
         patience_s: Seconds that a call waits for a server that restarts.
         project: The project that is seen; None sees all, and makes runs in the default one.
         own: Whether runs count towards the day's quotas: what tournaments and campaigns start is counted with them.
+        require: Given the revision and state of a run that is about to be changed, raises where it must not be. It is
+            asked under the run's lock, so nothing comes between the answer and the change.
     """
 
     _engine: sa.Engine
     patience_s: float = 5.0
     project: UUID | None = None
     own: bool = True
+    require: Callable[[int, RunState], None] | None = None
 
     def create(
         self,
@@ -200,6 +203,8 @@ class PostgresRunStore:
             touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
             if touched is None:
                 raise NotFoundError(f"there is no run {run_id}.")
+            if self.require is not None:
+                self.require(touched.revision - 1, RunState(touched.state))
             mine = runs.c.id == run_id
             row = connection.execute(sa.select(runs.c.name, runs.c.tags, runs.c.note).where(mine)).one()
             labels = change.of(Labels.model_validate(row._asdict()))
@@ -303,6 +308,8 @@ class PostgresRunStore:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             source = locked.progress.state
+            if self.require is not None:
+                self.require(locked.progress.revision, source)
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):
                 raise refuse_move(str(run_id), source, goal)
             if goal is RunState.RUNNING and source is RunState.PAUSED:

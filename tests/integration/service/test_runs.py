@@ -5,10 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from speciate.ports.records import RunRecord
+from speciate.storage.run_store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
 
 pytestmark = pytest.mark.servers
@@ -150,6 +152,31 @@ def test_tags_tell_whether_a_run_has_changed(lab: Lab) -> None:
     paused = lab.api.post(f"{run}:pause", headers={"If-Match": changed.headers["etag"]})
     assert paused.status_code == 200
     assert lab.api.post(f"{run}:resume", headers={"If-Match": "*"}).json()["state"] == "running"
+
+
+@pytest.mark.parametrize("change", [("pause", None), ("cancel", None), (None, {"name": "mine"})])
+def test_a_tag_holds_until_the_change_itself(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, change: tuple[str | None, dict[str, str] | None]
+) -> None:
+    run_id = lab.start()
+    tag = lab.api.get(f"/v1/runs/{run_id}").headers["etag"]
+    get, worked = PostgresRunStore.get, []
+
+    def late(store: PostgresRunStore, wanted: UUID) -> RunRecord:
+        """Something is committed after the request has read the run, and before it changes anything."""
+        found = get(store, wanted)
+        if not worked:
+            worked.append(True)
+            lab.work(units=1)
+        return found
+
+    monkeypatch.setattr(PostgresRunStore, "get", late)
+    verb, body = change
+    method, path = ("PATCH", f"/v1/runs/{run_id}") if verb is None else ("POST", f"/v1/runs/{run_id}:{verb}")
+    refused(lab.api.http.request(method, path, json=body, headers={"If-Match": tag}), 412, "precondition-failed")
+    now = lab.api.get(f"/v1/runs/{run_id}").json()
+    assert worked
+    assert (now["state"], now["name"]) == ("running", "")
 
 
 def test_lists_can_be_narrowed(lab: Lab) -> None:
