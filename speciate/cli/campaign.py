@@ -194,6 +194,8 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
           s.closed) for s in latest],
         empty="No slice was handed out yet.",
     )  # fmt: skip
+    if found.slices > len(latest):
+        output.say(f"… and {found.slices - len(latest):,} more: --rows {found.slices}")
 
 
 @app.command("watch", epilog=examples("speciate campaign watch sweep", "speciate campaign watch sweep --json"))

@@ -104,6 +104,8 @@ def test_campaigns_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> N
     assert ["1", "a@1", "32", "0", "50", "%", "32", "half"] in rows
     assert any(row[:2] == ["b@1", "unlocked"] for row in rows)
     assert "… and 2 more: --rows 3" in cli("campaign", "show", "sweep", "--rows", 1).lines
+    assert "… and 1 more: --rows 2" in cli("campaign", "show", "sweep", "--rows", 1).lines
+    assert not any("more:" in line for line in shown.lines)
     for action in ("pause", "resume", "cancel"):
         told = cli("campaign", action, "sweep").lines
         assert told == ["sweep is running (64 of 200 evaluations spent)"]
