@@ -96,7 +96,7 @@ def _text(secret: SecretStr | None) -> str | None:
 def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        plane = open_plane(settings)
+        plane = open_plane(settings, statement_s=settings.statement_s)
         hub = EventHub(plane)
         doorkeeper = Doorkeeper.of(settings, plane)
         app.state.parts = Parts(settings, plane, hub, doorkeeper, Owners(plane.engine), meter)

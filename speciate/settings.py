@@ -121,6 +121,7 @@ class Settings(BaseSettings):
         retain_days: Days after their end that runs keep their programs and prompts; None keeps them for ever.
         audit_days: Days for which entries of the audit log are kept; 0 keeps them for ever.
         max_body_bytes: Largest request body.
+        statement_s: Seconds that one statement of the API may take in PostgreSQL; 0 is any. Workers have no such limit.
         min_free_bytes: Runs are paused when the embedded servers' disk has less left.
         stall_s: Seconds without a commit after which a running run counts as stuck.
         log_format: Lines of text, or one JSON object a line.
@@ -158,6 +159,7 @@ class Settings(BaseSettings):
     retain_days: float | None = Field(default=None, gt=0, le=36_525)
     audit_days: float = Field(default=400.0, ge=0, le=36_525)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    statement_s: float = Field(default=60.0, ge=0, le=86_400)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
     stall_s: float = Field(default=900.0, ge=1)
     log_format: Literal["text", "json"] = "text"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ MINIMUM_VERSION = 15
 """Oldest PostgreSQL major version that is supported."""
 
 _DISK_FULL = "53100"
+_CANCELED = "57014"
 _log = logging.getLogger(__name__)
 
 
@@ -33,13 +35,22 @@ class StorageFullError(UnavailableError):
     title = "The database has no space left"
 
 
-def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine:
+class StatementTooLongError(UnavailableError):
+    """A statement took longer than the connection lets one take; nothing was written."""
+
+    slug = "statement-too-long"
+    title = "The database took too long"
+
+
+def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s: float = 0.0) -> sa.Engine:
     """Return an engine for the database; connections are made when they are needed.
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
         pool_size: Most connections. Those that were opened are kept: a new one costs more than a request.
         pooled: The address leads through a pooler in transaction mode, where every transaction may be another session.
+        statement_s: Longest time that one statement may take; 0 is any. Without effect behind a pooler, whose sessions
+            are everybody's.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -65,6 +76,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False) -> sa.Engine
         },
     )
     sa.event.listen(engine, "connect", _keep_utc)
+    if statement_s and not pooled:
+        sa.event.listen(engine, "connect", functools.partial(_bound_statements, statement_s))
     return engine
 
 
@@ -72,6 +85,13 @@ def _keep_utc(connection: DBAPIConnection, _: object) -> None:
     # Times come in the zone of the session, which is the server's own where nobody says otherwise; we show them as UTC.
     cursor = connection.cursor()
     cursor.execute("SET TIME ZONE 'UTC'")
+    cursor.close()
+    connection.commit()
+
+
+def _bound_statements(seconds: float, connection: DBAPIConnection, _: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET statement_timeout = {math.ceil(1000 * seconds)}")
     cursor.close()
     connection.commit()
 
@@ -162,6 +182,7 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
     Raises (from the decorated method):
         StorageFullError: The disk is full.
+        StatementTooLongError: A statement was ended by the connection's limit.
         UnavailableError: The server stayed away.
     """
 
@@ -176,6 +197,11 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
                 if getattr(error.orig, "sqlstate", None) == _DISK_FULL:
                     raise StorageFullError(
                         "PostgreSQL's disk is full; nothing was written.", remedy="Free space, then resume the run."
+                    ) from error
+                if getattr(error.orig, "sqlstate", None) == _CANCELED:
+                    raise StatementTooLongError(
+                        "PostgreSQL needed longer for a statement than SPECIATE_STATEMENT_S allows.",
+                        remedy="Ask for less at once, or try again when the database has less to do.",
                     ) from error
                 away = _is_away(error)
                 if not (away or _is_conflict(error)):

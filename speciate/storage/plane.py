@@ -86,8 +86,8 @@ class Plane:
         self.celery.close()
 
 
-def open_plane(settings: Settings, *, pool_size: int = 20) -> Plane:
-    """Open the stores; connections are made when they are needed.
+def open_plane(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Plane:
+    """Open the stores; connections are made when they are needed, and a statement may take ``statement_s``, 0 for any.
 
     Raises:
         ConfigurationError: An address is missing or is none, or the file of the secret key cannot be used.
@@ -99,7 +99,8 @@ def open_plane(settings: Settings, *, pool_size: int = 20) -> Plane:
         )
     sealer = settings.sealer
     past = settings.database_direct_url
-    engine = connect(settings.database_url.get_secret_value(), pool_size=pool_size, pooled=past is not None)
+    url = settings.database_url.get_secret_value()
+    engine = connect(url, pool_size=pool_size, pooled=past is not None, statement_s=statement_s)
     redis_url = settings.redis_url.get_secret_value()
     client = redis.Redis.from_url(
         redis_url, socket_timeout=5, socket_connect_timeout=5, retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 2)

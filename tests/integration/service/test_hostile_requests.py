@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from service import openapi
+from speciate.settings import Settings
+from speciate.storage.plane import Plane
 from speciate.testing.http_server import wait_for
-from tests.integration.service.conftest import Lab
+from tests.integration.service.conftest import Api, Lab, refused
 
 pytestmark = pytest.mark.servers
 
@@ -110,3 +114,13 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
                     assert answer.json()["status"] == answer.status_code
     assert {200, 404, 422} <= codes
     wait_for(lambda: lab.api.hub.streams == 0)
+
+
+def test_a_statement_that_takes_too_long_is_ended(settings: Settings, plane: Plane, serve: Callable[..., Api]) -> None:
+    served = serve(settings.model_copy(update={"statement_s": 0.3}))
+    with plane.engine.begin() as connection:
+        connection.execute(sa.text("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE"))
+        details = refused(served.get("/v1/runs"), 503, "statement-too-long")
+        assert "SPECIATE_STATEMENT_S" in details["detail"]
+        assert connection.execute(sa.text("SHOW statement_timeout")).scalar() == "0"  # as workers have it
+    assert served.get("/v1/runs").status_code == 200
