@@ -50,7 +50,14 @@ def allocation(slices: Sequence[SliceRecord]) -> Chart:
     order = [escaped(problem) for problem, _ in given.most_common(MOST_PROBLEMS)][::-1]
     layout = {
         "xaxis": axis("evaluations handed out before", rangemode="tozero"),
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": order, "automargin": True},
+        # The first mark lies on the axis: names begin where it ends.
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": order,
+            "automargin": True,
+            "ticklabelstandoff": 8,
+        },
         "hovermode": "closest",
     }
     rows = [

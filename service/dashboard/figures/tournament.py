@@ -49,6 +49,7 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: 
     shown = [c for c in comparisons if c.difference.value is not None][::-1]
     verdicts = [_SHOWN.get(c.verdict, c.verdict.value) for c in shown]
     names = [f"{escaped(f'{c.a} − {c.b}')}<br>{verdict}" for c, verdict in zip(shown, verdicts, strict=True)]
+    lines = [(*_pair(c), verdict) for c, verdict in zip(shown, verdicts, strict=True)]
     data = [_dots([c.difference for c in shown], names, "difference", SERIES[0], "circle")] if shown else []
     rows = [
         (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
@@ -56,8 +57,8 @@ def difference_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: 
     ]
     columns = ("difference", "value", "low", "high", "p", "p, Holm", "verdict")
     layout = {
-        "xaxis": axis(f"difference of {metric}", zeroline=True, zerolinewidth=2),
-        "yaxis": _names(names, [(c.a, f"− {c.b}", v) for c, v in zip(shown, verdicts, strict=True)], narrow),
+        "xaxis": axis(f"difference of {metric}", zeroline=True, zerolinewidth=2, rangemode="tozero"),
+        "yaxis": _names(names, lines, narrow),
         "showlegend": False,
     }
     note = (
@@ -126,6 +127,7 @@ def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, colou
         "y": list(names),
         "error_x": bars,
         "marker": {"size": 10, "color": colour, "symbol": symbol},
+        "cliponaxis": False,
     }
 
 
@@ -133,15 +135,23 @@ def _gap(high: float | None, low: float | None) -> float:
     return 0.0 if high is None or low is None else high - low
 
 
+def _pair(compared: Comparison) -> tuple[str, ...]:
+    """Return the names of a comparison, in one line where they fit."""
+    whole = f"{compared.a} − {compared.b}"
+    return (whole,) if len(whole) <= _LINE else (compared.a, f"− {compared.b}")
+
+
 def _names(rows: Sequence[str], lines: Sequence[Sequence[str]], narrow: bool) -> dict[str, Any]:
     """Return the axis of rows that have names.
 
     Plotly cuts off the left part of a name that takes more than its share of a chart: a narrow one has short lines.
     """
+    # As much room for every row: by default the outermost lie at the edge, which cuts a name of several lines.
+    common = {"type": "category", "automargin": True, "ticklabelstandoff": 6, "range": [-0.5, len(rows) - 0.5]}
     if not narrow:
-        return {"type": "category", "automargin": True}
+        return common
     texts = ["<br>".join(escaped(clip(line, _LINE)) for line in each) for each in lines]
-    return {"type": "category", "automargin": True, "tickvals": list(rows), "ticktext": texts}
+    return common | {"tickvals": list(rows), "ticktext": texts}
 
 
 def _height(count: int, narrow: bool) -> int:

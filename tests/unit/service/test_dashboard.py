@@ -212,8 +212,20 @@ def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
     lines = narrow.layout["yaxis"]["ticktext"][0].split("<br>")
     assert lines == ["vector-max-at-k-on-is…", "− grpo", "not enough evidence"]
     assert narrow.layout["yaxis"]["tickvals"] == narrow.data[0]["y"] == wide.data[0]["y"]
+    short = difference_chart([comparison.model_copy(update={"a": "vpo"})], "pass_1", narrow=True)
+    assert short.layout["yaxis"]["ticktext"] == ["vpo − grpo<br>not enough evidence"]
     for chart in (wide, narrow, standing_chart([standing], narrow=True), difference_chart([], "pass_1", narrow=True)):
         _accepted(chart)
+
+
+def test_a_difference_is_seen_against_zero_and_its_name_beside_its_row() -> None:
+    estimate = Estimate(value=0.25, problems=3, runs=6)
+    facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
+    comparisons = [Comparison.model_construct(a=name, b="grpo", **facts) for name in ("vpo", "base")]
+    for narrow in (False, True):
+        layout = difference_chart(comparisons, "pass_1", narrow=narrow).layout
+        assert layout["xaxis"]["rangemode"] == "tozero"
+        assert layout["yaxis"]["range"] == [-0.5, 1.5]
 
 
 def test_a_table_shows_first_what_decides_the_unlock() -> None:
