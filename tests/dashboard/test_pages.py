@@ -88,6 +88,33 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
     assert "owned" not in visitor.page.title()
 
 
+def test_tables_of_the_activity_and_filters_of_runs_fit_a_small_screen(
+    visitor: Visitor, exhibition: Exhibition
+) -> None:
+    visitor.go("/")
+    for table in ("Reached last, table", "Begun last, table"):
+        region = visitor.page.get_by_role("region", name=table)
+        assert not region.evaluate("table => table.scrollWidth > table.clientWidth"), table
+    visitor.go("/runs")
+    fields = visitor.page.locator("form.bar > *")
+    assert len({round(box["y"] + box["height"]) for field in fields.all() if (box := field.bounding_box())}) == 1
+
+
+def test_letters_below_the_line_of_an_axis_title_are_seen(visitor: Visitor, exhibition: Exhibition) -> None:
+    visitor.go(f"/runs/{exhibition.done}")
+    visitor.drawn()
+    # Its box ends where the picture does, but for fractions of a pixel: what hangs lower needs a margin.
+    margin = "picture => [getComputedStyle(picture).overflow, getComputedStyle(picture).overflowClipMargin]"
+    assert visitor.page.locator(".main-svg").first.evaluate(margin) == ["clip", "4px"]
+
+
+def test_a_target_is_described_in_words_and_not_in_code(visitor: Visitor, exhibition: Exhibition) -> None:
+    visitor.go("/problems/doomed")
+    told = visitor.page.get_by_role("region", name="Targets, table").locator("td .muted").first
+    body = visitor.page.locator("body").evaluate("body => getComputedStyle(body).fontFamily")
+    assert told.evaluate("words => getComputedStyle(words).fontFamily") == body
+
+
 def test_pages_fit_a_telephone(browser: Browser, exhibition: Exhibition) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
     with visiting(context, exhibition.url) as visitor:
