@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos docs openapi clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos docs openapi pictures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -81,6 +81,10 @@ docs: $(STAMP) ## Write the file listing of docs/architecture.md from the code
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi
+
+# Palettes are Pillow's, which comes along with what training draws with.
+pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
+	@$(BIN)/python -m tests.dashboard.pictures
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -29,6 +28,7 @@ from speciate.storage.migrate import upgrade
 from speciate.storage.plane import Plane, open_plane
 from tests.benchmarks.parts import show
 from tests.dashboard import exhibits
+from tests.dashboard.conftest import chromium_path
 
 ROOT = Path(__file__).parents[2]
 SIZES = (5_000, 50_000)
@@ -49,9 +49,7 @@ _FILL = sa.text(
 
 def run(settings: Settings) -> None:
     """Measure and print the tables."""
-    path = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
+    path = chromium_path()
     if path is None:
         print("no Chromium is installed: the dashboards are not measured")  # noqa: T201
         return

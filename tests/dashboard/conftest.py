@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -24,7 +23,6 @@ from speciate.testing.http_server import serve_app
 from tests.dashboard import exhibits
 from tests.dashboard.round_robin import one_request, round_robin
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _DATABASE = "exhibition"
 GUIDANCE = Guidance(every=2, most=2)
 _PATIENCE_S = 30
@@ -128,17 +126,24 @@ def _admin(endpoints: Endpoints) -> psycopg.Connection:
     return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
 
 
+def chromium_path() -> str | None:
+    """Return where Debian's Chromium is, or whichever is installed; None where there is none."""
+    return next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or whichever is installed.
+    """Chromium.
 
     Not for the session: as long as Playwright runs, no other test of this process can start an event loop.
     """
-    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    path = chromium_path()
     if path is None:
         pytest.skip("no Chromium is installed: the dashboard is not tried in a browser (apt-get install chromium)")
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(Path(path)), args=["--no-sandbox", "--disable-gpu"])
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield launched
         launched.close()
 

@@ -1,0 +1,21 @@
+"""Documents show pictures that are there, and no picture lies about that nobody shows or makes anew."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.listing import ROOT
+from tests.dashboard.pictures import FOLDER, SHOTS
+
+_LINK = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
+
+
+def test_pictures_are_there_and_all_of_them_are_shown() -> None:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    shown = {(page.parent / link).resolve() for page in documents for link in _LINK.findall(page.read_text())}
+    assert {path for path in shown if not path.is_file()} == set()
+    assert {path.name for path in FOLDER.iterdir()} == {path.name for path in shown if path.parent == FOLDER}
+
+
+def test_every_photograph_of_a_page_can_be_made_anew() -> None:
+    assert {path.stem for path in FOLDER.glob("*.png")} == set(SHOTS)

@@ -1,0 +1,183 @@
+"""The pictures of the dashboards in ``docs/pictures``: a service from nothing, real runs, then one photograph a page.
+
+``python -m tests.dashboard.pictures`` makes all of them anew. Seeds are fixed, times are not: no two are alike.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
+
+from speciate.cli.importing import import_task
+from speciate.cli.stack import Stack
+from speciate.cli.up import begin
+from speciate.client import Client, RunHandle
+from speciate.domain.campaign import CampaignState
+from speciate.domain.tournament import TournamentState
+from speciate.policies.bundled import bundled_policies
+from speciate.problems.loader import bundled, load_problem
+from speciate.settings import Settings
+from tests.dashboard.conftest import chromium_path, visiting
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
+_LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture.
+
+    Attributes:
+        path: Page, with the places of ``Content`` in braces.
+        theme: ``light`` or ``dark``.
+        height: In pixels.
+        width: In pixels.
+    """
+
+    path: str
+    theme: str
+    height: int
+    width: int = 1280
+
+
+@dataclass(frozen=True)
+class Content:
+    """What there is to see.
+
+    Attributes:
+        run: Id of the run that is shown.
+        best: Number of one of its candidates.
+    """
+
+    run: str
+    best: int
+
+
+SHOTS: Final = {
+    "activity-light": Shot("/", "light", 900),
+    "campaign-light": Shot("/campaigns/mazes-one-budget", "light", 1150),
+    "candidate-light": Shot("/runs/{run}/candidates/{best}", "light", 1100),
+    "lineage-dark": Shot("/runs/{run}/lineage", "dark", 950),
+    "run-360": Shot("/runs/{run}", "dark", 1400, 360),
+    "run-light": Shot("/runs/{run}", "light", 1960),
+    "runs-light": Shot("/runs?tag=packing", "light", 500),
+    "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
+    "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
+}
+"""All pictures of pages, by the names of their files."""
+
+
+def fill(client: Client) -> Content:
+    """Let a service do what its pages tell of; some of it goes on when this returns."""
+    policies = {policy.slug: policy for policy in bundled_policies()}
+    for method in ("base", "grpo", "vpo"):
+        client.policies.add(policies[f"maze-{method}"])
+    client.policies.add({"slug": "program-mutator", "kind": "program_mutator", "training_method": "none"})
+    for slug in ("circle-packing-26", "sorting-network-8"):
+        client.problems.add(load_problem(bundled()[slug]))
+    mazes = [f"{problem.slug}@{problem.version}" for problem in import_task(client, "maze", "test", 18).problems]
+    client.tournaments.create(
+        {
+            "slug": "maze-methods",
+            "title": "Mazes: trained by VPO, by GRPO, and not at all",
+            "problems": mazes[:12],
+            "entrants": [
+                {"name": method, "policy": f"maze-{method}", "strategy": "best_of_n", "batch": 30}
+                for method in ("grpo", "vpo", "base")
+            ],
+            "baseline": "grpo",
+            "seeds": [1],
+            "budget": {"evaluations": 30},
+        }
+    )
+    client.campaigns.create(
+        {
+            "slug": "mazes-one-budget",
+            "title": "Six mazes, one budget",
+            "problems": mazes[12:],
+            "policy": "maze-vpo",
+            "evaluations": 240,
+            "batch": 8,
+            "slice": 8,
+            "parallel": 2,
+        }
+    )
+    arms = {"islands": "islands_map_elites", "sampling": "best_of_n"}
+    runs = [
+        client.runs.create(
+            "circle-packing-26",
+            "program-mutator",
+            budget=300,
+            seed=seed,
+            strategy=strategy,
+            name=f"{arm}, seed {seed}",
+            tags=["packing", f"arm:{arm}"],
+            note="How far comes search without a model?" if seed == 1 else "",
+        )
+        for seed in (1, 2)
+        for arm, strategy in arms.items()
+    ]
+    for run in runs:
+        run.wait()
+    while any(client.tournaments.list(TournamentState.RUNNING)) or any(client.campaigns.list(CampaignState.RUNNING)):
+        time.sleep(_LOOK_EVERY_S)
+    going = client.runs.create("sorting-network-8", "program-mutator", budget=50_000, seed=1, name="goes on")
+    while going.refresh().spent.evaluations < 100:
+        time.sleep(_LOOK_EVERY_S)
+    return Content(str(runs[0].id), _best(runs[0]))
+
+
+def _best(run: RunHandle) -> int:
+    """Return the number of a valid candidate with the largest sum."""
+    valid = [elite for elite in run.front() if not elite.rewards["overlap"]]
+    return max(valid, key=lambda elite: elite.rewards["sum_of_radii"]).number
+
+
+def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> bytes:
+    """Return a page as PNG, once all its charts are drawn."""
+    context = browser.new_context(
+        viewport={"width": shot.width, "height": shot.height}, color_scheme=shot.theme, reduced_motion="reduce"
+    )
+    with context, visiting(context, url) as visitor:
+        visitor.go(shot.path.format(**vars(content)))
+        visitor.drawn()
+        visitor.page.evaluate("scrollTo(0, 0)")
+        return visitor.page.screenshot()
+
+
+def _smaller(png: bytes) -> bytes:
+    from PIL import Image  # comes with the extra `train`, and a test reads the list above without
+
+    made = io.BytesIO()
+    # By medians a small spot takes the colour of what is around it; without means the paper's own is missed.
+    palette = Image.open(io.BytesIO(png)).convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=2)
+    palette.save(made, "PNG", optimize=True)
+    return made.getvalue()
+
+
+def main() -> None:
+    """Write all pictures."""
+    path = chromium_path()
+    if path is None:
+        raise SystemExit("no Chromium is installed: apt-get install chromium")
+    with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
+        Path(home).chmod(0o711)  # PostgreSQL has an account of its own where this one is root
+        with Stack(Settings(data_dir=Path(home) / "data", port=0)) as stack, sync_playwright() as playwright:
+            begin(stack, Console())
+            with Client(stack.url) as client:
+                content = fill(client)
+            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+            for name, shot in SHOTS.items():
+                (FOLDER / f"{name}.png").write_bytes(_smaller(photograph(browser, stack.url, shot, content)))
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
