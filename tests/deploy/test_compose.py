@@ -19,6 +19,7 @@ from redis.retry import Retry
 
 from speciate.cli.checks import Status, environment
 from speciate.cli.serve import serve_command
+from speciate.domain.problem import Limits
 from speciate.embedded.binaries import find_valkey
 from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
 from tests.deploy.compose import FILE, ROOT, compose, default_services
@@ -193,6 +194,18 @@ def test_whoever_sets_cookies_and_links_knows_what_browsers_call_the_service(giv
     services = compose(environment=given)["services"]
     assert services["api"]["environment"]["SPECIATE_URL"] == url
     assert services["control"]["environment"]["SPECIATE_URL"] == (url or "http://127.0.0.1:8420")
+
+
+def test_a_large_machine_has_room_for_what_its_cores_evaluate() -> None:
+    cores = 64
+    # A slot is a process of five threads, a zygote, a supervisor and a candidate with all the threads it may ever have.
+    (most,) = [rule.le for rule in Limits.model_fields["processes"].metadata if hasattr(rule, "le")]
+    for name in ("evaluate", "control"):
+        assert SERVICES[name]["pids_limit"] >= cores * (8 + most)
+    # docs/scale-out.md: two sessions for each process of the pool and slot of generate, 22 a replica of the API.
+    sessions = 2 * cores + 2 * (8 + 2) + 2 * 22 + 2 * 4
+    (given,) = re.findall(r"max_connections=(\d+)", " ".join(SERVICES["postgres"]["command"]))
+    assert sessions < int(given) < SERVICES["postgres"]["pids_limit"] - 50
 
 
 def test_every_queue_has_a_worker() -> None:
