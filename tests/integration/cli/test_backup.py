@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -19,6 +22,7 @@ from speciate.cli.app import app
 from speciate.cli.exits import Exit
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
+from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals
@@ -152,6 +156,41 @@ def test_what_was_running_goes_on_in_another_database(
     # Once nobody works with it, a database can be replaced by force.
     code, _, err = call(empty_url, "restore", str(file), "--force")
     assert (code, err) == (Exit.OK, "")
+
+
+def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
+    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.database_url is not None
+    text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    commands = re.findall(r"docker compose exec -T postgres (.+?)\)?$", text, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["pg_dump", "psql", "pg_restore"]
+    monkeypatch.setenv("PATH", f"{find_client('psql', 15).parent}:{os.environ['PATH']}")
+
+    def compose(url: str, command: str) -> None:
+        there = sa.make_url(url)
+        monkeypatch.setenv("PGHOST", str(there.host or there.query["host"]))
+        monkeypatch.setenv("PGPORT", str(there.port or 5432))
+        monkeypatch.setenv("PGPASSWORD", str(there.password))
+        monkeypatch.setenv("PGDATABASE", str(there.database))
+        command = command.replace("-U speciate", f"-U {there.username}")
+        command = command.replace("--dbname=speciate", f"--dbname={there.database}")
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+
+    ended = _begin(plane, 12)
+    _Hands(plane).work()
+    dump, *restore = commands
+    compose(settings.database_url.get_secret_value(), dump)
+
+    assert call(empty_url, "restore", str(tmp_path / "speciate.dump"))[1]["revision"] == NEWEST
+    for command in restore:
+        compose(empty_url, command)
+
+    restored = open_plane(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
+    try:
+        assert _record(restored, ended) == _record(plane, ended)
+    finally:
+        restored.close()
 
 
 def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
