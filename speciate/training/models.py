@@ -74,16 +74,25 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
     from transformers import AutoTokenizer
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # every part of these libraries raises its own
         raise InvalidInputError(
             f"the model in {folder} cannot be loaded: {error}",
             remedy="Expected a Hugging Face folder with config.json, model.safetensors and tokenizer.json.",
         ) from error
+    if missing := sorted(info["missing_keys"]):
+        # Transformers draws them at random.
+        raise InvalidInputError(
+            f"the weights in {folder} lack {missing[0]}, which its config.json implies.",
+            remedy="Export or download the checkpoint again.",
+        )
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise InvalidInputError(
             f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model knows"
-            f" {model.get_input_embeddings().num_embeddings}: they do not belong together."
+            f" {model.get_input_embeddings().num_embeddings}: they do not belong together.",
+            remedy="Put the tokenizer that the model was trained with beside it.",
         )
     return model, tokenizer

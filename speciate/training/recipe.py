@@ -25,7 +25,7 @@ from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.course import draw_course
 from speciate.training.models import load_model
-from speciate.training.tasks import GrownTask, Split, Task
+from speciate.training.tasks import GROWN, GrownTask, Split, Task
 from speciate.training.trainer import STATE, VectorTrainer, trl_arguments
 from speciate.training.versions import versions
 
@@ -125,6 +125,7 @@ def train_policy(
         return
     with _quiet():
         model, tokenizer = load_model(base)
+        _check_tokenizer(task, tokenizer, base)
         problems = list(task.problems(Split.TRAIN, config.problems))
         identity["data_digest"] = digest_of([problem.digest for problem in problems])
         # Again, now that the problems are known: a run that goes on has those that it began with.
@@ -235,6 +236,21 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
+
+
+def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
+    """Refuse a model that cannot be asked: every token of a tiny task would be an unknown one to it."""
+    if task.codec is None:
+        if tokenizer.chat_template is None:
+            raise InvalidInputError(
+                f"the model in {base} has no chat template, and task {task.name!r} is asked in messages.",
+                remedy="Take a model that was trained for chat, or put its chat_template.jinja beside it.",
+            )
+    elif missing := sorted(set(GROWN[task.name].vocabulary()) - set(tokenizer.get_vocab())):
+        raise InvalidInputError(
+            f"the tokenizer in {base} lacks {len(missing)} tokens of task {task.name!r}, such as {missing[0]!r}.",
+            remedy="Begin with a base of that task: leave out --base to have one grown.",
+        )
 
 
 def _is_out_of_memory(error: Exception) -> bool:

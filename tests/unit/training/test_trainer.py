@@ -318,7 +318,7 @@ def test_a_base_in_shards_is_trained(base, tmp_path):
     assert (tmp_path / "policy" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("harm", ["weights", "config", "tokenizer"])
+@pytest.mark.parametrize("harm", ["weights", "config", "layers", "tokenizer", "words"])
 def test_a_broken_base_is_named(base, tmp_path, harm):
     import shutil
 
@@ -328,12 +328,31 @@ def test_a_broken_base_is_named(base, tmp_path, harm):
         (broken / "model.safetensors").write_bytes(b"\0" * 100)
     elif harm == "config":
         (broken / "config.json").write_text('{"architectures": ["Nonsense"], "model_type": "nonsense"}')
-    else:
+    elif harm == "layers":
+        config = json.loads((broken / "config.json").read_text())
+        (broken / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
+    elif harm == "tokenizer":
         text = json.loads((broken / "tokenizer.json").read_text())
         text["model"]["vocab"] |= {f"more{i}": 500 + i for i in range(99)}
         (broken / "tokenizer.json").write_text(json.dumps(text))
+    else:  # a model of another task
+        text = (broken / "tokenizer.json").read_text()
+        (broken / "tokenizer.json").write_text(text.replace('"<c0+>"', '"00S"'))
     done = train("--task", "programs", "--method", "vpo", "--base", "broken", cwd=tmp_path, check=False)
     assert done.exit_code
     assert "broken" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "programs-vpo-0").exists()  # nothing has begun: what is mended is no other run
+
+
+def test_a_base_without_a_chat_template_is_named_for_a_task_in_english(base, tmp_path):
+    from speciate.domain.errors import InvalidInputError
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks import open_task
+
+    letters = "ABCDEF"
+    row = {"idx": 0, "question": ["Who?"], "entity_masks": [f"Person {c}" for c in letters], "entities": list(letters)}
+    (tmp_path / "questions_normal_5.jsonl").write_text(json.dumps(row))
+    with pytest.raises(InvalidInputError, match="has no chat template"):
+        train_policy(open_task("eureqa", tmp_path), TrainConfig.paper("vpo"), base, tmp_path / "policy")
