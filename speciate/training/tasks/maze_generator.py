@@ -4,7 +4,8 @@ After the maze of "Vector Policy Optimization" (arXiv 2605.22817, appendix on ta
 algorithm and some further openings; start and exit on the two ends of a random diagonal, gold around one of the other
 corners and diamonds around the other, lava in between. A route is paid for reaching the exit, for the shares of gold
 and diamonds it collects and for keeping out of lava; all of that is zero unless it reaches the exit within the budget.
-The budget fits either detour and never both: the objectives conflict by construction, so no single route is best.
+The budget fits either detour and never both: the objectives conflict by construction, so no single route is best. That
+is of routes that keep out of lava; in 7 of 60 small mazes one through lava, which is paid less for that, collects all.
 """
 
 from __future__ import annotations
