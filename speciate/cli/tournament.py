@@ -86,6 +86,8 @@ def create(
         output.json_line(made)
         return
     output.say(f"{made.slug}: {output.many(made.planned, 'run')}")
+    if why := made.declaration.too_few(len(made.declaration.problems)):
+        output.console(stderr=True).print(f"warning: {why}.")
     output.console(stderr=True).print(f"Watch it with: speciate tournament watch {made.slug}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -136,6 +137,17 @@ class Tournament(Value):
         """Who is compared with whom, by name; a baseline that names nobody is only compared with."""
         pairs = ((e.name, e.against or self.baseline) for e in self.entrants)
         return tuple((name, other) for name, other in pairs if name != other)
+
+    def too_few(self, problems: int) -> str:
+        """Return why so many problems can decide no comparison, whatever their runs say; nothing where they can."""
+        if self.stopping is StoppingRule.E_PROCESS:
+            return ""
+        # A pattern of signs has its mirror image: two of 2^n are always as extreme, and Holm multiplies the least p.
+        needed = 1 + math.ceil(math.log2(len(self.comparisons) / self.alpha))
+        if problems >= needed:
+            return ""
+        decide = "problem decides" if problems == 1 else "problems decide"
+        return f"{problems} {decide} nothing: expected at least {needed}"
 
     def entrant(self, name: str) -> Entrant:
         """Return an entrant by name."""

@@ -192,9 +192,6 @@ def _verdict(
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values hold no level"
     how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(course.declared.comparisons)}"
     if adjusted > alpha:
-        # Every sign pattern has its mirror image: two of 2^n are always as extreme.
-        n, least = len(paired.used), 2.0 ** (1 - len(paired.used))
-        return Verdict.NOT_ENOUGH_EVIDENCE, how + (
-            f"; with {n} problems no p is below {least:g}" if least > alpha else ""
-        )
+        why = course.declared.too_few(len(paired.used))
+        return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how

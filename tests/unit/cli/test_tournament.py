@@ -44,6 +44,7 @@ def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> Non
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     outcome = cli("tournament", "create", "mine", *args)
     assert (outcome.code, outcome.lines) == (Exit.OK, ["synthetic: 12 runs"])
+    assert "warning: 3 problems decide nothing: expected at least 6." in outcome.err
     (request,) = service.requests
     assert request.headers["Idempotency-Key"]
     assert request.body["problems"] == ["p@2", "set:mazes"]

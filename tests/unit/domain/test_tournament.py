@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from speciate.domain.errors import ConflictError
-from speciate.domain.tournament import Course, Extension, Tournament, head_to_head
+from speciate.domain.tournament import Course, Extension, StoppingRule, Tournament, head_to_head
 
 
 def _declared(**changes: Any) -> Tournament:
@@ -95,3 +95,14 @@ def test_every_entrant_has_the_budget_of_the_tournament_and_one_lane() -> None:
     specs = [declared.spec(entrant, 5) for entrant in declared.entrants]
     assert specs[0] == specs[1]
     assert (specs[0].budget.evaluations, specs[0].lanes, specs[0].seed) == (10, 1, 5)
+
+
+@pytest.mark.parametrize(("rivals", "needed"), [(1, 6), (3, 7), (8, 9)])
+def test_problems_that_can_decide_no_comparison_are_said_to_be_too_few(rivals: int, needed: int) -> None:
+    names = ["a", *(f"b{i}" for i in range(rivals))]
+    declared = _declared(entrants=[{"name": name, "policy": name} for name in names])
+    assert 2.0 ** (1 - needed) * rivals <= declared.alpha < 2.0 ** (2 - needed) * rivals
+    assert declared.too_few(needed) == ""
+    assert declared.too_few(needed - 1) == f"{needed - 1} problems decide nothing: expected at least {needed}"
+    assert declared.too_few(1).startswith("1 problem decides nothing")
+    assert declared.model_copy(update={"stopping": StoppingRule.E_PROCESS}).too_few(1) == ""

@@ -71,7 +71,7 @@ def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_on
     report = report_of(course, results)
     (comparison,) = report.standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.wins) == (Verdict.NOT_ENOUGH_EVIDENCE, 0.125, 4)
-    assert comparison.note.endswith("; with 4 problems no p is below 0.125")
+    assert comparison.note.endswith("; 4 problems decide nothing: expected at least 6")
     standings = next(section for section in sections(report) if section.key == "standings")
     assert standings.columns[4:6] == (">pass@1", ">best@1")
     assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
