@@ -79,4 +79,4 @@ def _found(deck: Deck, filters: Filters, cursor: str) -> dict[str, Any]:
         cursor=cursor or None,
     )
     older = found.next_cursor and address("/runs", **asdict(filters), cursor=found.next_cursor)
-    return {"runs": found.items, "older": older}
+    return {"runs": found.items, "older": older, "filtered": any(asdict(filters).values())}

@@ -30,7 +30,7 @@ from service.dashboard.figures.strip import strip
 from service.dashboard.figures.tournament import difference_chart, reached_chart, standing_chart
 from service.dashboard.forms import read_form
 from service.dashboard.live import Live, Part
-from service.dashboard.pages import _SO_FAR, _packed, _sections, macro
+from service.dashboard.pages import _SO_FAR, _packed, _sections, fragment, macro
 from service.dashboard.refusals import refusal
 from service.dashboard.routes.candidates import shown_rewards
 from service.dashboard.routes.new_policy import submission_of, told_of
@@ -576,3 +576,19 @@ def test_values_look_as_people_write_them() -> None:
         "1\u202fmin 15\u202fs",
         "5\u202fh",
     ]
+
+
+def test_where_nothing_has_happened_yet_it_says_how_to_begin() -> None:
+    nothing: dict[str, Any] = {
+        "counts": {},
+        "running": (),
+        "latest": (),
+        "unlocks": (),
+        "tournaments": (),
+        "workers": (),
+    }
+    begin = "speciate run PROBLEM --policy POLICY --budget"  # a run without a budget is refused
+    assert begin in fragment("activity_live.html", **nothing)
+    fresh, sought = (fragment("runs_live.html", runs=(), older=None, filtered=given) for given in (False, True))
+    assert begin in fresh
+    assert ("No run is like that" in fresh, "No run is like that" in sought) == (False, True)
