@@ -26,7 +26,7 @@ from speciate.training.config import TrainConfig
 from speciate.training.course import draw_course
 from speciate.training.models import load_model
 from speciate.training.tasks import GROWN, GrownTask, Split, Task
-from speciate.training.trainer import STATE, VectorTrainer, trl_arguments
+from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
 from speciate.training.versions import versions
 
 BASES: Final = {
@@ -196,7 +196,7 @@ def train_policy(
 
 def last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of an unfinished run, or None."""
-    found = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if (path / STATE).is_file()]
+    found = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 

@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
 from speciate.domain.candidate import Member
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
@@ -294,22 +294,61 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-        state = {"rng": self.rng.bit_generator.state, "populations": self.populations.state()}
-        name = STATE if self.args.process_index == 0 else f"{self.args.process_index}-{STATE}"
-        # Renamed into place: where it stands the checkpoint is complete (``last_checkpoint``).
-        draft = folder / f"{name}.new"
+        state = {
+            "rng": self.rng.bit_generator.state,
+            "populations": self.populations.state(),
+            "processes": self.args.world_size,
+        }
+        # Renamed into place: where those of all processes stand the checkpoint is complete (``is_complete``).
+        path = state_file(folder, self.args.process_index)
+        draft = path.with_suffix(".new")
         draft.write_text(json.dumps(state), "utf-8")
-        draft.replace(folder / name)
+        draft.replace(path)
 
     def restore(self, checkpoint: Path) -> None:
-        """Take over what was kept beside a checkpoint: random numbers and parents."""
-        name = STATE if self.args.process_index == 0 else f"{self.args.process_index}-{STATE}"
-        state = json.loads(checkpoint.joinpath(name).read_text("utf-8"))
+        """Take over what was kept beside a checkpoint: random numbers and parents.
+
+        Raises:
+            ConflictError: It was kept by another number of processes.
+        """
+        state = read_state(checkpoint, self.args.process_index, self.args.world_size)
         self.rng.bit_generator.state = state["rng"]
         self.populations.restore(state["populations"])
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write nothing: the manifest says where a checkpoint comes from."""
+
+
+def state_file(checkpoint: Path, process: int) -> Path:
+    """Return where a process keeps its random numbers and parents beside a checkpoint."""
+    return checkpoint / (STATE if process == 0 else f"{process}-{STATE}")
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Tell whether every process of the run has kept its part of a checkpoint."""
+    first = state_file(checkpoint, 0)
+    if not first.is_file():
+        return False
+    processes = json.loads(first.read_text("utf-8")).get("processes", 1)
+    return all(state_file(checkpoint, process).is_file() for process in range(1, processes))
+
+
+def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]:
+    """Return what a process kept beside a complete checkpoint.
+
+    Raises:
+        ConflictError: The checkpoint is of another number of processes, whose random numbers and parents were others.
+    """
+    state: dict[str, Any] = json.loads(state_file(checkpoint, 0).read_text("utf-8"))
+    before = state.get("processes", 1)
+    if before != processes:
+        raise ConflictError(
+            f"{checkpoint} was kept by a training in {before} process(es), and {processes} would go on with it.",
+            remedy=f"Resume with {before}, or begin anew in another folder (--out).",
+        )
+    if process:
+        state = json.loads(state_file(checkpoint, process).read_text("utf-8"))
+    return state
 
 
 def trl_arguments(

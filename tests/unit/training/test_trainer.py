@@ -180,7 +180,7 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     trainer = VectorTrainer.__new__(VectorTrainer)  # without a model: nothing else of it is asked
-    trainer.args = SimpleNamespace(process_index=0)
+    trainer.args = SimpleNamespace(process_index=0, world_size=1)
     trainer.state = SimpleNamespace(global_step=2)
     trainer.rng, trainer.populations = np.random.default_rng(0), Populations(9)
     monkeypatch.setattr(VectorTrainer, "_get_output_dir", lambda *_, **__: tmp_path / "checkpoints")
@@ -193,6 +193,22 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatc
     assert last_checkpoint(tmp_path) is None
     trainer._save_checkpoint(None, None)
     assert last_checkpoint(tmp_path).name == "checkpoint-2"
+
+
+def test_a_checkpoint_of_two_processes_is_complete_with_both_and_of_no_use_to_one(tmp_path):
+    from speciate.domain.errors import ConflictError
+    from speciate.training.recipe import last_checkpoint
+    from speciate.training.trainer import read_state, state_file
+
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    state_file(checkpoint, 0).write_text(json.dumps({"rng": "first", "processes": 2}))
+    assert last_checkpoint(tmp_path) is None
+    state_file(checkpoint, 1).write_text(json.dumps({"rng": "second", "processes": 2}))
+    assert last_checkpoint(tmp_path) == checkpoint
+    assert [read_state(checkpoint, process, 2)["rng"] for process in (0, 1)] == ["first", "second"]
+    with pytest.raises(ConflictError, match="training in 2 process"):
+        read_state(checkpoint, 0, 1)
 
 
 def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
