@@ -58,7 +58,7 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
     the order of its factors: the last e-value is that of the *set* of problems.
 
     Bets that only need a mean of 0 and |D| ≤ 1, ∏ (1 + λD), are limited to |λ| ≤ 1, far below μ/σ² of solve rates:
-    in simulation (40 problems, 8 seeds) they see 16 % of the effects of which this sees 39 % and one fixed test 67 %.
+    in one simulation (40 problems, 8 seeds) they saw 16 % of the effects of which this saw 39 %, and a fixed test 67 %.
 
     Sources: de la Peña 1999, theorem 6.1 (symmetric variables); Waudby-Smith and Ramdas 2024, arXiv 2010.09686
     (betting); Robbins 1970 (mixtures).

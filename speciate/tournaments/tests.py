@@ -1,8 +1,8 @@
 """Tests of one policy against another on the same problems: sign flips, McNemar, Holm. All two-sided.
 
-In simulation (40 problems, 8 seeds, half a logit better) McNemar's test on unlock sets rejects 1 %, because the sets
-saturate; the sign-flip test on solve rates rejects 67 % and holds its level. So the latter is primary, and the former
-says which problems only one of the two unlocked.
+In simulation (docs/power.md: 40 problems, 8 seeds, half a logit better) McNemar's test on unlock sets rejects 3 %,
+because the sets saturate; the sign-flip test on solve rates rejects 73 % and holds its level. So the latter is primary,
+and the former says which problems only one of the two unlocked.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
 
     The null is that on *every* problem both have the same solve rate. A policy that is better on half of the problems
     and worse on the other half is not in this null, though neither is better on average: two logits either way, and the
-    test rejects 23 % in the same simulation. Read it beside the sign-flip test, never instead of it.
+    test rejects 25 % in the same simulation. Read it beside the sign-flip test, never instead of it.
 
     Args:
         a: Shape (n_problems, n_seeds), which runs of A unlocked their problem.
