@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -24,24 +25,15 @@ _STYLES: Final[dict[RunState, str]] = {
 _BAR_WIDTH: Final = 40
 
 
-def share_spent(run: RunRecord) -> float:
-    """Return the largest share of a limit that is spent, from 0 to 1."""
-    budget, spent = run.spec.budget, run.spent
-    pairs = (
-        (spent.evaluations, budget.evaluations),
-        (spent.tokens, budget.tokens),
-        (spent.seconds, budget.seconds),
-    )
-    return min(1.0, max(used / limit for used, limit in pairs if limit is not None))
-
-
 def headline(run: RunRecord) -> str:
-    """Return name, state and spending in one line."""
+    """Return name, state, spending and the time left in one line."""
     budget, spent = run.spec.budget, run.spent
     parts = [_spent(spent.evaluations, budget.evaluations, "evaluations")]
     if spent.tokens or budget.tokens:
         parts.append(_spent(spent.tokens, budget.tokens, "tokens"))
     parts.append(_spent(round(spent.seconds, 1), budget.seconds, "s"))
+    if (left := run.seconds_to_go) is not None:
+        parts.append(f"about {timedelta(seconds=round(left))} to go")
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
     name = f"{run.name}: " if run.name else ""
     return clean(f"{name}{run.state.value}: {'  '.join(parts)}")
@@ -73,7 +65,7 @@ def picture(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) ->
         f"  {run.policy}@{run.policy_version}  {run.spec.strategy}  {run.id}", style="dim"
     )
     bar = Table.grid(padding=(0, 2))
-    bar.add_row(ProgressBar(total=1.0, completed=share_spent(run), width=_BAR_WIDTH), Text(headline(run)))
+    bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(headline(run)))
     best = Table(box=None, pad_edge=False, show_edge=False)
     for name in ("objective", "best", "since the seed"):
         best.add_column(name, justify="left" if name == "objective" else "right")

@@ -172,6 +172,29 @@ class RunRecord(Record):
     last_event: int
     revision: int
 
+    @property
+    def share_spent(self) -> float:
+        """The largest share of a limit that is spent, from 0 to 1."""
+        spent, budget = self.spent, self.spec.budget
+        pairs = (
+            (spent.evaluations, budget.evaluations),
+            (spent.tokens, budget.tokens),
+            (spent.seconds, budget.seconds),
+        )
+        return min(1.0, max(used / limit for used, limit in pairs if limit is not None))
+
+    @property
+    def seconds_to_go(self) -> float | None:
+        """Seconds until a limit is met if all goes on as so far; None where that cannot be said.
+
+        It cannot before anything is spent, where the run does not go on, and in a campaign, which gives out its budget
+        in slices.
+        """
+        share = self.share_spent
+        if self.state is not RunState.RUNNING or self.granted is not None or not share:
+            return None
+        return self.spent.seconds * (1 - share) / share
+
 
 class CandidateRecord(Record):
     """A candidate without its texts.

@@ -194,7 +194,7 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     outcome = cli("run", "packing", "-p", "m", "--budget", 100, "--watch")
     assert outcome.code == Exit.OK
     assert "\x1b" not in outcome.out + outcome.err
-    assert "running: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates" in outcome.lines
+    assert "running: 40 of 100 evaluations  1.5 s  about 0:00:02 to go  4 failed, 2 duplicates" in outcome.lines
     assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
