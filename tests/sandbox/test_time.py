@@ -1,6 +1,7 @@
 """What never answers meets the wall limit, and what measures it is not the candidate's clock."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -123,6 +124,15 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Arena]:
             yield arena
 
 
+def count_for(cpu_s: float) -> str:
+    """Return what keeps a shell of this machine busy for about so many seconds of processor time."""
+    count = "i=0\nwhile [ $i -lt {} ]; do i=$((i + 1)); done\n"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(["sh", "-c", count.format(20_000)], check=True)
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return count.format(int(20_000 * cpu_s / (now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)))
+
+
 CROWDED = {"wall_s": 0.25, "cpu_s": 20, "log_bytes": 4096}
 
 
@@ -143,7 +153,6 @@ def test_time_in_which_others_have_the_processor_does_not_count_within_reason(cr
         shell = make_problem(
             cases=cases, limits=CROWDED, language={"name": "sh", "file": "a.sh", "run": ["sh", "a.sh"]}
         )
-        count = "i=0\nwhile [ $i -lt 50000 ]; do i=$((i + 1)); done\n"
-        (worked,) = crowded.evaluate(shell, [f"{count}read x\necho $((2 * x))\n"])
+        (worked,) = crowded.evaluate(shell, [f"{count_for(0.1)}read x\necho $((2 * x))\n"])
         assert worked.rewards == (1.0,)
         assert worked.wall_s > CROWDED["wall_s"]
