@@ -110,7 +110,7 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     if status is HTTPStatus.NOT_FOUND and error.detail == status.phrase:  # no route has this path
-        detail = "Nothing is served at this path: /v1/openapi.json describes what is."
+        detail = "Nothing is served at this path: / leads to the dashboards, /v1/openapi.json describes the REST API."
         return problem(status, slug, status.phrase, detail, headers=error.headers)
     detail = status.description if error.detail == status.phrase and status.description else error.detail
     return problem(status, slug, status.phrase, detail, headers=error.headers)

@@ -109,19 +109,26 @@ def migrate_command() -> None:
 
 def begin(stack: Stack, out: Console) -> None:
     """Start a stack while showing what is being waited for."""
-    with out.status("Starting the servers …") as status:
+    with out.status("") as status:
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not out.is_terminal:  # nothing is drawn there, and a first start may take half a minute
+                out.print(text)
+
         seconds = 0.0
+        tell("Starting the servers …")
         for step in stack.start():
             seconds = step.seconds
-            status.update(_NEXT[step.name])
+            if step.name in _NEXT:
+                tell(_NEXT[step.name])
     out.print(f"Started in {seconds:.1f} s.")
 
 
 _NEXT = {
     "servers": "Starting API and workers, bringing the schema up to date …",
     "schema": "Waiting for the API …",
-    "api": "Waiting for the workers …",
-    "workers": "Ready.",
+    "api": "Waiting for workers and policies …",
 }
 
 

@@ -113,6 +113,8 @@ def _conclude(record: RunRecord) -> None:
     output.say(f"{record.state.value}{reason}: reached {reached}")
     if record.state is RunState.PAUSED:
         output.say(f"Resume it with: speciate runs resume {record.id}")
+    elif record.best:
+        output.console(stderr=True).print(f"Its best candidates: speciate candidates top {record.id}")
 
 
 @contextmanager

@@ -31,6 +31,7 @@ _Tags = Annotated[list[str] | None, Query(max_length=MOST * MOST_TAGS, descripti
 def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Show what differs between runs, and which was better when."""
     views = _views(deck, run)
+    asked = {UUID(text.strip()) for text in filter(str.strip, run or [])}
     shared, chosen = _shared(views), _chosen(views, tag)
     chart = _chart(views, shared, by, chosen) if shared else None
     query = "?" + urlencode(
@@ -42,6 +43,7 @@ def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Nam
         "shared": shared,
         "by": by,
         "chosen": chosen,
+        "left_out": len(asked) - len(views),
     }
     return page(
         request, "compare.html", **context, query=query, most=MOST, tags=_tags(views), differing=_differing(views)

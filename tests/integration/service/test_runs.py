@@ -188,3 +188,12 @@ def test_lists_can_be_narrowed(lab: Lab) -> None:
     assert [item["id"] for item in everything] == [str(second), str(first)]
     refused(lab.api.get("/v1/runs", params={"problem": "no"}), 404, "not-found")
     refused(lab.api.get("/v1/runs", params={"state": "asleep"}), 422, "invalid-input")
+
+
+def test_runs_beyond_those_that_can_be_compared_are_counted(lab: Lab) -> None:
+    assert "Compare the chosen ones" not in lab.api.get("/runs").text
+    runs = [lab.start() for _ in range(9)]
+    assert "Compare the chosen ones" in lab.api.get("/runs").text
+    eight, nine = (lab.api.get("/compare", params={"run": [*map(str, runs[:n]), ""]}).text for n in (8, 9))
+    assert "left out" not in eight
+    assert "8 runs are compared at a time: 1 more was chosen and left out." in nine
