@@ -98,6 +98,7 @@ class Stack:
         _prepare(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
         begun = time.monotonic()
+        yield Step("checks", 0.0)
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
         patience_s = PREDECESSOR_LIMIT_S if ended_without_notice(self.settings) else 0.0

@@ -109,7 +109,7 @@ def migrate_command() -> None:
 
 def begin(stack: Stack, out: Console) -> None:
     """Start a stack while showing what is being waited for."""
-    with out.status("") as status:
+    with out.status("Starting …") as status:
 
         def tell(text: str) -> None:
             status.update(text)
@@ -117,7 +117,6 @@ def begin(stack: Stack, out: Console) -> None:
                 out.print(text)
 
         seconds = 0.0
-        tell("Starting the servers …")
         for step in stack.start():
             seconds = step.seconds
             if step.name in _NEXT:
@@ -126,6 +125,7 @@ def begin(stack: Stack, out: Console) -> None:
 
 
 _NEXT = {
+    "checks": "Starting the servers …",
     "servers": "Starting API and workers, bringing the schema up to date …",
     "schema": "Waiting for the API …",
     "api": "Waiting for workers and policies …",
