@@ -67,7 +67,7 @@ SHOTS: Final = {
     "lineage-dark": Shot("/runs/{run}/lineage", "dark", 950),
     "run-360": Shot("/runs/{run}", "dark", 1400, 360),
     "run-light": Shot("/runs/{run}", "light", 1960),
-    "runs-light": Shot("/runs?tag=packing", "light", 500),
+    "runs-light": Shot("/runs?tag=packing", "light", 700),
     "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
     "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
 }
