@@ -31,7 +31,6 @@ _Tags = Annotated[list[str] | None, Query(max_length=MOST * MOST_TAGS, descripti
 def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Show what differs between runs, and which was better when."""
     views = _views(deck, run)
-    asked = {UUID(text.strip()) for text in filter(str.strip, run or [])}
     shared, chosen = _shared(views), _chosen(views, tag)
     chart = _chart(views, shared, by, chosen) if shared else None
     query = "?" + urlencode(
@@ -43,7 +42,7 @@ def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Nam
         "shared": shared,
         "by": by,
         "chosen": chosen,
-        "left_out": len(asked) - len(views),
+        "left_out": len(_ids(run)) - len(views),
     }
     return page(
         request, "compare.html", **context, query=query, most=MOST, tags=_tags(views), differing=_differing(views)
@@ -66,15 +65,18 @@ def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
 
 
 def _views(deck: Deck, runs: list[str] | None) -> list[RunView]:
-    found: dict[UUID, RunView] = {}
+    return [RunView(deck, deck.plane.runs.get(run_id)) for run_id in _ids(runs)[:MOST]]
+
+
+def _ids(runs: list[str] | None) -> list[UUID]:
+    """Return the runs that were chosen, each once."""
+    found: dict[UUID, None] = {}
     for text in filter(str.strip, runs or []):
         try:
-            run_id = UUID(text.strip())
+            found[UUID(text.strip())] = None
         except ValueError:
             raise NotFoundError(f"there is no run {text[:60]!r}.") from None
-        if run_id not in found and len(found) < MOST:
-            found[run_id] = RunView(deck, deck.plane.runs.get(run_id))
-    return list(found.values())
+    return list(found)
 
 
 def _shared(views: list[RunView]) -> list[Objective]:
