@@ -74,6 +74,11 @@ MAZES_AGAIN: Final = (("maze-vpo", "maze-mutator"), ("maze-vector-max-at-k", "ma
 MORE_MAZES: Final = range(30_000, 31_600)
 """Those for the pairs that 200 mazes, with one seed or four, did not tell apart."""
 MAZES_UNDECIDED: Final = (("maze-max-at-k", "maze-mutator"), *MAZES_AGAIN)
+CHANGED_BY_THE_BASE: Final = (
+    (("maze-vpo", "maze-base"), MORE_MAZES),
+    (("maze-vector-max-at-k", "maze-base"), range(30_000, 34_800)),
+)
+"""The same two policies, changed by the base, which learnt changes by supervision alone."""
 MAZE_PAIRS: Final = (
     *((f"maze-{name}", "maze-mutator") for name in ("base", "grpo", "multi-rlvr", "max-at-k")),
     *((name, mutator) for name, _ in MAZES_AGAIN for mutator in ("maze-base", "maze-mutator")),
@@ -111,6 +116,8 @@ def again(_: Settings, keep: Path, workers: int) -> None:
     _show_again("programs", [(pair, main, HELD_OUT) for pair in WITH_A_MUTATOR], AGAIN, WITHIN, keep, workers)
     _show_again("maze", [(pair, for_mazes, MAZES) for pair in MAZES_AGAIN], AGAIN, WITHIN_MAZES, keep, workers)
     _show_again("maze", [(pair, for_mazes, MORE_MAZES) for pair in MAZES_UNDECIDED], (0,), WITHIN_MAZES, keep, workers)
+    by_the_base = [(pair, (FLOOR, _ARCHIVE), numbers) for pair, numbers in CHANGED_BY_THE_BASE]
+    _show_again("maze", by_the_base, (0,), WITHIN_MAZES, keep, workers)
 
 
 def _show_again(
