@@ -35,9 +35,10 @@ demo: $(STAMP) ## Watch problems evolve and policies meet head to head through t
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
+# Many tests wait for processes that they started, so three workers keep two cores busy; those that kill some go two by two.
 test: $(TRAIN) check ## Everything that must hold: style, types, layers, then all tests
-	@$(BIN)/python -m pytest -q -m 'not fault' -n 2 --dist loadfile
-	@$(BIN)/python -m pytest -q -m fault tests/integration
+	@$(BIN)/python -m pytest -q -m 'not fault' -n 3 --dist loadfile
+	@$(BIN)/python -m pytest -q -m fault tests/integration -n 2 --dist loadfile
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or
 # else in PyTorch's own index; torchvision, torchaudio and torchcodec come along and break the import.

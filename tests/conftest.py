@@ -27,7 +27,7 @@ _FAULTS = Path(__file__).parent / "integration"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` looks for the tests that run alone in one folder: all the others take half a minute to read."""
+    """`make test` looks for the tests that kill processes in one folder: all the others take half a minute to read."""
     for item in items:
         if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")
