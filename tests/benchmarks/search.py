@@ -77,6 +77,7 @@ MAZES_UNDECIDED: Final = (("maze-max-at-k", "maze-mutator"), *MAZES_AGAIN)
 CHANGED_BY_THE_BASE: Final = (
     (("maze-vpo", "maze-base"), MORE_MAZES),
     (("maze-vector-max-at-k", "maze-base"), range(30_000, 34_800)),
+    (("maze-vpo", "maze-base"), range(31_600, 38_000)),
 )
 """The same two policies, changed by the base, which learnt changes by supervision alone."""
 MAZE_PAIRS: Final = (
