@@ -150,7 +150,9 @@ def settle(
     first = int(lease.payload["first"])
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    winners = {placement.number for placement in granted}
+    # A place that ranks by time alone goes to whoever came last, however bad: it earns nothing.
+    gains = [placement for placement in granted if improves(placement.cell)]
+    winners = {placement.number for placement in gains}
     for offset, outcome in enumerate(batch.outcomes):
         progress.evaluations += 1
         count(progress, context, outcome)
@@ -159,7 +161,7 @@ def settle(
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
-    if any(improves(placement.cell) for placement in granted):
+    if gains:
         progress.improved_at = progress.evaluations
     effects.event(
         EventKind.BATCH_EVALUATED,

@@ -143,6 +143,21 @@ def test_the_bandit_finds_the_policy_that_is_worth_asking() -> None:
     assert progress.arms["propose:0"]["won"] == 0 < progress.arms["propose:1"]["won"]
 
 
+def test_whoever_merely_came_last_has_won_no_place() -> None:
+    # Every program is another one, and none is better than the seed: each is the last of its chain for a while.
+    level = [_policy(f"level-{z}", f"```python\nx = 1\ny = 9\nz = {{number}}.{z}\n```") for z in (1, 2)]
+    shares = tuple(Share(policy, uuid4()) for policy in level)
+    spec = toy_spec(60, policy_choice="ucb", strategy="sequential_revision",
+                    strategy_options={"chains": 1, "accept": "always"})  # fmt: skip
+    context = RunContext(
+        uuid4(), toy_problem(), level[0], shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
+    )
+    lab = Lab(context)
+    placed = [cell for e in lab.events if e.kind is EventKind.BATCH_EVALUATED for _, cell, _ in e.data["archive"]]  # type: ignore[misc,union-attr]
+    assert placed.count("@last") > 5
+    assert {arm["won"] for arm in lab.store.runs[context.run_id].progress.arms.values()} == {0}
+
+
 def test_mutators_are_an_ensemble_of_their_own() -> None:
     lab = Lab(_context({"good": 1}, (POOR, THIRD), evaluations=60))
     assert set(lab.asked()) == {0, 1}
