@@ -29,6 +29,9 @@ NAMES: Final = (
 )
 """SQL: the names of the policies of the run ``r``; empty where no role has several."""
 
+ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
+"""SQL: whether no role of the run ``r`` has several policies."""
+
 _READ = sa.text(
     "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
     " WHERE e.run_id = :id ORDER BY e.role, e.ord"

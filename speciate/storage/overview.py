@@ -13,22 +13,22 @@ from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records import MatrixCell, PolicyFigures, UnlockRecord
 from speciate.storage.database import patient, reading
+from speciate.storage.ensemble_rows import ALONE
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
-_ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
 _OURS: Final = "(cast(:project AS uuid) IS NULL OR r.project_id = :project)"
 _CELLS: Final = sa.text(
     "SELECT r.problem_id, r.policy_id, count(*) AS runs, count(*) FILTER (WHERE g.state IN ('completed', 'failed',"
     " 'cancelled')) AS ended, count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest FROM runs r"
     " JOIN run_progress g ON g.run_id = r.id LEFT JOIN LATERAL (SELECT min(evaluations) AS evaluations FROM claims"
-    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {_ALONE} AND {_OURS}"
+    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {ALONE} AND {_OURS}"
     " AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies)) GROUP BY 1, 2"
 )
 _FIGURES: Final = sa.text(
     "SELECT count(*) AS runs, coalesce(sum(g.evaluated), 0) AS evaluated, coalesce(sum(g.failed), 0) AS failed,"
     " coalesce(sum(g.duplicates), 0) AS duplicates, coalesce(sum(g.tokens), 0) AS tokens, count(*) FILTER (WHERE EXISTS"
     " (SELECT FROM claims c WHERE c.run_id = r.id AND c.unlock AND c.state = 'confirmed')) AS unlocked FROM runs r"
-    f" JOIN run_progress g ON g.run_id = r.id WHERE r.policy_id = :id AND {_ALONE}"
+    f" JOIN run_progress g ON g.run_id = r.id WHERE r.policy_id = :id AND {ALONE}"
 )
 _ROLLOUTS: Final = sa.text(
     "SELECT count(*) AS rollouts, -sum(mean_logprob * completion_tokens) / nullif(sum(completion_tokens) FILTER (WHERE"

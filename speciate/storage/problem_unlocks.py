@@ -18,14 +18,16 @@ from speciate.ports.records import (
     UnlockRecord,
 )
 from speciate.storage.database import patient, reading
-from speciate.storage.ensemble_rows import NAMES
+from speciate.storage.ensemble_rows import ALONE, NAMES
 from speciate.storage.progress_row import RUNNING_SECONDS
 from speciate.storage.unlocks import UnlockRecords
 
 _ALL: Final = 100_000
 _MOST_RECORDS: Final = 1000
-_ASKED = f"""SELECT r.id, r.strategy, a.slug || '@' || a.version AS policy, b.slug || '@' || b.version AS mutator,
-  {NAMES} AS ensemble FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+# Whoever of an ensemble is named first stands in the run as its policy: that must not tell it from the same ensemble.
+_ASKED = f"""SELECT r.id, r.strategy, CASE WHEN {ALONE} THEN a.slug || '@' || a.version END AS policy,
+  CASE WHEN {ALONE} THEN b.slug || '@' || b.version END AS mutator, {NAMES} AS ensemble
+  FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
   WHERE r.problem_id = :id"""
 _KEYS = "asked.policy, asked.mutator, asked.ensemble, asked.strategy"
 _TRIED = sa.text(

@@ -12,7 +12,7 @@ from speciate.domain.unlock import ClaimState
 from speciate.ports.records import Page, UnlockRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.ensemble_rows import NAMES
+from speciate.storage.ensemble_rows import ALONE, NAMES
 
 SELECT_UNLOCKS = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
@@ -25,11 +25,12 @@ FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem
   JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number
 """
 
+# Who is asked: an ensemble is all its policies, whichever of them is named first.
+_WHO = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, r.mutator_id::text])"
 # Nobody asked for the same in the same way reached the target of this problem version before.
 _FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
-  WHERE r2.problem_id = r.problem_id AND r2.policy_id = r.policy_id AND r2.strategy = r.strategy
-  AND r2.mutator_id IS NOT DISTINCT FROM r.mutator_id AND c2.target = c.target AND c2.state = 'confirmed'
-  AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {NAMES.replace("r.id", "r2.id")} = {NAMES})"""
+  WHERE r2.problem_id = r.problem_id AND r2.strategy = r.strategy AND c2.target = c.target AND c2.state = 'confirmed'
+  AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {_WHO.replace("r.", "r2.")} = {_WHO})"""
 
 
 @dataclass
@@ -78,7 +79,7 @@ class UnlockRecords:
                 binds[name] = value
         if policy_id is not None:
             # What several policies reached together is the record of none of them.
-            clauses.append("NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)")
+            clauses.append(ALONE)
         if state is not None:
             clauses.append("c.state = :state")
             binds["state"] = state.value

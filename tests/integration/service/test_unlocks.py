@@ -112,3 +112,14 @@ def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
     assert "bad@1 + scripted@1" in names
     assert found["only"] is None
     assert found["never"] == ["bad@1"]
+
+
+def test_an_ensemble_is_the_same_whichever_of_its_policies_is_named_first(lab: Lab) -> None:
+    lab.plane.catalog.add_policy(scripted(BAD, slug="bad"))
+    for seed, names in enumerate((("bad", "scripted"), ("scripted", "bad"), ("scripted", "bad"))):
+        lab.start(40, policy=dict.fromkeys(names, 1), strategy="best_of_n", seed=seed)
+        lab.work()
+    (attempt,) = _of(lab, "toy", "both")["attempts"]
+    assert (attempt["policy"], attempt["runs"], attempt["reached"]) == ("bad@1 + scripted@1", 3, 3)
+    query = {"problem": "toy", "unlocks_only": True, "first": True}
+    assert len(lab.api.get("/v1/unlocks", params=query).json()["items"]) == 1
