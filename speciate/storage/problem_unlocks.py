@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from speciate.domain.objective import Direction, Role
+from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem
 from speciate.ports.records import (
     Attempt,
@@ -47,7 +47,8 @@ SELECT run_id, number, id AS candidate_id, value, strategy, seed, policy, spent_
     max({sign} c.rewards[:at]) OVER (ORDER BY c.created_at, c.run_id, c.number
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
   FROM candidates c JOIN runs r ON r.id = c.run_id LEFT JOIN policies a ON a.id = c.policy_id
-  WHERE r.problem_id = :id AND c.rewards IS NOT NULL AND c.duplicate_of IS NULL{within}) seen
+  WHERE r.problem_id = :id AND c.rewards IS NOT NULL AND c.duplicate_of IS NULL
+  AND (c.stopped_at <> ALL(cast(:early AS text[]))) IS NOT FALSE{within}) seen
 WHERE before IS NULL OR {sign} value > before ORDER BY at DESC, run_id DESC, number DESC LIMIT :limit
 """
 
@@ -85,12 +86,22 @@ class ProblemRecords(UnlockRecords):
                     continue
                 sign = "" if objective.direction is Direction.MAXIMIZE else "-"
                 query = sa.text(_RECORDS.format(sign=sign, within=_within(problem.definition)))
-                binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS, **_limits(problem.definition)}
+                early = _stages_without(problem.definition, objective)
+                binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS, "early": early}
+                binds |= _limits(problem.definition)
                 told = {"objective": objective.name, "forgeable": problem.definition.forgeable}
                 found += [
                     ObjectiveRecord.model_validate(told | row._asdict()) for row in connection.execute(query, binds)
                 ]
         return tuple(found)
+
+
+def _stages_without(problem: Problem, objective: Objective) -> list[str]:
+    """Return the stages whose stopped candidates lack the objective or a constraint: a bad end stands there instead."""
+    needed = {objective.name, *(o.name for o in problem.objectives if o.role is Role.CONSTRAINT)}
+    measuring = [any(o.name in needed for o in step.objectives) for step in problem.steps]
+    last = max(i for i, measures in enumerate(measuring) if measures)
+    return [step.name for step in problem.steps[: last + 1]]
 
 
 def _within(problem: Problem) -> str:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from speciate.domain.objective import Objective, Role
+from evaluators.broker import Broker
+from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.stage import Stage
+from speciate.domain.target import Target
+from speciate.policies import build_client
+from speciate.runs.workbench import Workbench
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Lab, refused, scripted
 
@@ -88,6 +95,42 @@ def test_records_only_ever_get_better_and_obey_constraints(lab: Lab) -> None:
     assert (records[0]["policy"], records[0]["forgeable"]) == ("p@1", False)
     minimised = [r for r in lab.api.get("/v1/problems/toy/records").json()["items"] if r["objective"] == "y"]
     assert minimised == []
+
+
+STAGED = """
+def evaluate_quick(candidate, context):
+    return {"sound": candidate.call("sound").value}
+
+
+def evaluate_slow(candidate, context):
+    return {"cost": candidate.call("cost").value}
+"""
+
+
+def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None:
+    staged = Problem(
+        slug="staged",
+        title="Sound before cheap",
+        kind=ProblemKind.EVALUATOR,
+        objectives=(Objective(name="sound"), Objective(name="cost", direction=Direction.MINIMIZE, range=(0, 10))),
+        targets=(Target(name="cheap", rule="cost <= 1", unlock=True),),
+        stages=(Stage(name="quick", objectives=("sound",), needs="sound >= 1"),
+                Stage(name="slow", objectives=("cost",))),
+        evaluator=STAGED,
+    )  # fmt: skip
+    answers = [
+        f"```python\ndef sound():\n    return {s}\ndef cost():\n    return {c}\n```" for s, c in ((0, 1), (1, 12))
+    ]
+    lab.plane.catalog.add_problem(staged)
+    lab.plane.catalog.add_policy(scripted(answers, slug="p"))
+    run_id = lab.start(20, problem="staged", policy="p", strategy="best_of_n")
+    bench = Workbench(lab.plane.work, lab.plane.signals, strongest, build_client, lambda _: nullcontext())
+    while waiting := lab.plane.runs.work_in_flight(limit=1):
+        assert bench.perform(waiting[0].work_id)
+    candidates = lab.api.get(f"/v1/runs/{run_id}/candidates").json()["items"]
+    assert {(c["rewards"]["cost"], c["stopped_at"]) for c in candidates} == {(10.0, "slow"), (12.0, None)}
+    records = lab.api.get("/v1/problems/staged/records").json()["items"]
+    assert [r["value"] for r in records if r["objective"] == "cost"] == [12.0]
 
 
 @pytest.mark.parametrize("change", [{"title": "Another title"}, {"evaluator": "def evaluate(c, x):\n    return {}\n"}])
