@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from speciate.tournaments.sequential import EProcess, e_process
 from speciate.tournaments.tests import SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
-"""Sign patterns that are drawn where there are too many to try all."""
+"""Sign patterns that are drawn where there are too many to try all; more of them where the level asks for smaller p."""
+_MOST_FLIPS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,7 +105,9 @@ def compare(
     pairs = [pair_up(course, results, a, b) for a, b in course.declared.comparisons]
     tested: list[SignFlip | None] = [None] * len(pairs)
     if fixed and finished and (some := [i for i, pair in enumerate(pairs) if len(pair.used)]):
-        flips = sign_flips([pairs[i].differences for i in some], rng_for(course, 0), FLIPS)
+        # Of n patterns no p is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
+        draws = max(FLIPS, math.ceil(min(2 * len(pairs) / course.declared.alpha, _MOST_FLIPS)))
+        flips = sign_flips([pairs[i].differences for i in some], rng_for(course, 0), draws)
         for i, flip in zip(some, flips, strict=True):
             tested[i] = flip
     # A comparison without any pair cannot be tested: it counts as one that does not reject.

@@ -77,6 +77,15 @@ def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_on
     assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
 
 
+def test_a_strict_level_over_many_comparisons_can_be_met() -> None:
+    course = course_of(40, 2, 13, alpha=0.001)
+    results = results_of(course)
+    results.reached[:] = np.arange(13) > 0
+    found = report_of(course, results).standings.comparisons
+    assert {each.verdict for each in found} == {Verdict.BETTER}
+    assert all(not each.exact and (each.holm or 1.0) <= 0.001 for each in found)
+
+
 def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() -> None:
     course = course_of(12, 4, 2)
     report = report_of(course, results_of(course, shift=4.0))
