@@ -124,5 +124,8 @@ def _law(law: BudgetLaw) -> Line:
 
 def _entropy(fit: EntropyFit) -> Line:
     points = sorted(zip(fit.entropy, fit.reward, strict=True))
-    law = [(h, -fit.a * exp(h) + fit.b) for h, _ in points] if fit.a is not None and fit.b is not None else []
+    law = []
+    if fit.shown is not None:
+        a, b, _ = fit.shown
+        law = [(h, b - a * exp(h)) for h, _ in points]
     return Line(f"{', '.join(fit.policies)} ({fit.source})", points, law, dots=True)

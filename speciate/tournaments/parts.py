@@ -134,3 +134,10 @@ class EntropyFit(Part):
     r_squared: float | None = None
     r_squared_line: float | None = None
     note: str = ""
+
+    @property
+    def shown(self) -> tuple[float, float, float] | None:
+        """Return a, b and the ceiling; None where nothing was fitted, or where a straight line explains as much."""
+        if self.a is None or self.b is None or self.ceiling is None or self.r_squared is None:
+            return None
+        return None if self.r_squared <= (self.r_squared_line or 0.0) else (self.a, self.b, self.ceiling)

@@ -134,5 +134,5 @@ def entropy_fits(report: Report) -> Section:
 def _fitted(fit: EntropyFit) -> tuple[str, ...]:
     if fit.a is None:
         return (f"– ({fit.note})", "–", "–", "–", "–")
-    numbers = (fit.a, fit.b, fit.ceiling, fit.r_squared, fit.r_squared_line)
+    numbers = (*(fit.shown or (None, None, None)), fit.r_squared, fit.r_squared_line)
     return tuple("–" if number is None else f"{number:.3g}" for number in numbers)

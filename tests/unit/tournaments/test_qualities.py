@@ -179,6 +179,19 @@ def test_with_fewer_checkpoints_it_is_fitted_to_what_the_training_wrote_down() -
     assert report_of(course, results_of(course)).entropy_fits == ()
 
 
+@pytest.mark.parametrize(("bent", "shown"), [(True, True), (False, False)])
+def test_an_entropy_law_that_a_straight_line_equals_is_not_shown(bent: bool, shown: bool) -> None:
+    entropy = np.linspace(1.2, 0.3, 6)
+    reward = 0.9 - 0.2 * (np.exp(entropy) if bent else entropy)
+    trainings = {"q0@1": Training(digest="t", step=1, entropy=tuple(entropy), reward=tuple(reward))}
+    course = course_of(32, 2, 2)
+    report = report_of(course, results_of(course), trainings=trainings)
+    (row,) = next(section for section in sections(report) if section.key == "entropy").rows
+    assert [cell != "–" for cell in row[3:]] == [shown, shown, shown, True, True]
+    drawn = page(report).partition("<h2>Entropy law</h2>")[2].partition("</section>")[0]
+    assert (drawn.count("<circle"), drawn.count("<polyline")) == (6, int(shown))
+
+
 def test_entropy_laws_and_ensembles_are_in_the_tables_and_the_figures() -> None:
     trainings, _ = _checkpoints(1, 6)
     mixed = Entrant.model_validate({"name": "mixed", "policy": {"<b>q0": 2, "q9@1": 1}, "choice": "ucb"})
