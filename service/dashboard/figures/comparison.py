@@ -43,8 +43,9 @@ def best_of_runs(runs: Sequence[tuple[str, Population]], objective: Objective) -
 def best_of_groups(groups: Sequence[tuple[str, Sequence[Population]]], objective: Objective) -> Chart:
     """Return the mean of the best values so far of the runs of each group, and how far these are apart.
 
-    A mean is told from where every run of its group has a value, up to where the first of them ends; a group without
-    such a span is left out.
+    Runs in which nobody obeys the constraints have no value: they are left out, and the note says so. A mean is told
+    from where every other run of its group has one, up to where the first of them ends; a group without such a span is
+    left out.
 
     Args:
         groups: Names and the candidates of each run; all of problems that declare the objective.
@@ -52,8 +53,10 @@ def best_of_groups(groups: Sequence[tuple[str, Sequence[Population]]], objective
     """
     data: list[dict[str, Any]] = []
     rows: list[tuple[str | int | float, ...]] = []
+    without = 0
     for rank, (name, runs) in enumerate(groups):
         courses = [course for of in runs if (course := _course(of, objective)) is not None]
+        without += len(runs) - len(courses)
         if not courses:
             continue
         first, last = max(when[0] for when, _ in courses), min(when[-1] for when, _ in courses)
@@ -70,6 +73,8 @@ def best_of_groups(groups: Sequence[tuple[str, Sequence[Population]]], objective
         data.append({**_line(rank, shown, f"mean {objective.name}: %{{y}}", at, mean), "legendgroup": name})
     columns = ("runs with", "runs", "at evaluations", f"mean best {objective.name}", "lowest", "highest")
     note = f"{better(objective)}. A line is the mean over its runs, thin ones are the lowest and the highest."
+    if without:
+        note += f" Left out: {without} run{'s' * (without > 1)} without a candidate that obeys every constraint."
     return _chart(objective, f"{note} {_LUCK}", data, Table(columns, rows))
 
 

@@ -62,15 +62,14 @@ def best_so_far(of: Population) -> Chart:
         else "The best value of each reward so far, each on its declared range, the better end on top; the bests may"
         " be of different candidates."
     )
-    if any(o.role is Role.CONSTRAINT for o in of.problem.objectives):
-        note += " Who violates a constraint does not count."
+    note += uncounted(of)
     return Chart("best", "Best so far", note, data, layout, Table(("reward", "at evaluations", "best"), rows))
 
 
 def _solved_so_far(of: Population) -> Chart:
     """Return, for hundreds of rewards, how many are at their best end: of any candidate, and of one."""
     columns = of.columns
-    solved = solved_of(of) & of.obeys[:, None]
+    solved = solved_of(of)
     data: list[dict[str, Any]] = []
     rows: list[tuple[int, int, int]] = []
     if len(columns) and columns.scored.any():
@@ -93,20 +92,30 @@ def _solved_so_far(of: Population) -> Chart:
     total = solved.shape[1]
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(f"rewards solved, of {total}", rangemode="tozero")}
     note = "How many rewards have been brought to the better end of their range. A gap: no candidate has them all."
+    note += uncounted(of)
     return Chart(
         "best", "Rewards solved so far", note, data, layout, Table(("evaluations", "by any candidate", "by one"), rows)
     )
 
 
 def solved_of(of: Population) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which of the rewards that search improves are at the better end of their range, shape (n, k)."""
+    """Return which of the rewards that search improves are at the better end of their range, shape (n, k).
+
+    Of whoever violates a constraint none is.
+    """
     space = of.problem.space
     picked = [space.names.index(o.name) for o in space.selected]
     ends = np.array([o.range[1] if o.direction is Direction.MAXIMIZE else o.range[0] for o in space.selected])
     signs = np.array([1.0 if o.direction is Direction.MAXIMIZE else -1.0 for o in space.selected])
     raw: FloatArray = of.columns.rewards[:, picked]
     with np.errstate(invalid="ignore"):
-        return np.asarray((raw - ends) * signs >= -1e-9)
+        return np.asarray((raw - ends) * signs >= -1e-9) & of.obeys[:, None]
+
+
+def uncounted(of: Population) -> str:
+    """Return the sentence of a note that says who is left out; nothing where the problem has no constraint."""
+    constrained = any(o.role is Role.CONSTRAINT for o in of.problem.objectives)
+    return " Who violates a constraint does not count." if constrained else ""
 
 
 def throughput(of: Population) -> Chart:

@@ -8,7 +8,7 @@ import numpy as np
 
 from service.dashboard.charts import Chart, Table, axis, hatched, hover
 from service.dashboard.figures.population import Population
-from service.dashboard.figures.progress import solved_of
+from service.dashboard.figures.progress import solved_of, uncounted
 
 
 def strip(of: Population) -> Chart:
@@ -64,5 +64,6 @@ def strip(of: Population) -> Chart:
         "yaxis": axis("share of candidates", tickformat=".0%", range=[0, 1]),
     }
     note = f"{len(names)} rewards, sorted by how many candidates bring them to the better end of their range."
+    note += uncounted(of)
     table = Table(("reward", "solved by", "candidates", "share"), rows)
     return Chart("strip", "Solved and unsolved rewards", note, data, layout, table, height=18)

@@ -39,6 +39,7 @@ from service.dashboard.routes.tournaments import _pair_rows
 from service.dashboard.strategy_fields import chosen, shown
 from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
@@ -136,6 +137,21 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
     assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
 
 
+def test_who_violates_a_constraint_solves_no_case() -> None:
+    plain = cases(30)
+    limit = Objective(name="excess", direction=Direction.MINIMIZE, role=Role.CONSTRAINT)
+    columns = _columns(3, 31, failing=0.0)
+    columns.rewards[:] = 0.0
+    columns.rewards[0, :20], columns.rewards[0, 30] = 1.0, 0.5  # most cases, and a constraint violated
+    columns.rewards[1, 5] = 1.0
+    limited = type(plain).model_validate(plain.model_dump() | {"objectives": (*plain.objectives, limit)})
+    of = Population(limited, columns, "/runs/x")
+    assert best_so_far(of).table.rows[-1] == (3, 1, 1)
+    assert [row[:3] for row in strip(of).table.rows if row[2]] == [("case_5", "best candidate", 1)]
+    assert strip(of).note.endswith(" Who violates a constraint does not count.")
+    assert "constraint" not in strip(Population(plain, _columns(3, 30), "/runs/x")).note
+
+
 def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value() -> None:
     def of(*gains: float) -> Population:
         columns = _columns(len(gains), 5, failing=0.0)
@@ -152,6 +168,12 @@ def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value(
         ("alone", 1, 1, 2.0, 2.0, 2.0),
     ]
     assert [trace["name"] for trace in chart.data if trace.get("showlegend", True)] == ["both (2)", "alone (1)"]
+    assert "Left out" not in chart.note
+    never = of(5.0)
+    never.columns.rewards[0, 4] = 0.5
+    chart = best_of_groups([("two", [of(2.0), never])], objective)
+    assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
+    assert " Left out: 1 run without a candidate that obeys every constraint." in chart.note
 
 
 def test_curves_of_a_tournament_go_on_to_its_end() -> None:
