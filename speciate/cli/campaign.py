@@ -120,7 +120,7 @@ def create(
             output.json_line(made)
         elif not watch:
             output.say(f"{made.slug}: {made.declaration.evaluations:,} evaluations for {_problems(made)}")
-            output.console(stderr=True).print(f"Watch it with: speciate campaign watch {made.slug}")
+            output.aside(f"Watch it with: speciate campaign watch {made.slug}")
         if watch:
             from speciate.cli.campaign_watching import follow
 

@@ -55,6 +55,11 @@ def say(text: object = "", *, style: str | None = None) -> None:
     console().print(Text(clean(text), style=style or ""), soft_wrap=True)
 
 
+def aside(text: object) -> None:
+    """Print a remark on standard error, where no pipe takes it for a result; a command in it is never broken in two."""
+    console(stderr=True).print(Text(clean(text)), soft_wrap=True)
+
+
 def raw(text: str) -> None:
     """Print a text from a model or user as it is, but for what ``clean`` takes out."""
     sys.stdout.write(clean(text))
@@ -85,7 +90,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
     for row in cells:
         made.add_row(*map(Text, row))
     if made.row_count == 0:
-        console(stderr=True).print(Text(empty))
+        aside(empty)
         return
     if out.is_terminal:
         out.print(made, crop=False)
@@ -153,6 +158,5 @@ def print_error(error: SpeciateError) -> None:
         # The message of a definition shows the first flaw and counts the rest; here all of them follow.
         message = message.partition(f": {told[0]}")[0] + ":"
     lines = [f"error: {message}", *(f"  {line}" for line in told if len(told) > 1 or line not in message)]
-    out = console(stderr=True)
     for line in lines:
-        out.print(Text(clean(line)), soft_wrap=True)
+        aside(line)

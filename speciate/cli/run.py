@@ -130,7 +130,7 @@ def run_command(
             output.json_line(run.record)
         elif not watch:
             output.say(run.id)
-            output.console(stderr=True).print(f"Watch it with: speciate runs watch {run.id}")
+            output.aside(f"Watch it with: speciate runs watch {run.id}")
         if watch:
             from speciate.cli.watching import follow
 

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from speciate.cli.exits import Exit, exit_of
 from speciate.cli.installed import missing_processes, not_installed
-from speciate.cli.output import console, print_error
+from speciate.cli.output import aside, print_error
 from speciate.cli.remedies import with_remedy
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
 
@@ -137,7 +137,7 @@ def listed(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:
 def more(ctx: typer.Context, limit: int) -> None:
     """Say, below what the command prints and on standard error, that its limit left something out."""
     told = f"… and more: --limit {10 * limit}"
-    ctx.call_on_close(partial(console(stderr=True).print, told, soft_wrap=True))
+    ctx.call_on_close(partial(aside, told))
 
 
 def key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:

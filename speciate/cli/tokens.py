@@ -47,7 +47,7 @@ def create(
     output.say(made.token)
     until = "" if made.expires_at is None else f", until {output.moment(made.expires_at)}"
     told = f"For {made.name}, scope {made.scope.value}, project {made.project}{until}. It cannot be shown again."
-    output.console(stderr=True).print(output.clean(told), soft_wrap=True)
+    output.aside(told)
 
 
 @app.command("list", epilog=examples("speciate tokens list"))

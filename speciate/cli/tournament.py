@@ -87,8 +87,8 @@ def create(
         return
     output.say(f"{made.slug}: {output.many(made.planned, 'run')}")
     if why := made.declaration.too_few(len(made.declaration.problems)):
-        output.console(stderr=True).print(f"warning: {why}.")
-    output.console(stderr=True).print(f"Watch it with: speciate tournament watch {made.slug}")
+        output.aside(f"warning: {why}.")
+    output.aside(f"Watch it with: speciate tournament watch {made.slug}")
 
 
 @app.command("list", epilog=examples("speciate tournament list", "speciate tournament list --state running --json"))

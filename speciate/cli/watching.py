@@ -114,7 +114,7 @@ def _conclude(record: RunRecord) -> None:
     if record.state is RunState.PAUSED:
         output.say(f"Resume it with: speciate runs resume {record.id}")
     elif record.best:
-        output.console(stderr=True).print(f"Its best candidates: speciate candidates top {record.id}")
+        output.aside(f"Its best candidates: speciate candidates top {record.id}")
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def add(
         return
     output.say(made.secret)
     told = f"Webhook {made.id} is told of {', '.join(made.events)}. Its secret cannot be shown again."
-    output.console(stderr=True).print(output.clean(told), soft_wrap=True)
+    output.aside(told)
 
 
 @app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))

@@ -198,6 +198,21 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
+    assert outcome.err == f"Its best candidates: speciate candidates top {RUN}\n"
+
+
+@pytest.mark.parametrize("best", [{}, {"radius": 2.5}])
+def test_the_end_of_a_run_names_its_best_where_it_has_any(cli: Cli, service: StandIn, best: dict[str, float]) -> None:
+    _watched(service, {"state": "failed", "best": best}, event(1), END)
+    outcome = cli("runs", "watch", RUN)
+    assert outcome.code == Exit.FAILED
+    assert (f"speciate candidates top {RUN}\n" in outcome.err) == bool(best)
+    assert "candidates top" not in outcome.out
+
+
+def test_no_command_that_is_to_be_copied_is_broken_in_two(service: StandIn) -> None:
+    _watched(service, DONE, event(1), END)
+    assert f"speciate candidates top {RUN}\r\n" in _on_terminal(service, "runs", "watch", str(RUN), columns=60)
 
 
 def test_one_is_no_several(cli: Cli, service: StandIn) -> None:
