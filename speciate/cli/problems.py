@@ -14,6 +14,7 @@ from speciate.compat import FORMATS
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
+    from speciate.client import Client
     from speciate.domain.problem import Problem
     from speciate.ports.records import ProblemVersion
 
@@ -92,11 +93,13 @@ def add(
     definitions = [load_problem(path) for path in paths]
     with client(ctx) as service:
         for definition in definitions:
-            version = service.problems.add(definition)
+            version, new = service.problems.submit(definition)
             if as_json:
                 output.json_line(version)
             else:
                 output.say(f"{definition.slug}@{version.version}  {definition.title}")
+            if not new:
+                _tell_known(service, version)
 
 
 @app.command(
@@ -251,6 +254,16 @@ def templates(directory: Directory, as_json: AsJson = False) -> None:
         output.say(path)
     names = ", ".join(f'"{path.name}"' for path in written)
     output.say(f"Keep those that you change, and name them at the top of problem.toml: prompts = [{names}]")
+
+
+def _tell_known(service: Client, version: ProblemVersion) -> None:
+    slug = version.definition.slug
+    told = f"{slug}@{version.version} was there already: nothing has changed."
+    newest = next(iter(service.problems.list(slug))).version
+    if newest != version.version:
+        # Whoever takes a change back would go on with it: a name alone is the newest version.
+        told += f" {slug} alone means {slug}@{newest}, the newest; write {slug}@{version.version} for this one."
+    output.aside(told)
 
 
 def _directory(name: str, known: dict[str, Path]) -> Path:

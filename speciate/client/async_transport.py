@@ -36,12 +36,17 @@ class AsyncTransport:
         Raises:
             SpeciateError: The service refused, or does not answer.
         """
+        return (await self.make(call))[0]
+
+    async def make(self, call: Call[T]) -> tuple[T, bool]:
+        """Send a call and return its result, and whether that is new; raises as ``send`` does."""
         arguments = self.connection.arguments(call)
         tries = 0
         while True:
             tries += 1
             try:
-                return read_answer(call, await self._http.request(**arguments))
+                response = await self._http.request(**arguments)
+                return read_answer(call, response), response.status_code == httpx.codes.CREATED
             except httpx.RequestError as error:
                 if not worth_repeating(call, error, tries):
                     raise self.connection.unreachable(error) from error

@@ -156,6 +156,10 @@ class Problems(_Group):
         """Submit a problem; the same definition again is the same version."""
         return self._transport.send(endpoints.add_problem(definition))
 
+    def submit(self, definition: Problem | Mapping[str, Any]) -> tuple[ProblemVersion, bool]:
+        """Do as ``add``, and return as well whether the version is new."""
+        return self._transport.make(endpoints.add_problem(definition))
+
     def add_files(self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml") -> ProblemVersion:
         """Submit the texts of a ``problem.toml`` and of the files beside it; flaws come with files and lines."""
         return self._transport.send(endpoints.add_problem_files(toml, files, file))

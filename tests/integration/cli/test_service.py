@@ -122,6 +122,23 @@ def test_everything_else_answers(ready: Cli) -> None:
     assert {found[name] for name in ("api", "queue generate", "policy mutator", "sandbox")} == {"good"}
 
 
+def test_an_unchanged_problem_says_so_and_which_version_a_name_means(cli: Cli, tmp_path: Path) -> None:
+    assert cli("problems", "init", tmp_path / "mine").code == Exit.OK
+    assert cli("problems", "add", tmp_path / "mine").err == ""
+    again = cli("problems", "add", tmp_path / "mine", "--json")
+    assert json.loads(again.out)["version"] == 1
+    assert again.err == "mine@1 was there already: nothing has changed.\n"
+
+    toml = tmp_path / "mine" / "problem.toml"
+    first = toml.read_text()
+    toml.write_text(first.replace("Spread ten points", "Spread some points"))
+    assert cli("problems", "add", tmp_path / "mine").err == ""
+    toml.write_text(first)
+    back = cli("problems", "add", tmp_path / "mine")
+    assert back.out.startswith("mine@1  ")
+    assert "mine alone means mine@2, the newest" in back.err
+
+
 STAGED = """
 slug = "staged-and-forgeable"
 title = "An evaluator from elsewhere, in two stages"

@@ -82,7 +82,7 @@ def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: S
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
-    service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}))
+    service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}, 201))
     assert cli("problems", "add", "circle-packing-26").lines == ["circle-packing-26@2  26 circles in the unit square"]
     assert service.requests[0].body == {"definition": definition}
     assert cli("problems", "add", "--bundled", "--json").code == Exit.OK
