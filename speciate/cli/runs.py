@@ -27,7 +27,7 @@ from speciate.domain.errors import ConflictError, InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from speciate.ports.records import CandidateDetail, RunRecord
+    from speciate.ports.records import ExportedCandidate, RunRecord
 
 app = noun("Runs: one problem, one policy, one strategy, one budget, one seed.")
 
@@ -239,7 +239,7 @@ def export(
     output.say(f"{output.many(count, 'candidate')} in {out}")
 
 
-def _write(path: Path, candidates: Iterator[CandidateDetail], expected: int) -> int:
+def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -> int:
     from rich.progress import track
 
     part = path.with_name(path.name + ".part")

@@ -20,6 +20,7 @@ from speciate.ports.records import (
     CandidateRecord,
     EliteRecord,
     EventRecord,
+    ExportedCandidate,
     ProblemVersion,
     RolloutRecord,
     RunRecord,
@@ -162,7 +163,7 @@ class AsyncRunHandle:
         """Yield the targets that it reached."""
         return self._transport.items(endpoints.run_unlocks(self.id))
 
-    def export(self) -> AsyncIterator[CandidateDetail]:
+    def export(self) -> AsyncIterator[ExportedCandidate]:
         """Yield every candidate with its texts, in order of number."""
         return self._transport.lines(endpoints.export(self.id))
 

@@ -21,6 +21,7 @@ from speciate.ports.records import (
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
+    ExportedCandidate,
     ObjectiveRecord,
     Page,
     PolicyVersion,
@@ -209,9 +210,9 @@ def run_unlocks(run_id: UUID) -> Call[Page[UnlockRecord]]:
     return walk(f"{_run(run_id)}/unlocks", UnlockRecord)
 
 
-def export(run_id: UUID) -> Call[CandidateDetail]:
+def export(run_id: UUID) -> Call[ExportedCandidate]:
     """Stream every candidate of a run with its texts, in order of number."""
-    return get(f"{_run(run_id)}/export", CandidateDetail)
+    return get(f"{_run(run_id)}/export", ExportedCandidate)
 
 
 def unlocks(

@@ -245,6 +245,18 @@ class CandidateDetail(CandidateRecord):
     artifacts: dict[str, str]
 
 
+class ExportedCandidate(CandidateDetail):
+    """A line of an export, which says by itself what its run is called; a note of 4,000 characters is not repeated.
+
+    Attributes:
+        run_name: What people call the run, as the export began. Hostile text.
+        run_tags: Words that it shares with other runs.
+    """
+
+    run_name: str = ""
+    run_tags: tuple[str, ...] = ()
+
+
 class RolloutRecord(Record):
     """A completion with what was asked for it.
 

@@ -18,6 +18,7 @@ from speciate.ports.records import (
     CandidateRecord,
     EliteRecord,
     EventRecord,
+    ExportedCandidate,
     Page,
     RolloutDetail,
     RolloutRecord,
@@ -210,9 +211,12 @@ class Queries:
             # What the columns hold has these types; to look for them inside each document costs more than the rest.
             return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
-    def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
+    def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
         """Yield every candidate of a run with its texts, in order of number, without holding them all."""
         last = 0
+        labels = sa.text("SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :id")
+        with reading(self._engine) as connection:
+            called = connection.execute(labels, {"id": run_id}).mappings().one()
         query = sa.text(
             f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
         )
@@ -221,7 +225,7 @@ class Queries:
             with reading(self._engine) as connection:
                 rows = connection.execute(query, {"id": run_id, "last": last}).all()
             for row in rows:
-                yield _detail(measures, row)
+                yield ExportedCandidate(**_whole(measures, row), **called)
             if not rows:
                 return
             last = rows[-1].number
@@ -231,16 +235,16 @@ class Queries:
             row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no {what}.")
-        return _detail(self._measures(row.run_id), row)
+        return CandidateDetail(**_whole(self._measures(row.run_id), row))
 
     def _load_measures(self, run_id: UUID) -> Measures:
         with reading(self._engine) as connection:
             return load_measures(connection, run_id)
 
 
-def _detail(measures: Measures, row: sa.Row[Any]) -> CandidateDetail:
+def _whole(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
     texts = {"program": row.program, "failure_detail": row.failure_detail, "artifacts": row.artifacts}
-    return CandidateDetail(**_candidate(measures, row), **texts)
+    return {**_candidate(measures, row), **texts}
 
 
 def _candidate(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -69,6 +70,15 @@ def test_labels_change_nothing_of_what_a_run_does(lab: Lab) -> None:
         kinds = [event.kind for event in lab.plane.queries.events(run_id, after=0, limit=500)]
         assert not [kind for kind in kinds if "label" in kind]
     assert courses[0] == courses[1]
+
+
+def test_an_export_says_what_its_run_is_called(lab: Lab) -> None:
+    for labels in (LABELS, {"name": "", "tags": []}):
+        run_id = lab.start(**labels)
+        lab.work()
+        lines = [json.loads(line) for line in lab.api.get(f"/v1/runs/{run_id}/export").text.splitlines()]
+        assert lines
+        assert all((line["run_name"], line["run_tags"]) == (labels["name"], labels["tags"]) for line in lines)
 
 
 def test_lists_are_narrowed_by_tags_and_a_part_of_the_name(lab: Lab) -> None:
