@@ -29,11 +29,11 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a project; without limits it may use any amount."""
-    from speciate.domain.access import Quota
+    from speciate.client import requests
 
-    quota = Quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
+    limits = requests.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
     with client(ctx) as service:
-        made = service.projects.create(slug, title=title, quota=quota)
+        made = service.projects.create(slug, title=title, quota=limits)
     if as_json:
         output.json_line(made)
     else:
@@ -89,7 +89,7 @@ def quota(
     as_json: AsJson = False,
 ) -> None:
     """Set limits of a project; those that are not named stay. What has begun goes on."""
-    from speciate.domain.access import Quota
+    from speciate.client import requests
 
     given = {"runs": runs, "evaluations": evaluations, "tokens": tokens}
     freed = unlimited or []
@@ -102,7 +102,7 @@ def quota(
             "no limit is named.", remedy="Give --runs, --evaluations, --tokens or --unlimited WHAT."
         )
     with client(ctx) as service:
-        changed = service.projects.limit(name, Quota.model_validate(limits))
+        changed = service.projects.limit(name, requests.quota(**limits))
     if as_json:
         output.json_line(changed)
     else:

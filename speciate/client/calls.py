@@ -54,8 +54,16 @@ class Call(Generic[T]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that this call needs besides the usual ones."""
+        """The headers that this call needs besides the usual ones.
+
+        Raises:
+            InvalidInputError: The idempotency key holds what no header can.
+        """
         headers = {} if self.body is None else {"Content-Type": "application/json"}
+        key = self.idempotency_key or ""
+        if not (key.isascii() and key.isprintable()):
+            flaw = Flaw(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
+            raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,))
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
     def content(self) -> bytes | None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from speciate.domain.access import Quota
 from speciate.domain.budget import Budget
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
@@ -62,13 +63,18 @@ def relabelling(
     return _valid(Relabelling, {"name": name, "tags": None if tags is None else several(tags), "note": note, **lists})
 
 
+def quota(**limits: int | None) -> Quota:
+    """Return the limits of a project; raises as ``run_spec`` does."""
+    return _valid(Quota, limits, "quota")
+
+
 def several(tags: Iterable[str]) -> tuple[str, ...]:
     """Return tags as a tuple."""
     # One tag alone would be taken for its letters.
     return (tags,) if isinstance(tags, str) else tuple(tags)
 
 
-def _valid(kind: type[V], values: dict[str, Any]) -> V:
+def _valid(kind: type[V], values: dict[str, Any], what: str = "run") -> V:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -77,4 +83,4 @@ def _valid(kind: type[V], values: dict[str, Any]) -> V:
             Flaw(f"{wording(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"]))
             for d in details
         )
-        raise InvalidInputError(f"The run is not valid: {flaws[0]}", flaws=flaws) from None
+        raise InvalidInputError(f"The {what} is not valid: {flaws[0]}", flaws=flaws) from None

@@ -236,6 +236,22 @@ def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[st
     assert message in outcome.err
 
 
+@pytest.mark.parametrize("args", [["create", "lab"], ["quota", "lab"]])
+def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: StandIn, args: list[str]) -> None:
+    outcome = cli("projects", *args, "--runs", 10**20)
+    assert outcome.code == Exit.INVALID
+    assert outcome.err.startswith("error: The quota is not valid: concurrent_runs: ")
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("key", ["é", "a\nb"])
+def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: StandIn, key: str) -> None:
+    outcome = cli("run", "packing", "-p", "m", "-b", 9, "--idempotency-key", key)
+    assert outcome.code == Exit.INVALID
+    assert "Idempotency-Key: is" in outcome.err
+    assert service.requests == []
+
+
 def test_strategies(cli: Cli, service: StandIn) -> None:
     options = {"properties": {"islands": {"default": 4, "description": "Islands"}}}
     service.on("GET", "/v1/strategies", page({"name": "best_of_n", "description": "The floor.", "options": options}))
