@@ -36,6 +36,7 @@ _CODES: Final[tuple[tuple[type[errors.SpeciateError], Exit], ...]] = (
     (errors.TooLargeError, Exit.INVALID),
     (errors.NotFoundError, Exit.NOT_FOUND),
     (errors.ConflictError, Exit.CONFLICT),
+    (errors.ReplayError, Exit.CONFLICT),  # 1 is for a replay that was done and differs
     (errors.NotAllowedError, Exit.NOT_ALLOWED),
     (errors.UnavailableError, Exit.UNREACHABLE),
     (errors.TooManyRequestsError, Exit.UNREACHABLE),
