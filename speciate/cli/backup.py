@@ -61,12 +61,13 @@ def restore_command(
     Runs that were running go on as soon as a service is started on it: work that was being done is done again, once.
     Without servers in the settings it is the database of the data directory, which is made if there is none.
     """
-    from speciate.cli.archives import check_restorable, read_archive
+    from speciate.cli.archives import check_restorable, read_archive, revision_in
     from speciate.cli.attached import reached_settings
     from speciate.cli.rebuilding import rebuild_cache
     from speciate.storage.migrate import upgrade
     from speciate.storage.plane import open_plane
 
+    revision_in(file)  # before a server is started, and a database made, for a file that is none
     with reached_settings(data_dir) as settings:
         assert settings.database_url is not None  # noqa: S101 - for the type checker: reached settings have both
         url = settings.database_url.get_secret_value()

@@ -214,3 +214,10 @@ def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
     assert code == Exit.CONFIGURATION
     assert "nothing to back up" in err
     assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == Exit.INVALID
+
+
+def test_no_database_is_made_for_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["restore", str(tmp_path / "none"), "--data-dir", str(tmp_path / "new")], prog_name="speciate")
+    assert ended.value.code == Exit.INVALID
+    assert list(tmp_path.iterdir()) == []
