@@ -83,4 +83,5 @@ def restore_command(
     if as_json:
         output.json_line({"file": str(file), "revision": revision, **rebuilt.as_json()})
     else:
-        output.say(f"Restored {file} (schema {revision}); {rebuilt.runs:,} unfinished runs go on with the service.")
+        unfinished = output.many(rebuilt.runs, "unfinished run")
+        output.say(f"Restored {file} (schema {revision}); {unfinished} to go on with the service.")

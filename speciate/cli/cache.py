@@ -34,4 +34,4 @@ def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     if as_json:
         output.json_line(rebuilt.as_json())
     else:
-        output.say(f"{rebuilt.runs:,} unfinished runs, {rebuilt.elites:,} elites rebuilt.")
+        output.say(f"{output.many(rebuilt.runs, 'unfinished run')}, {output.many(rebuilt.elites, 'elite')} rebuilt.")

@@ -95,6 +95,8 @@ def quota(
     freed = unlimited or []
     if unknown := [what for what in freed if what not in _FIELDS]:
         raise InvalidInputError(f"--unlimited {unknown[0]}: expected {', '.join(_FIELDS)}.")
+    if both := [what for what in freed if given[what] is not None]:
+        raise InvalidInputError(f"--{both[0]} and --unlimited {both[0]}: give one of them.")
     limits: dict[str, int | None] = {_FIELDS[what]: value for what, value in given.items() if value is not None}
     limits |= {_FIELDS[what]: None for what in freed}
     if not limits:

@@ -59,6 +59,7 @@ def create(
     with --mutator, evolving by a common mutator. In each of these cells the policies are compared with the first one.
     """
     if file is not None:
+        _refuse_more(ctx)
         declaration = _read(file)
     else:
         from speciate.domain.tournament import head_to_head
@@ -252,6 +253,19 @@ def _tell(found: TournamentRecord, *, as_json: bool) -> None:
         output.json_line(found)
     else:
         output.say(f"{found.slug} is {_state(found)} ({found.ended:,} of {found.planned:,} runs ended)")
+
+
+def _refuse_more(ctx: typer.Context) -> None:
+    """Refuse flags beside a file: it declares everything, and they would be passed over in silence."""
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in {"file", "as_json"}:
+            told = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
+            raise InvalidInputError(
+                f"--file declares everything, and {told} was given as well.",
+                remedy="Write it into the file, or leave --file out.",
+            )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -162,6 +162,17 @@ def test_ctrl_c_is_quiet(tmp_path: Path, service: StandIn) -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@pytest.mark.parametrize("command", [["runs", "list"], ["runs", "list", "--json"], ["--help"]])
+def test_a_full_disk_is_no_traceback(service: StandIn, command: list[str]) -> None:
+    service.on("GET", "/v1/runs", page(run_json()))
+    asked = [sys.executable, "-c", "from speciate.cli import main; main()", *command]
+    environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(asked, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "error: the output cannot be written: No space left on device. Make room there, or write it elsewhere.\n"
+    assert (done.returncode, done.stderr) == (Exit.FAILED, told)
+
+
 def test_a_closed_pipe_is_quiet(service: StandIn) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*(event(n) for n in range(1, 5000))))

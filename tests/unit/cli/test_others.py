@@ -244,6 +244,12 @@ def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: StandIn, args: 
     assert service.requests == []
 
 
+def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: StandIn) -> None:
+    outcome = cli("projects", "quota", "lab", "--tokens", 5, "--unlimited", "tokens")
+    assert (outcome.code, service.requests) == (Exit.INVALID, [])
+    assert outcome.err.startswith("error: --tokens and --unlimited tokens: give one of them.")
+
+
 @pytest.mark.parametrize("key", ["é", "a\nb"])
 def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: StandIn, key: str) -> None:
     outcome = cli("run", "packing", "-p", "m", "-b", 9, "--idempotency-key", key)

@@ -66,6 +66,18 @@ def test_a_declaration_comes_from_a_file(cli: Cli, service: StandIn, tmp_path: P
     assert "t.toml" in outcome.err
 
 
+@pytest.mark.parametrize(("extra", "told"), [(["mine"], "NAME"), (["-b", 9], "--budget"), (["--set", "s"], "--set")])
+def test_flags_beside_a_file_are_refused(
+    cli: Cli, service: StandIn, tmp_path: Path, extra: list[object], told: str
+) -> None:
+    declared = tmp_path / "t.toml"
+    declared.write_text('slug = "x"\n')
+    outcome = cli("tournament", "create", *extra, "--file", declared)
+    assert outcome.code == Exit.INVALID
+    assert f"{told} was given as well" in outcome.err
+    assert service.requests == []
+
+
 def test_fewer_than_two_policies_are_refused(cli: Cli, service: StandIn) -> None:
     outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
     assert outcome.code == Exit.INVALID
