@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -91,7 +91,8 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
 
 def _load(folder: Path) -> Served:
     engine = Engine.load(folder)
-    text = Text(folder, engine.checkpoint.config.vocab_size)
+    config = engine.checkpoint.config
+    text = Text(folder, config.vocab_size, config.max_position_embeddings)
     return Served(engine, text, Counters(), weights_digest(folder))
 
 
@@ -139,7 +140,7 @@ class Routes:
                 f"{len(prompts)} prompts with n = {asked.n} are {len(prompts) * asked.n} completions: this server"
                 f" answers {_MOST_COMPLETIONS} at once."
             )
-        requests = [
+        asked_for = (
             _request(
                 served.text,
                 asked,
@@ -148,8 +149,8 @@ class Routes:
                 asked.logprobs or 0,
             )
             for prompt in prompts
-        ]
-        await self._complete(asked.model, requests, http)
+        )
+        requests = await self._complete(asked.model, asked_for, http)
         answer = completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None)
         return JSONResponse(answer | fingerprint(served.digest))
 
@@ -168,14 +169,16 @@ class Routes:
             raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served)}.")
         return self._served[model]
 
-    async def _complete(self, model: str, requests: Sequence[Request], http: HttpRequest) -> None:
+    async def _complete(self, model: str, asked: Iterable[Request], http: HttpRequest) -> list[Request]:
         """Wait for requests; when the client hangs up or one of them fails, all are given up."""
         counters, begun = self._served[model].counters, time.monotonic()
+        requests: list[Request] = []
         futures: list[asyncio.Future[Request]] = []
         try:
-            # All are checked before any of them begins.
-            for request in requests:
+            # All are checked before any of them begins, and each before the next one's text is split into tokens.
+            for request in asked:
                 self._served[model].engine.check(request)
+                requests.append(request)
             # One after the other, so that those before a refused one are known and given up.
             futures.extend(asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests)
             await _while_connected(futures, http)
@@ -188,6 +191,7 @@ class Routes:
         counters.seconds += time.monotonic() - begun
         counters.prompt_tokens += sum(len(request.prompt) for request in requests)
         counters.generation_tokens += sum(len(s.token_ids) for r in requests for s in r.sampled.values())
+        return requests
 
 
 def _request(text: Text, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int) -> Request:

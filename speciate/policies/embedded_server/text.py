@@ -6,13 +6,16 @@ import importlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.policies.embedded_server.checkpoint import read_json
+
+_LEAST_WIDEST: Final = 64
+"""Characters that a token may stand for in any case: some tokenizers leave out blanks, or know no long word."""
 
 
 class Text:
@@ -21,12 +24,14 @@ class Text:
     Args:
         folder: The checkpoint.
         vocab_size: Tokens that its model knows.
+        longest: Tokens that its model reads at most. Texts with many more characters are refused before they are split:
+            a body as large as the server takes would keep it busy for minutes.
 
     Raises:
         ConfigurationError: ``tokenizer.json`` is missing, broken, or belongs to another model.
     """
 
-    def __init__(self, folder: Path, vocab_size: int) -> None:
+    def __init__(self, folder: Path, vocab_size: int, longest: int) -> None:
         path = folder / "tokenizer.json"
         read_json(path)
         try:
@@ -37,12 +42,14 @@ class Text:
             ) from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._largest = max(self._tokenizer.get_vocab().values(), default=0)
-        if self._largest >= vocab_size:
+        vocabulary = self._tokenizer.get_vocab()
+        largest = max(vocabulary.values(), default=0)
+        if largest >= vocab_size:
             raise ConfigurationError(
-                f"{path} has the token id {self._largest}, and the model's vocabulary has {vocab_size} tokens.",
+                f"{path} has the token id {largest}, and the model's vocabulary has {vocab_size} tokens.",
                 remedy="Put the tokenizer that the model was trained with beside it.",
             )
+        self._longest, self._widest = longest, max(_LEAST_WIDEST, *map(len, vocabulary), 0)
         self._name = folder.name
         config = folder / "tokenizer_config.json"
         self._config = read_json(config) if config.exists() else {}
@@ -54,8 +61,13 @@ class Text:
         """Return the tokens of a text, with those that the tokenizer puts around it unless ``special`` is off.
 
         Raises:
-            InvalidInputError: The tokenizer has no token for a part of it.
+            InvalidInputError: The tokenizer has no token for a part of it, or it has far more than the model reads.
         """
+        if len(text) > (most := self._longest * self._widest):
+            raise InvalidInputError(
+                f"the prompt has {len(text)} characters: {self._name} reads {self._longest} tokens at most, and"
+                f" prompts of {most} characters."
+            )
         try:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
         except Exception as error:  # noqa: BLE001 - the library raises nothing more special

@@ -58,7 +58,7 @@ def test_stop_strings_in_words_and_side_by_side() -> None:
 def _text(folder: Path, **config: object) -> Text:
     words(9).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return Text(folder, 9)
+    return Text(folder, 9, 128)
 
 
 def test_texts_and_tokens(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_word_without_a_token_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="<unk>"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InvalidInputError, match="cannot be written in the tokens of"):
-        Text(tmp_path, 9).encode("b")
+        Text(tmp_path, 9, 128).encode("b")
 
 
 def test_chat(tmp_path: Path) -> None:
