@@ -73,7 +73,7 @@ def train_command(
             f"training needs {error.name}, which is not installed.",
             remedy="pip install 'speciate[train]' (for a machine without a GPU, first torch from its CPU index).",
         ) from None
-    from speciate.training.recipe import BASES, grow_base, train_policy
+    from speciate.training.recipe import BASES, check_run, grow_base, train_policy
     from speciate.training.tasks import DATASETS, GROWN
 
     if task in DATASETS and base is None:
@@ -82,9 +82,19 @@ def train_command(
         )
     if method == "base" and mutator:
         raise InvalidInputError("a base is no mutator.", remedy="Name an estimator: --method vector_max_at_k.")
+    given = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
+    if method == "base" and (unused := [option for option, value in given.items() if value is not None]):
+        raise InvalidInputError(
+            f"--method base takes no {unused[0]}: a base is always grown from nothing, in one way.",
+            remedy="Leave it out, or name an estimator.",
+        )
     config = None if method == "base" else config_of(method, task, seed, steps, settings, paper=paper, mutator=mutator)
     folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
+    if folder.name in ("", ".."):
+        folder = folder.resolve()  # what stands beside it takes its name
     with _opened(task, data) as opened:
+        if config is not None:
+            check_run(opened, config, folder, resume=resume)
         if base is None:
             base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
             with _Shown(f"{task}, base") as shown:

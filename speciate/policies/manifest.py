@@ -60,7 +60,9 @@ class Manifest(Value):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a checkpoint's folder."""
-    folder.joinpath(MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
+    draft = folder / f"{MANIFEST}.new"  # renamed into place: a manifest says that a checkpoint is complete
+    draft.write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
+    draft.replace(folder / MANIFEST)
 
 
 def read_manifest(folder: Path) -> Manifest:

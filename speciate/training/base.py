@@ -20,9 +20,11 @@ from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
+from speciate.training.config import check_seed
 from speciate.training.models import AT_ONCE, END, new_model, new_tokenizer
 from speciate.training.tasks import GrownTask, Split
 from speciate.training.versions import versions
+from speciate.training.writing import writing
 
 _SINGLES: Final = 4
 _CHILDREN: Final = 4
@@ -46,6 +48,9 @@ class BaseConfig:
     steps: int = 450
     batch: int = 128
     learning_rate: float = 3e-3
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 Progress = Callable[[int, dict[str, float]], None]
@@ -87,24 +92,25 @@ def train_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Prog
             progress(step, seen)
         if step % 10 == 0 or step == config.steps:
             metrics.append({"step": float(step), **seen})
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    write_manifest(
-        folder,
-        Manifest(
-            task=task.name,
-            method="base",
-            codec=task.codec,
-            max_tokens=task.max_tokens + 1,
-            answers_per_rollout=1,
-            seed=config.seed,
-            steps=config.steps,
-            config=asdict(config),
-            data_digest=digest_of(texts),
-            versions=versions(),
-            metrics=tuple(metrics),
-        ),
-    )
+    with writing(folder):
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        write_manifest(
+            folder,
+            Manifest(
+                task=task.name,
+                method="base",
+                codec=task.codec,
+                max_tokens=task.max_tokens + 1,
+                answers_per_rollout=1,
+                seed=config.seed,
+                steps=config.steps,
+                config=asdict(config),
+                data_digest=digest_of(texts),
+                versions=versions(),
+                metrics=tuple(metrics),
+            ),
+        )
 
 
 def demonstrations(task: GrownTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:

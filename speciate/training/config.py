@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from typing import Self
+from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
+
+_SEEDS: Final = 1 << 32
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that one of the libraries that take part cannot have: numpy's old generator reads 32 bits.
+
+    Raises:
+        InvalidInputError: It is negative or too large.
+    """
+    if not 0 <= seed < _SEEDS:
+        raise InvalidInputError(f"seed = {seed}: expected 0 to {_SEEDS - 1}.")
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,10 @@ class TrainConfig:
             )
         if self.use_engine and (self.use_vllm or self.lora_rank):
             raise InvalidInputError("use_engine goes neither with use_vllm nor with an adapter: set it to false.")
-        if self.updates > 1 and self.batch % self.updates:
-            raise InvalidInputError(f"updates = {self.updates}: expected a divisor of the {self.batch} rollouts.")
+        if (at_once := self.micro_batch or self.batch) % self.updates:
+            raise InvalidInputError(
+                f"updates = {self.updates}: expected a divisor of the {at_once} rollouts of a pass."
+            )
 
     def _check_numbers(self) -> None:
         least = dict.fromkeys(("steps", "prompts", "problems", "updates", "save_every", "remembered", "max_tokens"), 1)
@@ -128,6 +142,7 @@ class TrainConfig:
         for name, smallest in least.items():
             if not smallest <= getattr(self, name) < inf:
                 raise InvalidInputError(f"{name} = {getattr(self, name)}: expected at least {smallest}.")
+        check_seed(self.seed)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < inf:
                 raise InvalidInputError(f"{name} = {getattr(self, name)}: expected a positive number.")

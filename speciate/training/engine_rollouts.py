@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.domain.errors import ConfigurationError
+from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.policies.embedded_server.checkpoint import Checkpoint, checkpoint_of
 from speciate.policies.embedded_server.engine import Draw, Engine, Request
 
@@ -40,9 +40,16 @@ def write_rollouts(
 
     Raises:
         ConfigurationError: The engine does not implement such a model.
-        InvalidInputError: A prompt and its rollout are longer than the model's context.
+        InvalidInputError: A prompt and its rollout are longer than the model's context, or it computes NaN.
     """
-    engine = Engine(_checkpoint(model, end), max_live=MAX_LIVE)
+    checkpoint = _checkpoint(model, end)
+    try:
+        engine = Engine(checkpoint, max_live=MAX_LIVE)
+    except ConfigurationError:
+        raise InvalidInputError(
+            "the training has diverged: its model computes NaN or infinity.",
+            remedy="Begin in another folder with a smaller learning_rate.",
+        ) from None
     requests = []
     for place, (asked, same) in enumerate(groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))):
         prompt, answers, most = asked

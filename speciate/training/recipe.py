@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 import transformers
 from pydantic import TypeAdapter
@@ -21,6 +23,7 @@ from transformers.trainer_callback import PrinterCallback
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weights_digest, write_manifest
+from speciate.training.advantages import ESTIMATORS
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.course import draw_course
@@ -28,6 +31,7 @@ from speciate.training.models import load_model
 from speciate.training.tasks import GROWN, GrownTask, Split, Task
 from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
 from speciate.training.versions import versions
+from speciate.training.writing import writing
 
 BASES: Final = {
     "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),
@@ -79,12 +83,47 @@ def grow_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Progr
         return
     unfinished = folder.with_name(folder.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    with writing(unfinished):
+        unfinished.mkdir(parents=True)
     with _quiet():
         train_base(task, config, unfinished, lambda step, seen: progress and progress(step, config.steps, seen))
-    if folder.exists():
-        folder.rmdir()
-    unfinished.rename(folder)
+    with writing(folder):
+        if not folder.exists():
+            unfinished.rename(folder)
+            return
+        # It may be where the command was started, or another disk: it stays, and its manifest comes last.
+        for path in sorted(unfinished.iterdir(), key=lambda path: path.name == MANIFEST):
+            shutil.move(path, folder / path.name)
+        unfinished.rmdir()
+
+
+def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = False) -> bool:
+    """Refuse what cannot become a run before anything is computed or written; tell whether it is complete already.
+
+    Raises:
+        ConflictError: As ``train_policy``, or the folder cannot be written.
+        InvalidInputError: Choices of the estimator do not fit the task, or vLLM is to write and is not there.
+    """
+    if config.use_vllm and importlib.util.find_spec("vllm") is None:
+        raise InvalidInputError(
+            "use_vllm is set, and vLLM is not installed where this runs.",
+            remedy="Install it beside speciate[train] in an environment of its own (docs/howto/train-on-your-data.md),"
+            " or leave use_vllm out.",
+        )
+    # Only an estimator knows which of its choices do not fit: it is shown a group of rollouts.
+    rng, k = np.random.default_rng(0), len(task.rewards)
+    rewards = rng.random((config.group, task.answers if config.multi_answer else 1, k))
+    goals = [[1 / k] * k] if config.method == "goal_conditioned" else None
+    ESTIMATORS[config.method](
+        rewards, np.zeros(config.group, np.int64), config=replace(config.estimator, goals=goals), rng=rng
+    )
+    place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise ConflictError(
+            f"{folder} cannot be written: {place} is {'read-only' if place.is_dir() else 'no folder'}.",
+            remedy="Choose another folder with --out.",
+        )
+    return _is_complete({"task": task.name, "config": as_json(config)}, folder, resume=resume)
 
 
 def train_policy(
@@ -109,17 +148,14 @@ def train_policy(
         progress: Hears of every update.
 
     Raises:
-        ConflictError: The folder holds a run, and ``resume`` is not set; or one with other choices or problems.
-        InvalidInputError: The model cannot be loaded, memory does not suffice, or vLLM is to write and is not there.
+        ConflictError: The folder holds a run, and ``resume`` is not set; or one with other choices or problems; or a
+            file cannot be written, or one of the checkpoint to go on from cannot be read.
+        InvalidInputError: The model cannot be loaded, memory does not suffice, or the training has diverged; or as
+            ``check_run``.
     """
     from accelerate import PartialState
 
-    if config.use_vllm and importlib.util.find_spec("vllm") is None:
-        raise InvalidInputError(
-            "use_vllm is set, and vLLM is not installed where this runs.",
-            remedy="Install it beside speciate[train] in an environment of its own (docs/howto/train-on-your-data.md),"
-            " or leave use_vllm out.",
-        )
+    check_run(task, config, folder, resume=resume)
     identity = {"task": task.name, "config": as_json(config), "base_digest": weights_digest(base)}
     if _is_complete(identity, folder, resume=resume):
         return
@@ -133,8 +169,7 @@ def train_policy(
         processes = PartialState()
         processes.wait_for_everyone()  # all have looked before one of them writes
         if processes.is_main_process:
-            (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-            (folder / CHECKPOINTS / RUN).write_text(json.dumps(identity), "utf-8")
+            _note(identity, folder)
         watch = _Watch(config, folder, progress)
         trainer = VectorTrainer(
             model=model,
@@ -159,36 +194,43 @@ def train_policy(
             trainer.restore(last)
         try:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            raise InvalidInputError(
-                f"memory did not suffice for {config.micro_batch or config.batch} rollouts at once: {error}",
-                remedy=f"Set micro_batch to a smaller multiple of {config.group}, then --resume.",
-            ) from error
+        except Exception as error:  # what reads and what computes raise whatever they like
+            if _is_out_of_memory(error):
+                raise InvalidInputError(
+                    f"memory did not suffice for {config.micro_batch or config.batch} rollouts at once: {error}",
+                    remedy=f"Set micro_batch to a smaller multiple of {config.group}, then --resume.",
+                ) from error
+            if last is not None and not watch.begun:
+                raise ConflictError(
+                    f"the checkpoint {last} cannot be read: {error}",
+                    remedy="Remove its folder: --resume goes on from the one before, or begins anew.",
+                ) from error
+            raise
         if not trainer.is_world_process_zero():
             return
-        trainer.save_model(str(folder))
         history = course(trainer.state.log_history)
-    write_manifest(
-        folder,
-        Manifest(
-            task=task.name,
-            method=config.method,
-            codec=task.codec,
-            max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
-            answers_per_rollout=task.answers if config.multi_answer else 1,
-            seed=config.seed,
-            steps=config.steps,
-            config=as_json(config),
-            base_digest=weights_digest(base),
-            data_digest=identity["data_digest"],
-            versions=versions(),
-            metrics=tuple(history),
-        ),
-    )
-    draw_course(history, folder / "course.svg", f"{task.name}, {config.method}, seed {config.seed}")
-    folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle: nobody should have to trust it
+        with writing(folder):
+            trainer.save_model(str(folder))
+    with writing(folder):
+        folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle: nobody should have to trust it
+        draw_course(history, folder / "course.svg", f"{task.name}, {config.method}, seed {config.seed}")
+        write_manifest(
+            folder,
+            Manifest(
+                task=task.name,
+                method=config.method,
+                codec=task.codec,
+                max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
+                answers_per_rollout=task.answers if config.multi_answer else 1,
+                seed=config.seed,
+                steps=config.steps,
+                config=as_json(config),
+                base_digest=weights_digest(base),
+                data_digest=identity["data_digest"],
+                versions=versions(),
+                metrics=tuple(history),
+            ),
+        )
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
@@ -220,7 +262,7 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     """Tell whether the very same run is complete in the folder; False means that it may begin there, or go on."""
     written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
     if complete or written.is_file():
-        found = read_manifest(folder).model_dump() if complete else json.loads(written.read_text("utf-8"))
+        found = read_manifest(folder).model_dump() if complete else _noted(written)
         # How much is computed at once makes no other run of it: one that lacked memory goes on with less.
         found["config"]["micro_batch"] = identity["config"]["micro_batch"]
         # Runs that were begun before their problems were noted have none.
@@ -236,6 +278,33 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
+
+
+def _note(identity: dict[str, Any], folder: Path) -> None:
+    """Write down which run has begun in the folder."""
+    path = folder / CHECKPOINTS / RUN
+    draft = path.with_suffix(".new")
+    with writing(folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_text(json.dumps(identity), "utf-8")
+            draft.replace(path)
+        except OSError:  # an empty folder is one in which a run may begin
+            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.parent.rmdir()
+            raise
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ConflictError(
+            f"{path}, which says what run has begun there, is not JSON: {error}.",
+            remedy="Choose another folder with --out, or remove that one.",
+        ) from None
+    return found
 
 
 def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
@@ -277,6 +346,21 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no type
 
     def __init__(self, config: TrainConfig, folder: Path, progress: Progress | None) -> None:
         self._config, self._folder, self._progress = config, folder, progress
+        self.begun = False
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Hear that all of a checkpoint has been read."""
+        self.begun = True
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
+        """Stop before weights are kept that no training comes back from."""
+        if all(torch.isfinite(part).all() for part in model.parameters() if part.requires_grad):
+            return
+        raise InvalidInputError(
+            f"the training has diverged: after update {state.global_step} of {state.max_steps} its weights hold NaN or"
+            " infinity.",
+            remedy="Begin in another folder with a smaller learning_rate.",
+        )
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """Hear of an update."""
@@ -288,7 +372,8 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no type
         """Draw what there is so far; a picture of every step would take a tenth of the time."""
         history = course(state.log_history)
         if len(history) >= 3 and state.global_step % _DRAWN_EVERY == 0 and state.is_world_process_zero:
-            draw_course(history, self._folder / "course.svg", f"{self._config.method}, seed {self._config.seed}")
+            with writing(self._folder):
+                draw_course(history, self._folder / "course.svg", f"{self._config.method}, seed {self._config.seed}")
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from speciate.training.populations import Populations
 from speciate.training.rollouts import RolloutRewards, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
+from speciate.training.writing import writing
 
 HOOKS: Final = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),
@@ -292,18 +293,19 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     # Checkpoints
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         state = {
             "rng": self.rng.bit_generator.state,
             "populations": self.populations.state(),
             "processes": self.args.world_size,
         }
-        # Renamed into place: where those of all processes stand the checkpoint is complete (``is_complete``).
-        path = state_file(folder, self.args.process_index)
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(state), "utf-8")
-        draft.replace(path)
+        with writing(folder):
+            super()._save_checkpoint(model, trial)
+            # Renamed into place: where those of all processes stand the checkpoint is complete (``is_complete``).
+            path = state_file(folder, self.args.process_index)
+            draft = path.with_suffix(".new")
+            draft.write_text(json.dumps(state), "utf-8")
+            draft.replace(path)
 
     def restore(self, checkpoint: Path) -> None:
         """Take over what was kept beside a checkpoint: random numbers and parents.
@@ -326,11 +328,13 @@ def state_file(checkpoint: Path, process: int) -> Path:
 
 def is_complete(checkpoint: Path) -> bool:
     """Tell whether every process of the run has kept its part of a checkpoint."""
-    first = state_file(checkpoint, 0)
-    if not first.is_file():
+    try:
+        processes = json.loads(state_file(checkpoint, 0).read_text("utf-8")).get("processes", 1)
+        for process in range(1, processes):
+            json.loads(state_file(checkpoint, process).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):  # after a power failure a file may be there and hold nothing
         return False
-    processes = json.loads(first.read_text("utf-8")).get("processes", 1)
-    return all(state_file(checkpoint, process).is_file() for process in range(1, processes))
+    return True
 
 
 def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]:

@@ -114,7 +114,6 @@ class Engine:
 
     def __init__(self, checkpoint: Checkpoint, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> None:
         self.checkpoint = checkpoint
-        self._model = Model(checkpoint)
         self._rows = Rows(checkpoint.config)
         self._owners: list[_Owner] = []
         self._waiting: deque[Request] = deque()
@@ -122,7 +121,10 @@ class Engine:
         self._max_live, self._memory_bytes = max_live, memory_bytes
         self._ends = np.zeros(checkpoint.config.vocab_size, np.bool_)
         self._ends[list(checkpoint.eos_ids)] = True
-        if not np.isfinite(self._model.prefill(np.zeros((1, 1), np.intp))[0]).all():
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            self._model = Model(checkpoint)
+            logits, _ = self._model.prefill(np.zeros((1, 1), np.intp))
+        if not np.isfinite(logits).all():
             raise ConfigurationError(
                 f"the model in {checkpoint.folder} computes NaN or infinity.",
                 remedy="The training that wrote it has diverged.",

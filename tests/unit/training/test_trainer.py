@@ -292,15 +292,102 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "vpo", "--set", "temperature=0"], "temperature = 0"),
         (["--task", "programs", "--method", "vpo", "--set", "kl=nan"], "kl = nan"),
         (["--task", "programs", "--method", "vpo", "--set", "mutation_kl=-1"], "mutation_kl = -1"),
+        (["--task", "programs", "--method", "vpo", "--seed", "4294967296"], "seed = 4294967296"),
+        (["--task", "programs", "--method", "base", "--seed", "4294967296"], "seed = 4294967296"),
+        (["--task", "programs", "--method", "vpo", "--set", "micro_batch=8", "--set", "updates=16"], "updates = 16"),
         (["--task", "programs", "--method", "vpo", "--base", "nowhere"], "nowhere"),
+        # Found before a base is grown, which takes minutes.
+        (["--task", "programs", "--method", "max_at_k", "--set", "estimator.kappa=99"], "kappa = 99"),
+        (["--task", "programs", "--method", "vector_max_at_k", "--set", "estimator.kappa=8"], "kappa = 8"),
+        (["--task", "programs", "--method", "grpo", "--set", "estimator.weights=[1, 2]"], "2 weights for 8 rewards"),
+        (["--task", "programs", "--method", "vpo", "--out", "file/policy"], "/file is no folder"),
+        (["--task", "programs", "--method", "vpo", "--out", "file"], "file is no folder"),
+        (["--task", "programs", "--method", "vpo", "--out", "."], "is not empty"),
+        (["--task", "programs", "--method", "base", "--base", "there"], "takes no --base"),
+        (["--task", "programs", "--method", "base", "--set", "steps=9"], "takes no --set"),
     ],
     ids=lambda value: None if isinstance(value, list) else value,
 )
-def test_a_mistake_is_named(arguments, said, tmp_path):
+def test_a_mistake_is_named_before_anything_is_done(arguments, said, tmp_path):
+    (tmp_path / "file").touch()
     done = train(*arguments, cwd=tmp_path, check=False)
+    assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code
     assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_base_is_grown_where_the_command_is_started(tmp_path, monkeypatch):
+    from speciate.training import recipe
+
+    monkeypatch.setitem(recipe.BASES, "programs", recipe.BaseConfig(problems=20, steps=1, batch=8))
+    (tmp_path / "mine").mkdir()
+    train("--task", "programs", "--method", "base", "--out", ".", cwd=tmp_path / "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert recipe.read_manifest(tmp_path / "mine").method == "base"
+
+
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_training_that_diverges_says_so_and_keeps_no_such_weights(base, tmp_path, engine):
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", "--steps", "9"]
+    arguments += [*SMALL, "--set", "save_every=1", "--set", f"use_engine={str(engine).lower()}"]
+    done = train(*arguments, "--set", "learning_rate=1e30", cwd=tmp_path, check=False)
+    assert done.exit_code == 4, done.exception
+    assert "the training has diverged" in done.stderr
+    assert "smaller learning_rate" in done.stderr
+    from safetensors.numpy import load_file
+
+    for path in tmp_path.glob("policy/checkpoints/checkpoint-*/model.safetensors"):
+        assert all(np.isfinite(tensor).all() for tensor in load_file(path).values())
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "speciate_state.json"])
+def test_a_checkpoint_that_lost_a_file_is_named_or_passed_over(base, tmp_path, monkeypatch, file):
+    from dataclasses import replace
+
+    from speciate.domain.errors import ConflictError
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks import GROWN
+    from speciate.training.trainer import VectorTrainer
+
+    config = replace(TrainConfig.tiny("grpo", "programs"), steps=3, prompts=8, problems=40)
+    compute_loss = VectorTrainer._compute_loss
+
+    def stop(self, model, inputs):
+        if self.state.global_step == 2:
+            raise KeyboardInterrupt
+        return compute_loss(self, model, inputs)
+
+    monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+    monkeypatch.undo()
+    (tmp_path / "cut/checkpoints/checkpoint-2" / file).write_bytes(b"")  # as a power failure leaves it
+    if file != "speciate_state.json":
+        with pytest.raises(ConflictError, match=r"checkpoint-2 cannot be read: .* Remove its folder"):
+            train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+        return
+    train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+    assert len(metrics(tmp_path / "cut")) == 3
+
+
+@pytest.mark.parametrize("fits", [500, 100_000, 2_000_000], ids=["nothing", "no-weights", "no-optimizer"])
+def test_what_cannot_be_written_is_named_and_the_run_goes_on(base, tmp_path, fits):
+    import resource
+
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (fits, before[1]))  # larger files fail, as all do on a full disk
+    try:
+        done = train(*arguments, "--steps", "2", cwd=tmp_path, check=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.exit_code == 6, done.exception
+    assert "policy" in done.stderr
+    assert "cannot be written" in done.stderr
+    train(*arguments, "--steps", "2", "--resume", cwd=tmp_path)
+    assert (tmp_path / "policy" / "manifest.json").is_file()
 
 
 def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch):
