@@ -16,7 +16,7 @@ from uuid import UUID
 
 from speciate.domain.errors import UnavailableError
 from speciate.domain.event import EventKind
-from speciate.ports.records import EventRecord
+from speciate.ports.records.runs import EventRecord
 
 POLL_S: Final = 1.0
 """How often PostgreSQL is asked when nothing wakes the channel."""

@@ -22,7 +22,7 @@ from sqlalchemy.pool import QueuePool
 
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
-from speciate.ports.records import WorkerProcess
+from speciate.ports.records.work import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
 from speciate.storage.counters import Family, Series, read_counters
 from speciate.storage.database import connect

@@ -22,7 +22,7 @@ from speciate.outward.network import Network
 from speciate.outward.transport import check_url
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import Identifying, PolicyClient
-from speciate.ports.records import PolicyVersion
+from speciate.ports.records.policies import PolicyVersion
 from speciate.storage.plane import Plane
 
 

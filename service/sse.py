@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.events import HEARTBEAT_S, PAGE, POLL_S, Channel, Viewer
 from speciate.domain.errors import Flaw, InvalidInputError, UnavailableError
-from speciate.ports.records import EventRecord, RunRecord
+from speciate.ports.records.runs import EventRecord, RunRecord
 from speciate.storage.plane import Plane
 
 MAX_STREAMS: Final = 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from speciate.ports.records import Record
+from speciate.ports.records.base import Record
 
 JSON_LINES: Final = "application/x-ndjson"
 _LINES_PER_CHUNK: Final = 100

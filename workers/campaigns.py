@@ -9,7 +9,7 @@ from uuid import UUID
 from speciate.domain.campaign import Campaign, CampaignState, Mode
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.ports.records import CampaignProblem, CampaignRecord
+from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
 from speciate.runs.campaigns import cast_of
 from speciate.runs.lanes import WAITING
 from speciate.runs.steer import cancel_run, pause_run, resume_run

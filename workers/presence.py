@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from speciate import __version__
-from speciate.ports.records import WorkerProcess
+from speciate.ports.records.work import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.storage.plane import Plane
 from speciate.storage.presence import INTERVAL_S, announce, withdraw

@@ -9,7 +9,7 @@ from uuid import UUID
 from speciate.domain.errors import ConflictError, QuotaExceededError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import Planned, StoppingRule, TournamentState
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
 from speciate.storage.plane import Plane

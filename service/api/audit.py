@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.principal import NeedsAdmin, PrincipalDep
 from speciate.ports.access import AuditRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 
 router = APIRouter(prefix="/v1/audit", tags=["access"], dependencies=[NeedsAdmin])
 

@@ -9,7 +9,8 @@ from service.api.schemas import NameInPath, SteeringRequest
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
 from speciate.domain.campaign import Campaign, CampaignState
-from speciate.ports.records import CampaignRecord, Page, SliceRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 from speciate.runs.campaigns import pin
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"], route_class=StrictRoute)

@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from service.api.schemas import CandidateId, DiffAnswer
 from service.dependencies import Limit, PlaneDep
 from service.diffs import unified
-from speciate.ports.records import CandidateDetail, CandidateRecord, Page
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
 
 router = APIRouter(prefix="/v1/candidates", tags=["run records"])
 

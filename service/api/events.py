@@ -11,7 +11,8 @@ from service.api.schemas import RunId
 from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
 from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.ports.records import EventRecord, Page
+from speciate.ports.records.base import Page
+from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.plane import Plane
 

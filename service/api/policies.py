@@ -13,7 +13,8 @@ from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
-from speciate.ports.records import Page, PolicyVersion
+from speciate.ports.records.base import Page
+from speciate.ports.records.policies import PolicyVersion
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
 

@@ -8,7 +8,8 @@ from service.api.schemas import NameInPath, ProblemSetSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.ports.records import Page, ProblemSet
+from speciate.ports.records.base import Page
+from speciate.ports.records.problems import ProblemSet
 
 router = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
 

@@ -8,7 +8,9 @@ from service.api.schemas import NameInPath, ProblemSubmission
 from service.dependencies import Cursor, Limit, PlaneDep
 from service.strict_json import LargeRoute
 from speciate.domain.problem import Problem
-from speciate.ports.records import ObjectiveRecord, Page, ProblemSummary, ProblemUnlocks, ProblemVersion
+from speciate.ports.records.base import Page
+from speciate.ports.records.problems import ProblemSummary, ProblemVersion
+from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 

@@ -15,7 +15,7 @@ from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError
 from speciate.domain.values import Slug, Value
 from speciate.ports.access import ProjectRecord, ProjectUsage
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 
 router = APIRouter(prefix="/v1/projects", tags=["access"], route_class=StrictRoute)
 

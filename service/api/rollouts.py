@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from service.api.schemas import RolloutId
 from service.dependencies import PlaneDep
-from speciate.ports.records import RolloutDetail
+from speciate.ports.records.candidates import RolloutDetail
 
 router = APIRouter(prefix="/v1/rollouts", tags=["run records"])
 

@@ -15,15 +15,9 @@ from service.streaming import JSON_LINES, json_lines
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.unlock import ClaimState
-from speciate.ports.records import (
-    AdviceRecord,
-    CandidateDetail,
-    CandidateRecord,
-    EliteRecord,
-    Page,
-    RolloutRecord,
-    UnlockRecord,
-)
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, CandidateRecord, EliteRecord, RolloutRecord
+from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage.candidate_list import Wanted
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])

@@ -14,7 +14,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
 from speciate.domain.values import WORD
-from speciate.ports.records import Page, RunRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.runs import RunRecord
 from speciate.runs.campaigns import cast_of
 from speciate.runs.steer import label_run, start_run
 

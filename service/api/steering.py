@@ -8,7 +8,7 @@ from service.api.etags import IfMatch, etag, matching
 from service.api.schemas import RunId, SteeringRequest
 from service.dependencies import PlaneDep
 from service.strict_json import StrictRoute
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)

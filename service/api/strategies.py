@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from service.api.schemas import StrategyRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.search.strategies import STRATEGIES
 
 router = APIRouter(prefix="/v1/strategies", tags=["runs"])

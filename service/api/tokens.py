@@ -16,7 +16,7 @@ from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.scope import Scope
 from speciate.domain.values import ONE_LINE, Value
 from speciate.ports.access import Identity, NewToken, TokenRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute)
 

@@ -11,7 +11,8 @@ from service.dependencies import Cursor, Limit, PlaneDep
 from service.streaming import JSON_LINES, json_lines
 from service.strict_json import StrictRoute
 from speciate.domain.tournament import Extension, Tournament, TournamentState
-from speciate.ports.records import Page, TournamentRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.tournaments import pin, pin_extension
 from speciate.tournaments.report import Matrix, Report, Standings
 

@@ -11,7 +11,8 @@ from service.answers import written
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, PlaneDep
 from speciate.domain.unlock import ClaimState
-from speciate.ports.records import Page, UnlockRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.unlocks import UnlockRecord
 
 router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"])
 

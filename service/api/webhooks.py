@@ -14,7 +14,7 @@ from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.webhook import DeliveryState, Webhook
 from speciate.outward.transport import check_url
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 # An address may be a secret itself, as with chat services.

@@ -18,7 +18,7 @@ from service.dashboard.figures.population import Population
 from service.dashboard.live import Live, Part
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.overview import Overview
 from speciate.storage.plane import Plane
 from speciate.storage.replays import Replays

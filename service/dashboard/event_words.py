@@ -6,7 +6,7 @@ from typing import Any
 
 from service.dashboard.words import clip, number
 from speciate.domain.event import EventKind
-from speciate.ports.records import EventRecord
+from speciate.ports.records.runs import EventRecord
 
 
 def told(event: EventRecord) -> tuple[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from speciate.domain.values import storable
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 
 
 def tags_in(text: str) -> list[str]:

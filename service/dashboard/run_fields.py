@@ -13,7 +13,7 @@ from speciate.domain.guidance import Guidance
 from speciate.domain.novelty import Novelty
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 
 _NOVELTY: Final = "novelty."
 _GUIDANCE: Final = "guidance."

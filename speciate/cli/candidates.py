@@ -14,7 +14,7 @@ from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records import CandidateDetail, CandidateRecord
+    from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
 
 app = noun("Candidates: the programs of a run, with rewards or failures.")
 

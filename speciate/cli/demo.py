@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
     from speciate.domain.problem import Problem
-    from speciate.ports.records import UnlockRecord
+    from speciate.ports.records.unlocks import UnlockRecord
 
 _LINE_EVERY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5

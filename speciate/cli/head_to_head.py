@@ -20,7 +20,8 @@ from speciate.tournaments.tests import mcnemar
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records import PolicyVersion, ProblemSet
+    from speciate.ports.records.policies import PolicyVersion
+    from speciate.ports.records.problems import ProblemSet
 
 METHODS: Final = ("base", "grpo", "vpo", "vector-max-at-k")
 """Which of a task's bundled policies meet, the one that others are compared with second."""

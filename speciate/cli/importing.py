@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from speciate.compat.draft import Draft
     from speciate.domain.candidate import Evaluation
     from speciate.domain.objective import Objective
-    from speciate.ports.records import ProblemSet
+    from speciate.ports.records.problems import ProblemSet
 
 
 def import_task(

@@ -14,7 +14,7 @@ from rich.text import Text
 from speciate.cli.output import clean, many, number
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
-from speciate.ports.records import EventRecord, RunRecord
+from speciate.ports.records.runs import EventRecord, RunRecord
 
 _STYLES: Final[dict[RunState, str]] = {
     RunState.RUNNING: "cyan",

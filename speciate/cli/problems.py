@@ -16,7 +16,7 @@ from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.domain.problem import Problem
-    from speciate.ports.records import ProblemVersion
+    from speciate.ports.records.problems import ProblemVersion
 
 app = noun("Problems: what is to be solved, how it is scored, and what counts as unlocking it.")
 

@@ -27,7 +27,8 @@ from speciate.domain.errors import ConflictError, InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from speciate.ports.records import ExportedCandidate, RunRecord
+    from speciate.ports.records.candidates import ExportedCandidate
+    from speciate.ports.records.runs import RunRecord
 
 app = noun("Runs: one problem, one policy, one strategy, one budget, one seed.")
 

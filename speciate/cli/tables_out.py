@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
 from speciate.domain.errors import ConfigurationError, ConflictError
-from speciate.ports.records import Record
+from speciate.ports.records.base import Record
 
 _AT_ONCE: Final = 10_000
 

@@ -12,7 +12,7 @@ from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 from speciate.domain.errors import Flaw, InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.records import TournamentRecord
+    from speciate.ports.records.tournaments import TournamentRecord
 
 app = noun("Tournaments: which policy is better, and whether chance could have done it.")
 

@@ -14,7 +14,7 @@ from speciate.cli.exits import Exit
 from speciate.cli.session import look_again
 from speciate.cli.tables_out import replacing, write_records
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records import TournamentRun
+from speciate.ports.records.tournaments import TournamentRun
 from speciate.tournaments.html import page
 from speciate.tournaments.report import Report
 from speciate.tournaments.tables import sections, verdict

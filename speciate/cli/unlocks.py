@@ -15,7 +15,7 @@ from speciate.domain.errors import Flaw, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+    from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
 
 UNLOCKS_EXAMPLES: Final = examples(
     "speciate unlocks",
@@ -143,7 +143,7 @@ def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecor
 
 def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
     from speciate.cli.tables_out import FORMATS, write_records
-    from speciate.ports.records import UnlockRecord as Row
+    from speciate.ports.records.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")
     if kind not in FORMATS:

@@ -19,7 +19,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports.records import EventRecord, RunRecord
+from speciate.ports.records.runs import EventRecord, RunRecord
 
 REFRESH_S: Final = 0.25
 """How often the run is read again while events come."""

@@ -13,7 +13,7 @@ from speciate.client.transport import Transport
 from speciate.domain.access import Quota
 from speciate.domain.scope import Scope
 from speciate.ports.access import AuditRecord, Identity, NewToken, ProjectRecord, ProjectUsage, TokenRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 
 _TOKENS: Final = "/v1/tokens"
 _PROJECTS: Final = "/v1/projects"

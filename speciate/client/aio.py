@@ -24,19 +24,11 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
 from speciate.ports.access import AuditRecord, Identity
-from speciate.ports.records import (
-    CandidateDetail,
-    CandidateRecord,
-    ObjectiveRecord,
-    PolicyVersion,
-    ProblemSet,
-    ProblemSummary,
-    ProblemUnlocks,
-    ProblemVersion,
-    RolloutDetail,
-    UnlockRecord,
-    WorkerProcess,
-)
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+from speciate.ports.records.work import WorkerProcess
 
 
 class AsyncClient:

@@ -14,7 +14,8 @@ from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection
 from speciate.client.course import Course, StreamBrokenError
 from speciate.client.lines import LineSplitter
 from speciate.domain.errors import UnavailableError
-from speciate.ports.records import EventRecord, Page
+from speciate.ports.records.base import Page
+from speciate.ports.records.runs import EventRecord
 
 T = TypeVar("T")
 

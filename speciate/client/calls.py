@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from speciate.domain.errors import Flaw, InvalidInputError
-from speciate.ports.records import Page, Record
+from speciate.ports.records.base import Page, Record
 
 PAGE_LIMIT: Final = 100
 """Items that are asked for at once when a list is walked."""

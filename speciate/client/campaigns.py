@@ -12,7 +12,8 @@ from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.tournaments import TIMEOUT_S
 from speciate.client.transport import Transport
 from speciate.domain.campaign import Campaign, CampaignState
-from speciate.ports.records import CampaignRecord, Page, SliceRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 
 _LIST: Final = "/v1/campaigns"
 

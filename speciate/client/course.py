@@ -14,7 +14,7 @@ from speciate.client.answers import foreign, refuse_errors
 from speciate.client.calls import segment
 from speciate.client.sse import EventParser, EventTooLongError, ServerSentEvent
 from speciate.domain.errors import UnavailableError
-from speciate.ports.records import EventRecord
+from speciate.ports.records.runs import EventRecord
 
 END: Final = "end"
 """Name of the event after which nothing more comes."""

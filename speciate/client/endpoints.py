@@ -16,26 +16,21 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.unlock import ClaimState
-from speciate.ports.records import (
+from speciate.ports.records.base import Page, Record
+from speciate.ports.records.candidates import (
     AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
     ExportedCandidate,
-    ObjectiveRecord,
-    Page,
-    PolicyVersion,
-    ProblemSet,
-    ProblemSummary,
-    ProblemUnlocks,
-    ProblemVersion,
-    Record,
     RolloutDetail,
     RolloutRecord,
-    RunRecord,
-    UnlockRecord,
-    WorkerProcess,
 )
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+from speciate.ports.records.work import WorkerProcess
 
 
 class StrategyRecord(Record):

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from speciate.domain.errors import ConfigurationError
-from speciate.ports.records import CandidateRecord, RunRecord
+from speciate.ports.records.candidates import CandidateRecord
+from speciate.ports.records.runs import RunRecord
 
 
 def progress(record: RunRecord) -> str:

@@ -14,18 +14,17 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports.records import (
+from speciate.ports.records.candidates import (
     AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
-    EventRecord,
     ExportedCandidate,
-    ProblemVersion,
     RolloutRecord,
-    RunRecord,
-    UnlockRecord,
 )
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.ports.records.unlocks import UnlockRecord
 
 
 class RunHandle:

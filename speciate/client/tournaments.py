@@ -11,7 +11,8 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.tournament import Tournament
-from speciate.ports.records import Page, TournamentRecord, TournamentRun
+from speciate.ports.records.base import Page
+from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from speciate.tournaments.report import Matrix, Report, Standings
 
 TIMEOUT_S: Final = 120.0

@@ -13,7 +13,7 @@ from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.webhook import SUBSCRIBABLE, DeliveryState, WebhookEvent
 from speciate.outward.delivery import signature
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 _LIST: Final = "/v1/webhooks"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from speciate.domain.access import Quota
 from speciate.domain.scope import Scope
-from speciate.ports.records import Record
+from speciate.ports.records.base import Record
 
 
 class Usage(Record):

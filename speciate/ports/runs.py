@@ -10,7 +10,9 @@ from uuid import UUID
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
-from speciate.ports.records import PolicyShare, PolicyVersion, ProblemVersion, RunRecord
+from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import RunRecord
 from speciate.ports.work import Commit
 
 Ensembles = Mapping[PolicyRole, Sequence[PolicyShare]]

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from speciate.domain.webhook import DeliveryState, WebhookEvent
-from speciate.ports.records import Record
+from speciate.ports.records.base import Record
 
 
 class WebhookRecord(Record):

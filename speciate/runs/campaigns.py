@@ -10,7 +10,7 @@ from speciate.domain.campaign import MOST_SLICES, Campaign, Mode
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.wording import wording
-from speciate.ports.records import PolicyShare, PolicyVersion
+from speciate.ports.records.policies import PolicyShare, PolicyVersion
 from speciate.ports.runs import Ensembles
 from speciate.runs.steer import check_run
 from speciate.runs.tournaments import Versions, pinned_problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from speciate.domain.candidate import Evaluation
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.records import CandidateDetail
+from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import RunContext
 from speciate.runs.seeds import evaluation_seed
 

@@ -12,7 +12,8 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.template import TemplateName
-from speciate.ports.records import PolicyVersion, ProblemVersion
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles, RunStore
 from speciate.ports.work import Signals
 from speciate.prompts.codecs import codec_of

@@ -13,7 +13,8 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import digest_of
 from speciate.domain.wording import wording
-from speciate.ports.records import PolicyShare, PolicyVersion, ProblemSet, ProblemVersion
+from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, Ensembles
 from speciate.runs.steer import check_run
 

@@ -23,7 +23,7 @@ from speciate.domain.access import TOKEN_PREFIX
 from speciate.domain.errors import NotFoundError
 from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, TokenRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7

@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.guidance import NO_ADVICE, Advice, Gain
-from speciate.ports.records import AdviceRecord
+from speciate.ports.records.candidates import AdviceRecord
 from speciate.ports.work import Lease
 from speciate.runs.guidance import read_gains, with_gains
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from speciate.domain.values import storable
 from speciate.ports.access import AuditRecord
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import floor7, uuid7

@@ -14,7 +14,8 @@ from speciate.domain.campaign import Campaign, CampaignState, check_move
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
-from speciate.ports.records import CampaignProblem, CampaignRecord, Page, SliceRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading

@@ -13,7 +13,9 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.ports.records import Page, PolicyVersion, ProblemSet, ProblemSummary, ProblemVersion
+from speciate.ports.records.base import Page
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.values import storable
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 
 MAX_LIMIT = 500
 """Most items of one page."""

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.storage import cursors
 from speciate.storage.idempotency import hold_key, key_in
 from speciate.storage.scoping import named

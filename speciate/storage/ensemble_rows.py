@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from speciate.domain.ensemble import Arm
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.ports.records import EnsembleMember
+from speciate.ports.records.policies import EnsembleMember
 from speciate.ports.runs import Ensembles
 from speciate.ports.work import Share
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
-from speciate.ports.records import MatrixCell, PolicyFigures, UnlockRecord
+from speciate.ports.records.policies import PolicyFigures
+from speciate.ports.records.unlocks import MatrixCell, UnlockRecord
 from speciate.storage.database import patient, reading
 from speciate.storage.ensemble_rows import ALONE
 from speciate.storage.unlocks import SELECT_UNLOCKS

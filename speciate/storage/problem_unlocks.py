@@ -9,14 +9,8 @@ import sqlalchemy as sa
 
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem
-from speciate.ports.records import (
-    Attempt,
-    ObjectiveRecord,
-    ProblemUnlocks,
-    ProblemVersion,
-    TargetUnlocks,
-    UnlockRecord,
-)
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.unlocks import Attempt, ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
 from speciate.storage.database import patient, reading
 from speciate.storage.ensemble_rows import ALONE, NAMES
 from speciate.storage.progress_row import RUNNING_SECONDS

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.ports.access import ProjectRecord, ProjectUsage
-from speciate.ports.records import Page
+from speciate.ports.records.base import Page
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7

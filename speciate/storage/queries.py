@@ -12,17 +12,17 @@ import sqlalchemy as sa
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.reward import pareto_front
-from speciate.ports.records import (
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import (
     AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
-    EventRecord,
     ExportedCandidate,
-    Page,
     RolloutDetail,
     RolloutRecord,
 )
+from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.advice_rows import read_page
 from speciate.storage.candidate_list import EVERY, Wanted, listing

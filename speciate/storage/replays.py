@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.errors import ConflictError, UnavailableError
-from speciate.ports.records import CandidateDetail
+from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import Queue
 from speciate.storage.signals import CHANNEL
 

@@ -14,14 +14,11 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
 from speciate.domain.values import digest_of, storable
-from speciate.ports.records import (
-    Page,
-    PolicyVersion,
-    ProblemVersion,
-    RunRecord,
-    SpentRecord,
-    WorkRecord,
-)
+from speciate.ports.records.base import Page
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import RunRecord, SpentRecord
+from speciate.ports.records.work import WorkRecord
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger

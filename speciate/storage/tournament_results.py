@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.domain.tournament import Course
-from speciate.ports.records import TournamentRecord, TournamentRun
+from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from speciate.storage.database import patient, reading
 from speciate.storage.tournament_export import planned_runs
 from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named

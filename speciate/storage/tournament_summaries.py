@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.database import patient
 from speciate.storage.stored import read_stored
 from speciate.storage.tournaments import Tournaments

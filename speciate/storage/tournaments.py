@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
-from speciate.ports.records import Page, TournamentAmendment, TournamentRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.tournaments import TournamentAmendment, TournamentRecord
 from speciate.storage.database import patient, reading
 from speciate.storage.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.ids import uuid7

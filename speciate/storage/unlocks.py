@@ -9,7 +9,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.unlock import ClaimState
-from speciate.ports.records import Page, UnlockRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ensemble_rows import ALONE, NAMES

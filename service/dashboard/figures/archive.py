@@ -9,7 +9,7 @@ from typing import Any, Final
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
 from service.dashboard.words import directed
 from speciate.domain.objective import Direction, Objective
-from speciate.ports.records import EliteRecord
+from speciate.ports.records.candidates import EliteRecord
 
 _PART: Final = re.compile(r"^([a-z]+):(\d+)$")
 MOST_ISLANDS: Final = 16

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
-from speciate.ports.records import UnlockRecord
+from speciate.ports.records.unlocks import UnlockRecord
 
 _MOST = 8
 

@@ -13,7 +13,7 @@ from service.dashboard.live import Part
 from service.dashboard.pages import fragment, page
 from speciate.domain.run import RunState
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records import WorkerProcess
+from speciate.ports.records.work import WorkerProcess
 from speciate.storage.presence import present
 
 router = APIRouter(include_in_schema=False)

@@ -16,7 +16,7 @@ from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.campaign import MOST_SLICES, CampaignState
 from speciate.domain.errors import NotFoundError
-from speciate.ports.records import CampaignRecord, SliceRecord
+from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")

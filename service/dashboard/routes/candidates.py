@@ -21,7 +21,9 @@ from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
-from speciate.ports.records import CandidateDetail, CandidateRecord, Page, RolloutDetail, RunRecord
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+from speciate.ports.records.runs import RunRecord
 from speciate.storage.candidate_list import ANY, NUMBER, SCALAR, Wanted
 from speciate.storage.replays import replayable
 

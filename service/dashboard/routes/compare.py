@@ -17,7 +17,7 @@ from service.dashboard.words import clip, number, short
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MOST_TAGS
 from speciate.domain.objective import Objective
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
 

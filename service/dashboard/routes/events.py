@@ -12,7 +12,7 @@ from service.dashboard.event_words import told
 from service.dashboard.live import Part
 from service.dashboard.pages import fragment, page
 from service.dashboard.routes.run import RunDep
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/events")
 

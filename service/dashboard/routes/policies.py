@@ -15,7 +15,7 @@ from service.dashboard.refusals import Refusal, refusal
 from service.dependencies import PartsDep
 from service.registration import Sign
 from speciate.domain.errors import NotFoundError, SpeciateError
-from speciate.ports.records import PolicyVersion
+from speciate.ports.records.policies import PolicyVersion
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
 

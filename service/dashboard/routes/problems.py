@@ -16,7 +16,8 @@ from service.dashboard.forms import FormDep
 from service.dashboard.pages import address, page
 from service.dashboard.refusals import Refusal, excerpts, refusal
 from speciate.domain.errors import NotFoundError, SpeciateError
-from speciate.ports.records import MatrixCell, ProblemVersion
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.unlocks import MatrixCell
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
 from speciate.problems.template import example

@@ -25,7 +25,8 @@ from service.dashboard.refusals import Refusal
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.ports.records import AdviceRecord, EliteRecord, RunRecord
+from speciate.ports.records.candidates import AdviceRecord, EliteRecord
+from speciate.ports.records.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 

@@ -17,7 +17,7 @@ from service.dashboard.live import Part
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records.tournaments import TournamentRecord
 from speciate.tournaments.report import Comparison, MatrixRow, Report
 from speciate.tournaments.tables import sections, verdict
 

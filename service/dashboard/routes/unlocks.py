@@ -12,7 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 from service.dashboard.charts import Table, download
 from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.pages import address, page
-from speciate.ports.records import MatrixCell, PolicyVersion, ProblemSummary
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemSummary
+from speciate.ports.records.unlocks import MatrixCell
 
 router = APIRouter(include_in_schema=False, prefix="/unlocks")
 

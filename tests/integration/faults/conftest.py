@@ -19,7 +19,7 @@ from speciate.cli.stack import Stack
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.database import patient

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 from speciate.storage import counters
 from speciate.storage.counters import MOST_POLICIES, OTHER, Counters, read_counters
 from speciate.storage.gauges import read_gauges

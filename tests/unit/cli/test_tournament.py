@@ -12,7 +12,7 @@ import pytest
 from speciate.cli import session, tournament_report
 from speciate.cli.exits import Exit
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records import TournamentRecord
+from speciate.ports.records.tournaments import TournamentRecord
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, StandIn, page, problem, say
 from tests.unit.tournaments.synthetic import course_of, report_of, results_of

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from speciate.domain.campaign import Campaign, CampaignState
 from speciate.domain.run import RunState
-from speciate.ports.records import CampaignProblem, CampaignRecord, SliceRecord
+from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
 from tests.unit.client.stand_in import AT, RUN
 

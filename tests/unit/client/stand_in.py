@@ -19,7 +19,9 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.target import Target
-from speciate.ports.records import CandidateDetail, EventRecord, ProblemVersion, RunRecord, SpentRecord
+from speciate.ports.records.candidates import CandidateDetail
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import EventRecord, RunRecord, SpentRecord
 
 RUN = UUID(int=7)
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

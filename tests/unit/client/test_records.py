@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.ports.records import RunRecord
+from speciate.ports.records.runs import RunRecord
 from tests.unit.client.stand_in import run_json
 
 

@@ -23,7 +23,8 @@ from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.template import TemplateName
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records import PolicyShare, PolicyVersion, ProblemVersion
+from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import RunContext, Share
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.effects import Effects

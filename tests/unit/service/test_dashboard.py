@@ -44,7 +44,8 @@ from speciate.domain.policy import Policy, Sampling
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
-from speciate.ports.records import EliteRecord, EventRecord
+from speciate.ports.records.candidates import EliteRecord
+from speciate.ports.records.runs import EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
 from speciate.tournaments.parts import Estimate

@@ -1,0 +1,1 @@
+"""Stored things as they are read back: what REST answers, what the CLI prints and what the Python SDK returns."""

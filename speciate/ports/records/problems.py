@@ -1,0 +1,44 @@
+"""Problems, their versions and sets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.ports.records.base import Record
+
+
+class ProblemSummary(Record):
+    """A problem version in a list."""
+
+    id: UUID
+    slug: str
+    version: int
+    title: str
+    kind: ProblemKind
+    objectives: tuple[str, ...]
+    targets: tuple[str, ...]
+    digest: str
+    created_at: datetime
+
+
+class ProblemVersion(Record):
+    """A problem version as submitted. A new version never inherits unlocks."""
+
+    id: UUID
+    version: int
+    digest: str
+    evaluator_digest: str
+    created_at: datetime
+    definition: Problem
+
+
+class ProblemSet(Record):
+    """A named, frozen list of problem versions."""
+
+    id: UUID
+    slug: str
+    title: str
+    created_at: datetime
+    problems: tuple[ProblemSummary, ...]
