@@ -27,6 +27,7 @@ TRAIN_EXAMPLES: Final = examples(
     "speciate train --task musique --data ./musique --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
 )
 
+_OPTIONS: Final = ("method", "seed")
 _LINE_EVERY: Final = 10
 _SHOWN: Final = ("loss", "mean", "best", "diversity", "entropy")
 
@@ -158,6 +159,8 @@ def config_of(
     if steps is not None:
         values["steps"] = steps
     for name, value in key_values(settings, "--set").items():
+        if name in _OPTIONS:  # folders are called by them
+            raise InvalidInputError(f"--set {name}: that is an option of its own.", remedy=f"Write --{name} {value}.")
         *path, last = name.split(".")
         place = values
         for part in path:

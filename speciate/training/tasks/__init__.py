@@ -37,9 +37,12 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
         evaluator: What scores answers to a dataset's problems; the caller closes it. Not needed to look at them.
 
     Raises:
-        InvalidInputError: There is none of that name, or its files are missing or not what they should be.
+        InvalidInputError: There is none of that name, or its files are missing or not what they should be; or it reads
+            none.
     """
     if name in GROWN:
+        if data is not None:
+            raise InvalidInputError(f"--data: task {name!r} makes its own problems.", remedy="Leave it out.")
         return GROWN[name]
     if name not in DATASETS:
         raise InvalidInputError(f"no task is called {name!r}.", remedy=f"Tasks: {', '.join((*GROWN, *DATASETS))}.")
