@@ -144,7 +144,7 @@ def add(
             if as_json:
                 output.json_line(version)
             else:
-                told = f"{version.definition.slug}@{version.version}  {version.definition.kind}"
+                told = f"{version.name}  {version.definition.kind}"
                 output.say(told + _weights(version.definition))
 
 
@@ -202,7 +202,7 @@ def list_(
             output.json_line(record)
         return
     rows = [
-        (f"{p.definition.slug}@{p.version}", p.definition.kind, p.definition.model, p.definition.base_url,
+        (p.name, p.definition.kind, p.definition.model, p.definition.base_url,
          p.definition.training_method, output.moment(p.created_at))
         for p in found
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served"})
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
-    head = {"policy": f"{version.definition.slug}@{version.version}", "id": version.id, "digest": version.digest}
+    head = {"policy": version.name, "id": version.id, "digest": version.digest}
     output.facts([*head.items(), *values.items(), *more.items()])
 
 

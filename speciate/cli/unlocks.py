@@ -93,8 +93,7 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         marked = _marked(target.target, forgeable=found.forgeable)
         output.say(f"{found.problem}@{found.version}, {marked}", style="bold")
         if target.first is not None:
-            with_whom = f" with {_changed(target.first)}" if _changed(target.first) else ""
-            by = f"{_asked(target.first)}{with_whom}, {target.first.strategy}"
+            by = f"{target.first.who}, {target.first.strategy}"
             output.say(f"first: {by}, {output.moment(target.first.at)}, {target.first.run_id}/{target.first.number}")
         if target.only is not None:
             output.say(f"only: {target.only}")

@@ -98,8 +98,7 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
         versions = [share.version for share in shares]
         for i, version in enumerate(versions):
             if version.id in {other.id for other in versions[:i]}:
-                name = f"{version.definition.slug}@{version.version}"
-                raise InvalidInputError(f"{where} names {name} twice: expected every policy once.")
+                raise InvalidInputError(f"{where} names {version.name} twice: expected every policy once.")
         if learns and len({share.weight for share in shares}) > 1:
             raise InvalidInputError(f"'ucb' finds the shares of each {where} itself: expected equal weights.")
 
@@ -113,7 +112,7 @@ def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion]) -> None:
     for version in asked:
         if not version.definition.converses:
             raise InvalidInputError(
-                f"guidance: policy {version.definition.slug}@{version.version} can be asked for programs only, not for"
+                f"guidance: policy {version.name} can be asked for programs only, not for"
                 " advice: expected one that changes programs without a codec, in the prompt format 'chat'."
             )
     own = problem.prompts.get(TemplateName.CHANGE)

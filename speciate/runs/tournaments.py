@@ -76,8 +76,7 @@ def pinned_problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
 
 def _pinned(entrant: Entrant, versions: Versions) -> Entrant:
     def version(name: str) -> str:
-        found = versions.policy(name)
-        return f"{found.definition.slug}@{found.version}"
+        return versions.policy(name).name
 
     def versions_of(members: tuple[Member, ...]) -> tuple[Member, ...]:
         return tuple(member.model_copy(update={"policy": version(member.policy)}) for member in members)

@@ -32,6 +32,9 @@ NAMES: Final = (
 ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
 """SQL: whether no role of the run ``r`` has several policies."""
 
+MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
+"""SQL: who changes parents in the run ``r``; NULL where its policy does, whether that was said or not."""
+
 _READ = sa.text(
     "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
     " WHERE e.run_id = :id ORDER BY e.role, e.ord"

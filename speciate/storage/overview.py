@@ -14,22 +14,24 @@ from speciate.domain.unlock import ClaimState
 from speciate.ports.records.policies import PolicyFigures
 from speciate.ports.records.unlocks import MatrixCell, UnlockRecord
 from speciate.storage.database import patient, reading
-from speciate.storage.ensemble_rows import ALONE
+from speciate.storage.ensemble_rows import ALONE, MUTATOR
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
 _OURS: Final = "(cast(:project AS uuid) IS NULL OR r.project_id = :project)"
 _CELLS: Final = sa.text(
-    "SELECT r.problem_id, r.policy_id, count(*) AS runs, count(*) FILTER (WHERE g.state IN ('completed', 'failed',"
-    " 'cancelled')) AS ended, count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest FROM runs r"
+    f"SELECT r.problem_id, r.policy_id, {MUTATOR} AS mutator_id, count(*) AS runs,"
+    " count(*) FILTER (WHERE g.state IN ('completed', 'failed', 'cancelled')) AS ended,"
+    " count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest FROM runs r"
     " JOIN run_progress g ON g.run_id = r.id LEFT JOIN LATERAL (SELECT min(evaluations) AS evaluations FROM claims"
     f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {ALONE} AND {_OURS}"
-    " AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies)) GROUP BY 1, 2"
+    " AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies))"
+    " AND (cast(:problem AS uuid) IS NULL OR r.problem_id = :problem) GROUP BY 1, 2, 3"
 )
 _FIGURES: Final = sa.text(
     "SELECT count(*) AS runs, coalesce(sum(g.evaluated), 0) AS evaluated, coalesce(sum(g.failed), 0) AS failed,"
     " coalesce(sum(g.duplicates), 0) AS duplicates, coalesce(sum(g.tokens), 0) AS tokens, count(*) FILTER (WHERE EXISTS"
     " (SELECT FROM claims c WHERE c.run_id = r.id AND c.unlock AND c.state = 'confirmed')) AS unlocked FROM runs r"
-    f" JOIN run_progress g ON g.run_id = r.id WHERE r.policy_id = :id AND {ALONE}"
+    f" JOIN run_progress g ON g.run_id = r.id WHERE r.policy_id = :id AND {ALONE} AND {MUTATOR} IS NULL"
 )
 _ROLLOUTS: Final = sa.text(
     "SELECT count(*) AS rollouts, -sum(mean_logprob * completion_tokens) / nullif(sum(completion_tokens) FILTER (WHERE"
@@ -73,15 +75,22 @@ class Overview:
             return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
 
     @patient
-    def matrix(self, policies: Sequence[UUID] | None = None) -> tuple[MatrixCell, ...]:
-        """Return what was unlocked by problem version and policy version; runs of several policies are nobody's own."""
-        binds = {"policies": None if policies is None else list(policies), "project": self.project}
+    def matrix(self, policies: Sequence[UUID] | None = None, problem: UUID | None = None) -> tuple[MatrixCell, ...]:
+        """Return what was unlocked by problem version and by who was asked: a policy alone, or with a mutator.
+
+        Runs of ensembles are nobody's own and left out.
+        """
+        binds = {
+            "policies": None if policies is None else list(policies),
+            "problem": problem,
+            "project": self.project,
+        }
         with reading(self._engine) as connection:
             return tuple(MatrixCell.model_validate(row._asdict()) for row in connection.execute(_CELLS, binds))
 
     @patient
     def policy(self, policy_id: UUID) -> PolicyFigures:
-        """Return how a policy version answers, over all of its runs."""
+        """Return how a policy version answers: its runs are those in which nobody else was asked."""
         with reading(self._engine) as connection:
             of_runs = connection.execute(_FIGURES, {"id": policy_id}).one()._asdict()
             of_rollouts = connection.execute(_ROLLOUTS, {"id": policy_id}).one()

@@ -10,9 +10,16 @@ import sqlalchemy as sa
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.unlocks import Attempt, ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
+from speciate.ports.records.unlocks import (
+    Attempt,
+    ObjectiveRecord,
+    ProblemUnlocks,
+    TargetUnlocks,
+    UnlockRecord,
+    together,
+)
 from speciate.storage.database import patient, reading
-from speciate.storage.ensemble_rows import ALONE, NAMES
+from speciate.storage.ensemble_rows import ALONE, MUTATOR, NAMES
 from speciate.storage.progress_row import RUNNING_SECONDS
 from speciate.storage.unlocks import UnlockRecords
 
@@ -21,7 +28,7 @@ _MOST_RECORDS: Final = 1000
 # Whoever of an ensemble is named first stands in the run as its policy: that must not tell it from the same ensemble.
 _ASKED = f"""SELECT r.id, r.strategy, CASE WHEN {ALONE} THEN a.slug || '@' || a.version END AS policy,
   CASE WHEN {ALONE} THEN b.slug || '@' || b.version END AS mutator, {NAMES} AS ensemble
-  FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+  FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR}
   WHERE r.problem_id = :id"""
 _KEYS = "asked.policy, asked.mutator, asked.ensemble, asked.strategy"
 _TRIED = sa.text(
@@ -115,51 +122,42 @@ def _limits(problem: Problem) -> dict[str, float]:
     }
 
 
-def _key(row: sa.Row[Any]) -> tuple[str, str | None, str]:
-    """Return how a run is asked: an ensemble by all its policies, as nobody's own."""
-    if row.ensemble:
-        return " + ".join(row.ensemble), None, row.strategy
-    return row.policy, row.mutator, row.strategy
-
-
-def _key_of(unlock: UnlockRecord) -> tuple[str, str | None, str]:
-    if unlock.ensemble:
-        return " + ".join(unlock.ensemble), None, unlock.strategy
-    mutator = f"{unlock.mutator}@{unlock.mutator_version}" if unlock.mutator else None
-    return f"{unlock.policy}@{unlock.policy_version}", mutator, unlock.strategy
+def _key(row: sa.Row[Any]) -> tuple[str, str]:
+    """Return who is asked, and how: an ensemble is all its policies, as nobody's own."""
+    return " + ".join(row.ensemble) or together(row.policy, row.mutator), row.strategy
 
 
 def _target(
     name: str,
     unlock: bool,
     tried: Sequence[sa.Row[Any]],
-    counts: dict[tuple[str, str | None, str, str], int],
+    counts: dict[tuple[str, str, str], int],
     firsts: Sequence[UnlockRecord],
 ) -> TargetUnlocks:
-    by_key = {_key_of(first): first for first in firsts}
+    by_key = {(first.who, first.strategy): first for first in firsts}
     earliest = min(firsts, key=lambda first: (first.at, first.run_id), default=None)
     attempts = tuple(
         Attempt(
-            policy=_key(row)[0],
-            mutator=_key(row)[1],
+            policy=" + ".join(row.ensemble) or row.policy,
+            mutator=row.mutator,
             strategy=row.strategy,
             runs=row.runs,
             evaluations=int(row.evaluations),
             tokens=int(row.tokens),
             seconds=float(row.seconds),
             reached=counts.get((*_key(row), name), 0),
-            unlocked_first=earliest is not None and _key(row) == _key_of(earliest),
+            unlocked_first=earliest is not None and _key(row) == (earliest.who, earliest.strategy),
             first=by_key.get(_key(row)),
         )
         for row in tried
     )
-    who = dict.fromkeys(attempt.policy for attempt in attempts)
-    reached = dict.fromkeys(attempt.policy for attempt in attempts if attempt.reached)
+    who = dict.fromkeys(attempt.who for attempt in attempts)
+    reached = dict.fromkeys(attempt.who for attempt in attempts if attempt.reached)
     return TargetUnlocks(
         target=name,
         unlock=unlock,
         first=earliest,
         only=next(iter(reached)) if len(reached) == 1 and len(who) > 1 else None,
-        never=tuple(policy for policy in who if policy not in reached),
+        never=tuple(each for each in who if each not in reached),
         attempts=attempts,
     )

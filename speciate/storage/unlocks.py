@@ -13,7 +13,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.ensemble_rows import ALONE, NAMES
+from speciate.storage.ensemble_rows import ALONE, MUTATOR, NAMES
 
 SELECT_UNLOCKS = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
@@ -27,7 +27,7 @@ FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem
 """
 
 # Who is asked: an ensemble is all its policies, whichever of them is named first.
-_WHO = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, r.mutator_id::text])"
+_WHO = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, {MUTATOR}::text])"
 # Nobody asked for the same in the same way reached the target of this problem version before.
 _FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
   WHERE r2.problem_id = r.problem_id AND r2.strategy = r.strategy AND c2.target = c.target AND c2.state = 'confirmed'

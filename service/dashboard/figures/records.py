@@ -18,7 +18,7 @@ def record_history(unlocks: Sequence[UnlockRecord]) -> Chart:
         unlocks: Confirmed unlocks of one problem version.
     """
     ordered = sorted(unlocks, key=lambda unlock: unlock.at)
-    policies = list(dict.fromkeys(f"{u.policy}@{u.policy_version}" for u in ordered))
+    everybody = list(dict.fromkeys(u.who for u in ordered))
     data: list[dict[str, Any]] = []
     best: list[tuple[str, int]] = []
     for unlock in ordered:
@@ -36,22 +36,22 @@ def record_history(unlocks: Sequence[UnlockRecord]) -> Chart:
                 "line": {"shape": "hv", "width": 1.5, "dash": "dot", "color": "--muted"},
             }
         )
-    for rank, policy in enumerate(policies):
-        mine = [u for u in ordered if f"{u.policy}@{u.policy_version}" == policy]
+    for rank, who in enumerate(everybody):
+        mine = [u for u in ordered if u.who == who]
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": escaped(policy),
+                "name": escaped(who),
                 "x": [_when(u) for u in mine],
                 "y": [u.evaluations for u in mine],
-                "hovertemplate": hover(escaped(policy), "%{y:,} evaluations", "%{x}"),
+                "hovertemplate": hover(escaped(who), "%{y:,} evaluations", "%{x}"),
                 "marker": {"size": 9, "color": SERIES[rank % _MOST], "symbol": SYMBOLS[rank % _MOST]},
             }
         )
     layout = {"xaxis": {"type": "date"}, "yaxis": axis("evaluations to unlock", type="log")}
-    rows = [(_when(u), f"{u.policy}@{u.policy_version}", u.strategy, u.evaluations, u.tokens) for u in ordered]
-    table = Table(("when (UTC)", "policy", "strategy", "evaluations", "tokens"), rows)
+    rows = [(_when(u), u.who, u.strategy, u.evaluations, u.tokens) for u in ordered]
+    table = Table(("when (UTC)", "who was asked", "strategy", "evaluations", "tokens"), rows)
     note = "Each point is a run that unlocked the problem, at the evaluations it took; the line is the record."
     return Chart("records", "Record history", note, data, layout, table, height=18)
 

@@ -92,7 +92,7 @@ async def register(
         version, _ = await registration.register(submission_of(form.fields), parts, deck.plane, principal)
     except (SpeciateError, ValidationError) as error:
         return _form(request, form.fields, told=told_of(error))
-    return RedirectResponse(f"/policies/{version.definition.slug}@{version.version}", 303)
+    return RedirectResponse(f"/policies/{version.name}", 303)
 
 
 def submission_of(given: Mapping[str, str]) -> PolicySubmission:

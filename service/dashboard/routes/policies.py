@@ -28,14 +28,10 @@ def list_policies(request: Request, deck: DeckDep, cursor: Annotated[str, Query(
     found = deck.plane.catalog.policies(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/policies", cursor=found.next_cursor)
     cells = deck.overview.matrix([policy.id for policy in found.items])
-    solved = {
-        policy.id: (
-            sum(cell.runs for cell in cells if cell.policy_id == policy.id),
-            sum(1 for cell in cells if cell.policy_id == policy.id),
-            sum(1 for cell in cells if cell.policy_id == policy.id and cell.unlocked),
-        )
-        for policy in found.items
-    }
+    solved = {}
+    for policy in found.items:
+        own = [cell for cell in cells if cell.policy_id == policy.id and cell.mutator_id is None]
+        solved[policy.id] = sum(cell.runs for cell in own), len(own), sum(1 for cell in own if cell.unlocked)
     return page(request, "policies.html", policies=found.items, solved=solved, older=older)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from service.dashboard.casts import known
 from service.dashboard.charts import Chart, download
 from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.figures.records import record_history
@@ -71,6 +72,7 @@ def show_problem(request: Request, name: str, deck: DeckDep) -> Response:
     unlocks = deck.plane.unlocks.list(problem_id=version.id, limit=_RECORDS).items
     unlocking = [unlock for unlock in unlocks if unlock.unlock]
     problem = version.definition
+    cells = deck.overview.matrix(problem=version.id)
     context: dict[str, Any] = {
         "version": version,
         "problem": problem,
@@ -79,10 +81,10 @@ def show_problem(request: Request, name: str, deck: DeckDep) -> Response:
         "chart": record_history(unlocking),
         "reached": _cheapest(unlocks),
         "cells": sorted(
-            (cell for cell in deck.overview.matrix() if cell.problem_id == version.id),
+            cells,
             key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
         ),
-        "policies": _policies(deck),
+        "casts": known(deck.plane.catalog, cells),
     }
     return page(request, "problem.html", **context)
 
@@ -134,10 +136,6 @@ def _cheapest(unlocks: Any) -> dict[str, Any]:
         if held is None or unlock.evaluations < held.evaluations:
             best[unlock.target] = unlock
     return best
-
-
-def _policies(deck: Deck) -> dict[UUID, tuple[str, int]]:
-    return {p.id: (p.definition.slug, p.version) for p in deck.plane.catalog.policies(limit=500).items}
 
 
 def _form(request: Request, given: Mapping[str, str], files: Mapping[str, str], told: Refusal | None) -> Response:

@@ -18,6 +18,11 @@ class PolicyVersion(Record):
     created_at: datetime
     definition: Policy
 
+    @property
+    def name(self) -> str:
+        """``slug@version``, what it is called wherever one version is meant."""
+        return f"{self.definition.slug}@{self.version}"
+
 
 class PolicyShare(Record):
     """A policy version for a role of a run, with its weight among the others."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records.base import Record
+
+WITH: Final = " with "
+"""What stands between a policy and its mutator where both are named as one."""
+
+
+def together(policy: str, mutator: str | None) -> str:
+    """Return what a policy and who changes parents for it are called, as ``slug@version``; alone where it does both."""
+    return policy if mutator in {None, policy} else f"{policy}{WITH}{mutator}"
 
 
 class UnlockRecord(Record):
@@ -47,6 +56,12 @@ class UnlockRecord(Record):
     seconds: float
     at: datetime
 
+    @property
+    def who(self) -> str:
+        """Who is asked: a policy, one with its mutator, or all of an ensemble, as ``Attempt.who`` says it."""
+        mutator = f"{self.mutator}@{self.mutator_version}" if self.mutator else None
+        return " + ".join(self.ensemble) or together(f"{self.policy}@{self.policy_version}", mutator)
+
 
 class Attempt(Record):
     """Who tried a target of a problem version, how much of it, and with what success.
@@ -59,6 +74,11 @@ class Attempt(Record):
         unlocked_first: Whether the first of all confirmed candidates is among theirs.
         first: Their first confirmed candidate; None where they never reached the target.
     """
+
+    @property
+    def who(self) -> str:
+        """Who is asked, whatever the strategy."""
+        return together(self.policy, self.mutator)
 
     policy: str
     mutator: str | None
@@ -78,8 +98,9 @@ class TargetUnlocks(Record):
     Attributes:
         unlock: Whether it is the one that unlocks the problem.
         first: The first confirmed candidate of all.
-        only: The policy that alone has reached it, where others have tried; else None.
-        never: Policies that have tried and never reached it.
+        only: Who alone has reached it, where others have tried; else None. What a policy reaches with a mutator is not
+            its own: ``slug@version with slug@version``.
+        never: Who has tried and never reached it, called alike.
         attempts: Everybody who tried.
     """
 
@@ -124,16 +145,23 @@ class ObjectiveRecord(Record):
 
 
 class MatrixCell(Record):
-    """What a policy version did on a problem version.
+    """What a policy version, alone or with a mutator, did on a problem version.
 
     Attributes:
+        mutator_id: Who changed parents; None where the policy did itself.
         unlocked: Runs that unlocked it.
         fewest: Evaluations of the cheapest of these; None without any.
     """
 
     problem_id: UUID
     policy_id: UUID
+    mutator_id: UUID | None
     runs: int
     ended: int
     unlocked: int
     fewest: int | None
+
+    @property
+    def asked(self) -> tuple[UUID, UUID | None]:
+        """Who was asked in its runs."""
+        return self.policy_id, self.mutator_id

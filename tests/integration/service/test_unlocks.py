@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,6 +16,7 @@ from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
+from speciate.storage.overview import Overview
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Lab, refused, scripted
 
@@ -145,6 +148,34 @@ def test_a_new_version_or_evaluator_never_inherits_unlocks(tried: Lab, change: d
     assert tried.api.get("/v1/problems/toy@2/records").json()["items"] == []
     assert _of(tried, "toy@1", "both")["first"] is not None
     refused(tried.api.get("/v1/problems/nothing/unlocks"), 404, "not-found")
+
+
+def test_what_a_policy_reaches_with_a_mutator_is_not_its_own(tried: Lab) -> None:
+    tried.start(40, policy="bad", mutator="scripted", strategy="islands_map_elites", seed=9)
+    tried.start(40, policy="scripted", mutator="scripted", strategy="islands_map_elites", seed=10)
+    tried.work()
+    pair = "bad@1 with scripted@1"
+    found = _of(tried, "toy", "both")
+    assert (found["only"], found["never"]) == (None, ["bad@1"])
+    asked = {(a["policy"], a["mutator"], a["strategy"]): (a["runs"], a["reached"]) for a in found["attempts"]}
+    assert asked["bad@1", "scripted@1", "islands_map_elites"] == (1, 1)
+    # Who is named as its own mutator is asked as before.
+    assert asked["scripted@1", None, "islands_map_elites"] == (2, 2)
+    first = {"problem": "toy", "unlocks_only": True, "first": True}
+    assert len(tried.api.get("/v1/unlocks", params=first).json()["items"]) == 3
+
+    text = tried.api.get("/unlocks/matrix.csv", params={"a": pair, "b": "bad@1"}).text
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert {name: row[name] for name in ("bad@1", pair, "scripted@1", "compared")} == {
+        "bad@1": "0/1", pair: "1/1", "scripted@1": "4/4", "compared": "only-a"
+    }  # fmt: skip
+    page = tried.api.get("/unlocks").text
+    assert f"<option>{pair}</option>" in page
+    assert pair in tried.api.get("/problems/toy@1/records.csv").text
+    refused(tried.api.get("/unlocks", params={"a": "bad@1 with nobody"}), 404, "not-found")
+    own = tried.plane.catalog.policy("bad")
+    figures = Overview(tried.plane.engine).policy(own.id)
+    assert (figures.runs, figures.unlocked) == (1, 0)
 
 
 def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
