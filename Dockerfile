@@ -20,7 +20,7 @@ FROM python:3.12.12-slim-bookworm
 # bubblewrap is for tier A of the sandbox, where the host lets containers make user namespaces; tier B needs nothing.
 # tini is process 1: what a killed evaluator leaves behind would stay a zombie under any other, and count as a process.
 RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap tini && rm -rf /var/lib/apt/lists/* \
- && useradd --system --uid 10001 --home-dir /tmp speciate
+ && groupadd --system --gid 10001 speciate && useradd --system --uid 10001 --gid 10001 --home-dir /tmp speciate
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 WORKDIR /app

@@ -154,7 +154,7 @@ def _targets() -> Iterator[list[list[object]]]:
         named.bind(str(folder / "socket"))
         (folder / "socket").chmod(0o777)
         named.listen()
-        stack.callback(Path(_COMMON).unlink, missing_ok=True)
+        stack.callback(_remove, _COMMON)
         own: list[list[object]] = [["read", path] for path in own_files()]
         yield [
             *own,
@@ -177,6 +177,12 @@ def _targets() -> Iterator[list[list[object]]]:
             ["secrets"],
             ["memory", 2 * _LIMITS.memory_bytes],
         ]
+
+
+def _remove(path: str) -> None:
+    # Where everything is read-only, as in containers, even what is not there cannot be removed.
+    if os.path.lexists(path):
+        Path(path).unlink()
 
 
 def _problem(attempts: list[list[object]], limits: Limits) -> Problem:

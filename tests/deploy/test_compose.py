@@ -238,8 +238,14 @@ def test_the_profile_of_tier_a_leaves_namespaces_and_takes_the_kernel_away() -> 
     for service in override.values():
         (named,) = [each for each in service["security_opt"] if each.startswith("seccomp=")]
         assert (ROOT / named.removeprefix("seccomp=")).exists()
+        # Compose puts both lists together, and refuses what is there twice.
+        assert not {*service["security_opt"]} & {*SERVICES["evaluate"]["security_opt"]}
     # Work that was lost is evaluated again by control, under the same walls.
     assert set(override) == {"evaluate", "control"}
+
+
+def test_one_service_builds_the_image_of_all() -> None:
+    assert [name for name in OURS if "build" in SERVICES[name]] == ["migrate"]
 
 
 def test_the_image_holds_what_the_processes_need() -> None:
@@ -248,6 +254,8 @@ def test_the_image_holds_what_the_processes_need() -> None:
     assert len(stages) == 2
     assert all(re.search(r":\d+\.\d+\.\d+-slim", stage) for stage in stages)
     assert re.search(r"^USER 10001:10001$", text, flags=re.MULTILINE)
+    # A group without a name is taken by Celery for that of a superuser, of which it warns.
+    assert re.search(r"groupadd .*--gid 10001 .*useradd .*--uid 10001 --gid 10001", text)
     # Another process 1 would not reap what a killed evaluator leaves.
     assert re.search(r'^ENTRYPOINT \["tini", "--"\]$', text, flags=re.MULTILINE)
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
