@@ -248,6 +248,13 @@ def test_one_service_builds_the_image_of_all() -> None:
     assert [name for name in OURS if "build" in SERVICES[name]] == ["migrate"]
 
 
+def test_an_upgrade_replaces_every_process_of_ours() -> None:
+    script = (ROOT / "deploy" / "upgrade.sh").read_text()
+    replaced = {name for line in re.findall(r"^compose up .*$", script, flags=re.MULTILINE) for name in line.split()}
+    assert {name for name in OURS if SERVICES[name]["restart"] != "no"} <= replaced
+    assert subprocess.run(["sh", "-n", ROOT / "deploy" / "upgrade.sh"]).returncode == 0
+
+
 def test_the_image_holds_what_the_processes_need() -> None:
     text = (ROOT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)

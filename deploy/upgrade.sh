@@ -1,0 +1,22 @@
+#!/bin/sh
+# Replaces every process of ours by the new image while others answer: new replicas of the API stand beside the old ones
+# before these stop. Options are for compose itself: `deploy/upgrade.sh -f docker-compose.yml -f deploy/compose.tier-a.yml`.
+# A plain `docker compose up -d --build` stops all replicas, and the proxy with them, and is silent for some seconds.
+set -eu
+compose() { docker compose "$@"; }
+[ $# = 0 ] || { options=$*; compose() { docker compose $options "$@"; }; }
+
+compose build migrate
+compose run --rm --no-deps migrate
+
+old=$(compose ps -q api)
+count=$(echo "$old" | grep -c .) || { echo "No API is running: start everything with 'docker compose up -d'." >&2; exit 1; }
+compose up -d --no-deps --no-recreate --wait --scale api=$((2 * count)) api
+sleep 6  # the proxy asks for the replicas' addresses every five seconds
+for replica in $old; do
+    docker stop "$replica" > /dev/null
+    docker rm "$replica" > /dev/null
+    sleep 6
+done
+# What a worker holds it finishes or hands back; whoever asks a policy meanwhile waits for it.
+compose up -d --no-deps --wait policies generate evaluate control
