@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from speciate.domain.event import Event, EventKind
 from speciate.domain.webhook import WebhookEvent
+from speciate.storage.ensemble_rows import MUTATOR, NAMES
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import webhook_deliveries
 
@@ -25,8 +26,9 @@ _SUBSCRIBED = sa.text(
 )
 _RUN = sa.text(
     "SELECT r.id, r.project_id, g.alarm, p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy,"
-    " r.strategy FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id"
-    " JOIN policies a ON a.id = r.policy_id WHERE r.id = :id"
+    f" b.slug || '@' || b.version AS mutator, {NAMES} AS ensemble, r.strategy"
+    " FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id"
+    f" JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR} WHERE r.id = :id"
 )
 
 
@@ -37,6 +39,9 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
         return
     run = connection.execute(_RUN, {"id": run_id}).one()
     about = {"run_id": str(run.id), "problem": run.problem, "policy": run.policy, "strategy": run.strategy}
+    # What several policies did together is not told as one's.
+    about |= {"mutator": run.mutator} if run.mutator else {}
+    about |= {"ensemble": run.ensemble} if run.ensemble else {}
     for event, name in told:
         # An alarm is raised again and again while it lasts, and told once.
         if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:

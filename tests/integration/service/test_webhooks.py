@@ -24,7 +24,7 @@ from speciate.storage.plane import Plane, open_plane
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
 from speciate.testing.http_server import wait_for
 from speciate.testing.runs import toy_problem
-from tests.integration.service.conftest import Api, Lab, refused
+from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.unit.outward.test_delivery import Receiver, receiver
 from workers.disk import pause_when_full
 from workers.webhooks import Courier
@@ -104,6 +104,22 @@ def test_a_run_is_told_of_once_with_a_signature(
         assert headers["Speciate-Event"] == json.loads(body)["event"]
     assert {d["id"] for d in queued} == {json.loads(body)["id"] for _, body in receiver.seen}
     assert len(receiver.seen) == 3
+
+
+def test_what_several_policies_unlock_is_told_with_all_of_them(
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier]
+) -> None:
+    _add(lab.api, receiver.url, events=["unlock"])
+    for slug in ("other", "third"):
+        lab.plane.catalog.add_policy(scripted(slug=slug))
+    lab.start(40, mutator="other")
+    lab.start(40, policy={"third": 1, "other": 1})
+    lab.start(40, mutator="scripted")
+    lab.work()
+    couriers()
+    wait_for(lambda: len(_received(receiver, "unlock")) == 3)
+    told = [(u["data"].get("mutator"), u["data"].get("ensemble")) for u in _received(receiver, "unlock")]
+    assert sorted(told, key=str) == [("other@1", None), (None, None), (None, ["other@1", "third@1"])]
 
 
 def test_a_sender_that_dies_is_followed_by_another(
