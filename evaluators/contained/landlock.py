@@ -28,6 +28,7 @@ WRITES_SINCE = 3
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
+    _layout_ = "ms"  # the one that packed structures have; from Python 3.14 on it has to be said
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
