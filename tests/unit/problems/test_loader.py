@@ -306,7 +306,8 @@ def test_nothing_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_looked_for_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"aaa cannot be read: .* Name a directory"):
+    # Since Python 3.14 `exists` says False of a name that is too long.
+    with pytest.raises(NotFoundError, match=r"aaa cannot be read: .* Name a directory|there is no .*aaa"):
         load_problem(tmp_path / ("a" * 300))
 
 
