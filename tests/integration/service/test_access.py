@@ -28,7 +28,7 @@ NOT_JSON: list[tuple[bytes, int | None]] = [
     (b"{", 1),
     (b'{\n"definition": }', 2),
     (b"\xff", None),
-    (b"[" * 19_000, None),
+    (b"[" * 19_000, 1 if sys.version_info >= (3, 14) else None),  # since 3.14 it is read to its end
     (b'{"a": ' + b"9" * 5000 + b"}", None),
 ]
 
