@@ -3,15 +3,23 @@
 # before these stop. Options are for compose itself: `deploy/upgrade.sh -f docker-compose.yml -f deploy/compose.tier-a.yml`.
 # A plain `docker compose up -d --build` stops all replicas, and the proxy with them, and is silent for some seconds.
 set -eu
-compose() { docker compose "$@"; }
-[ $# = 0 ] || { options=$*; compose() { docker compose $options "$@"; }; }
+options=$*
+compose() { docker compose $options "$@"; }
+
+old=$(compose ps -q api)
+[ -n "$old" ] || { echo "No API is running: start everything with 'docker compose up -d --build'." >&2; exit 1; }
 
 compose build migrate
 compose run --rm --no-deps migrate
 
-old=$(compose ps -q api)
-count=$(echo "$old" | grep -c .) || { echo "No API is running: start everything with 'docker compose up -d'." >&2; exit 1; }
-compose up -d --no-deps --no-recreate --wait --scale api=$((2 * count)) api
+give_up() {
+    for replica in $(compose ps -aq api); do
+        echo "$old" | grep -q "$replica" || docker rm -f "$replica" > /dev/null
+    done
+    echo "The new API does not become healthy and is removed; the old one goes on. Its image is built, and the schema is new." >&2
+    exit 1
+}
+compose up -d --no-deps --no-recreate --wait --scale api=$((2 * $(echo "$old" | wc -l))) api || give_up
 sleep 6  # the proxy asks for the replicas' addresses every five seconds
 for replica in $old; do
     docker stop "$replica" > /dev/null
@@ -20,3 +28,4 @@ for replica in $old; do
 done
 # What a worker holds it finishes or hands back; whoever asks a policy meanwhile waits for it.
 compose up -d --no-deps --wait policies generate evaluate control
+compose up -d --no-deps register
