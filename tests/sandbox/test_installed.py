@@ -138,11 +138,12 @@ def test_a_tier_that_shows_them_is_refused_with_what_to_do(tier, monkeypatch):
     assert "move its checkout" in verdict.remedy
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason=f"{NOT_TRIED}bubblewrap is not installed")
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_a_tier_holds_where_nothing_but_tmp_can_be_written_as_in_a_container(tier):
     if not examine(tier).holds:
         pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).flaws}")
+    if not examine("A").holds:
+        pytest.skip(f"{NOT_TRIED}a read-only root, which bubblewrap has to make: {examine('A').flaws}")
     whole = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--bind", "/tmp", "/tmp"]
     look = f"from evaluators.canary import examine; print(examine({tier!r}).flaws)"
     ran = subprocess.run(
