@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.unlocks import WITH, MatrixCell, together
 from speciate.storage.catalog import Catalog
-
-_PAGE: Final = 500
+from speciate.storage.cursors import every
 
 
 @dataclass(frozen=True)
@@ -50,18 +48,8 @@ def named(catalog: Catalog, name: str) -> Cast:
 
 def known(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], Cast]:
     """Return everybody who may be asked: the policies, newest first, then those that cells have with a mutator."""
-    policies = {policy.id: policy for policy in _policies(catalog)}
+    policies = {policy.id: policy for policy in every(catalog.policies)}
     casts = [Cast(policy) for policy in policies.values()]
     pairs = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
     casts += [Cast(policies[a], policies[b]) for a, b in pairs if a in policies and b in policies]
     return {cast.key: cast for cast in casts}
-
-
-def _policies(catalog: Catalog) -> Iterable[PolicyVersion]:
-    cursor = None
-    while True:
-        read = catalog.policies(limit=_PAGE, cursor=cursor)
-        yield from read.items
-        cursor = read.next_cursor
-        if cursor is None:
-            return

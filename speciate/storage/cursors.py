@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -55,6 +55,17 @@ def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callabl
     more = len(rows) > limit
     shown = rows[:limit]
     return Page[T](items=tuple(make(row) for row in shown), next_cursor=encode(*key(shown[-1])) if more else None)
+
+
+def every(read: Callable[..., Page[T]]) -> Iterator[T]:
+    """Yield the items of all pages of a list that takes ``limit`` and ``cursor``."""
+    cursor = None
+    while True:
+        found = read(limit=MAX_LIMIT, cursor=cursor)
+        yield from found.items
+        cursor = found.next_cursor
+        if cursor is None:
+            return
 
 
 def _part(part: Any, kind: type) -> Any:

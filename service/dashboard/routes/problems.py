@@ -115,15 +115,15 @@ def _records(deck: Deck, problem_id: UUID) -> Chart:
 
 
 def _solved(deck: Deck) -> dict[UUID, tuple[int, int, int]]:
-    """Return runs, runs that unlocked it, and policies that did, by problem version."""
+    """Return runs, policies that unlocked it alone, and those that did with a mutator, by problem version."""
     found: dict[UUID, list[MatrixCell]] = {}
     for cell in deck.overview.matrix():
         found.setdefault(cell.problem_id, []).append(cell)
     return {
         problem: (
             sum(cell.runs for cell in cells),
-            sum(cell.unlocked for cell in cells),
-            sum(1 for cell in cells if cell.unlocked),
+            sum(1 for cell in cells if cell.unlocked and cell.mutator_id is None),
+            sum(1 for cell in cells if cell.unlocked and cell.mutator_id is not None),
         )
         for problem, cells in found.items()
     }

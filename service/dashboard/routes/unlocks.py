@@ -16,6 +16,7 @@ from service.dashboard.deck import Deck, DeckDep
 from service.dashboard.pages import address, page
 from speciate.ports.records.problems import ProblemSummary
 from speciate.ports.records.unlocks import MatrixCell
+from speciate.storage.cursors import every
 
 router = APIRouter(include_in_schema=False, prefix="/unlocks")
 
@@ -135,14 +136,7 @@ def _columns(
 
 def _all_problems(deck: Deck, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
     tried = {cell.problem_id for cell in cells}
-    found: list[ProblemSummary] = []
-    cursor = None
-    while True:
-        read = deck.plane.catalog.problems(limit=500, cursor=cursor)
-        found += [problem for problem in read.items if problem.id in tried]
-        cursor = read.next_cursor
-        if cursor is None:
-            return found
+    return [problem for problem in every(deck.plane.catalog.problems) if problem.id in tried]
 
 
 def _kind(
