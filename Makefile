@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos docs openapi pictures clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos openapi pictures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -76,9 +76,6 @@ chaos: $(STAMP) ## Kill and restart every process at random under load, write do
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/reproduction.md; hours
 	@$(BIN)/python -m speciate.training.reproduction
-
-docs: $(STAMP) ## Write the file listing of docs/architecture.md from the code
-	@$(BIN)/python -m tests.architecture.listing
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi

@@ -1,4 +1,4 @@
-"""Count words and docstring openings that ``docs/glossary.md`` and the style rules replace. Usage: ``language.py [PATH …]``."""
+"""Find words and docstring openings that the glossary replaces. Usage: ``python language.py [PATH …]``."""
 
 from __future__ import annotations
 

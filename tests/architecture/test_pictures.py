@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from tests.architecture.listing import ROOT
 from tests.dashboard.pictures import FOLDER, SHOTS
 
+ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"\]\(([^)\s]+\.(?:png|svg))\)")
 
 
