@@ -18,8 +18,8 @@ from service.dependencies import Parts
 from service.principal import Principal
 from speciate.domain.errors import Flaw, ForbiddenError, InvalidInputError
 from speciate.domain.policy import Policy
-from speciate.outward.network import Network
-from speciate.outward.transport import check_url
+from speciate.egress.network import Network
+from speciate.egress.transport import check_url
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import Identifying, PolicyClient
 from speciate.ports.records.policies import PolicyVersion

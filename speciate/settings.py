@@ -16,11 +16,11 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.domain.wording import wording
-from speciate.outward.network import Network
-from speciate.outward.secret_keys import split_keys
+from speciate.egress.network import Network
+from speciate.egress.secret_keys import split_keys
 
 if TYPE_CHECKING:
-    from speciate.outward.sealing import Sealer
+    from speciate.egress.sealing import Sealer
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 FILE_SUFFIX: Final = "_FILE"
@@ -192,7 +192,7 @@ class Settings(BaseSettings):
     def sealer(self) -> Sealer:
         """What seals secrets."""
         # Imported here: most commands seal nothing, and it takes as long to load as they do.
-        from speciate.outward.sealing import Sealer
+        from speciate.egress.sealing import Sealer
 
         return Sealer() if self.secret_key is None else Sealer(split_keys(self.secret_key.get_secret_value()))
 

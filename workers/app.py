@@ -8,7 +8,7 @@ from celery import signals
 
 from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.ports.work import Queue
-from speciate.precedence import step_back
+from speciate.priority import lower_priority
 from speciate.storage.broker import make_celery
 from speciate.telemetry import tracing
 from speciate.telemetry.setup import configure_telemetry
@@ -35,7 +35,7 @@ def _contain(**_: object) -> None:
     """
     queues = app.amqp.queues.consume_from
     if not {Queue.RETRY.value, Queue.CONTROL.value} & queues.keys():  # these are short, and others wait for them
-        step_back(settings().work_nice)
+        lower_priority(settings().work_nice)
     wait_for_schema(settings())
     if Queue.EVALUATE.value not in queues:
         return

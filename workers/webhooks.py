@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from speciate import __version__
 from speciate.domain.errors import SpeciateError
 from speciate.domain.webhook import wait_s
-from speciate.outward.delivery import SIGNATURE_HEADER, Answer, send, signature
-from speciate.outward.network import Network
+from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
+from speciate.egress.network import Network
 from speciate.ports.webhooks import Parcel
 from speciate.prompts.hostile import printable
 from speciate.storage.plane import Plane

@@ -24,7 +24,7 @@ from evaluators.tiers.launch import environment, launch
 from evaluators.tiers.sandbox import Needs, Role, Usage
 from evaluators.tiers.waiting import Waiting
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.precedence import group_nice, set_group_nice
+from speciate.priority import group_nice, set_group_nice
 
 AUTHOR_FRAME_BYTES = 64 << 20
 """Longest message of an author's script, which may hand large inputs to a candidate."""

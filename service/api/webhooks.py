@@ -13,7 +13,7 @@ from service.principal import NeedsAdmin
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.webhook import DeliveryState, Webhook
-from speciate.outward.transport import check_url
+from speciate.egress.transport import check_url
 from speciate.ports.records.base import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 

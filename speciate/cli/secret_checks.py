@@ -11,8 +11,8 @@ from sqlalchemy.exc import ProgrammingError
 from speciate.cli.attached import attached, ended_without_notice
 from speciate.cli.checks import Finding, Status, failed
 from speciate.domain.errors import SpeciateError, UnavailableError
+from speciate.egress.secret_keys import VARIABLE
 from speciate.embedded.secret_key import FILE, with_own_secret_key
-from speciate.outward.secret_keys import VARIABLE
 from speciate.settings import Settings
 from speciate.storage.plane import open_plane
 

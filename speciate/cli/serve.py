@@ -31,12 +31,12 @@ def serve_command(
     The routes are those of vLLM; a policy of kind openai_compatible reads the printed address. With
     SPECIATE_SERVE_TOKEN set, requests have to bring that token.
     """
-    from speciate.precedence import step_back
+    from speciate.priority import lower_priority
     from speciate.settings import load_settings
 
     token = _token(host)
     folders = named_folders(models or [])
-    step_back(load_settings().work_nice)
+    lower_priority(load_settings().work_nice)
     # One thread: more gain nothing with matrices this small and take time from evaluators. Read when numpy is loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with stopping_on_signals():
@@ -90,7 +90,7 @@ def _token(host: str) -> str | None:
 def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) -> None:
     import uvicorn
 
-    from speciate.policies.embedded_server.app import create_app
+    from speciate.inference.app import create_app
     from speciate.settings import http_address
 
     out = console(stderr=True)

@@ -21,10 +21,10 @@ from speciate.cli.attached import announce_servers, ended_without_notice, withdr
 from speciate.cli.installed import missing_processes, not_installed
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
+from speciate.egress import secret_keys
+from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
-from speciate.outward import secret_keys
-from speciate.outward.network import LOOPBACK
 from speciate.ports.work import Queue
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 

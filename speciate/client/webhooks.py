@@ -12,7 +12,7 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.webhook import SUBSCRIBABLE, DeliveryState, WebhookEvent
-from speciate.outward.delivery import signature
+from speciate.egress.delivery import signature
 from speciate.ports.records.base import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 

@@ -17,9 +17,9 @@ from pydantic import Field, JsonValue
 from speciate.domain.errors import Flaw, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, Served
 from speciate.domain.values import Value
-from speciate.outward.deadline import within
-from speciate.outward.network import ForbiddenAddressError
-from speciate.outward.transport import GuardedTransport
+from speciate.egress.deadline import within
+from speciate.egress.network import ForbiddenAddressError
+from speciate.egress.transport import GuardedTransport
 from speciate.policies.endpoint_check import EndpointCheck
 from speciate.policies.guides import Guide, check_guide, constraint_of
 from speciate.policies.identity import Identity, UnfitError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from speciate.outward.network import LOOPBACK, Network
+from speciate.egress.network import LOOPBACK, Network
 
 KEY_VARIABLES: Final = "POLICY_KEY"
 """How the name of an environment variable begins that a policy may name for its key: it could send any other secret of

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import UnavailableError
-from speciate.outward.sealing import Sealer
+from speciate.egress.sealing import Sealer
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
 from speciate.storage.tables import policy_keys

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 import sqlalchemy as sa
 
-from speciate.outward.sealing import Sealer
+from speciate.egress.sealing import Sealer
 from speciate.storage.database import patient
 from speciate.storage.policy_keys import purpose as purpose_of_key
 from speciate.storage.webhooks import purpose as purpose_of_webhook

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
-from speciate.outward.sealing import Sealer
+from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
 from speciate.ports.webhooks import DeliveryRecord, NewWebhook, Parcel, WebhookRecord
 from speciate.storage import cursors

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError
-from speciate.policies.embedded_server.checkpoint import Checkpoint, checkpoint_of
-from speciate.policies.embedded_server.engine import Draw, Engine, Request
+from speciate.inference.checkpoint import Checkpoint, checkpoint_of
+from speciate.inference.engine import Draw, Engine, Request
 
 MAX_LIVE: Final = 256
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from speciate.domain.candidate import Member
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
-from speciate.policies.embedded_server.engine import Engine, Sampled
+from speciate.inference.engine import Engine, Sampled
 from speciate.policies.manifest import policy_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion

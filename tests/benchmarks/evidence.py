@@ -30,9 +30,9 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec
+from speciate.inference.engine import Engine
 from speciate.policies import build_client
 from speciate.policies.bundled import checkpoints
-from speciate.policies.embedded_server.engine import Engine
 from speciate.policies.manifest import policy_of
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult

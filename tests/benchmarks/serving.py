@@ -16,7 +16,7 @@ import httpx
 
 from speciate.settings import Settings
 from tests.benchmarks.parts import median, processor_seconds, show
-from tests.unit.policies.embedded_server.checkpoints import write
+from tests.unit.inference.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 BATCHES = (1, 32, 128)
@@ -70,7 +70,7 @@ def _engine(folder: Path) -> list[float]:
 
 
 def _in_this_process(folder: Path) -> None:
-    from speciate.policies.embedded_server import Engine
+    from speciate.inference import Engine
 
     engine = Engine.load(folder)
     for batch in BATCHES:

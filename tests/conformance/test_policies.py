@@ -8,15 +8,15 @@ from contextlib import ExitStack
 import pytest
 
 from speciate.domain.policy import Policy
+from speciate.inference.app import create_app
 from speciate.policies import CLIENTS, build_client
 from speciate.policies.embedded import ADDRESS_VARIABLE, Embedded
-from speciate.policies.embedded_server.app import create_app
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient
 from speciate.testing.http_server import serve_app
 from speciate.testing.openai_endpoint import Endpoint, serve
 from speciate.testing.policies import PolicyClientConformance
-from tests.unit.policies.embedded_server.checkpoints import write as write_checkpoint
+from tests.unit.inference.checkpoints import write as write_checkpoint
 
 
 class TestProgramMutator(PolicyClientConformance):

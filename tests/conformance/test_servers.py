@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from speciate.inference.app import create_app
 from speciate.policies.bundled import checkpoints
-from speciate.policies.embedded_server.app import create_app
 from speciate.testing.http_server import serve_app
 from speciate.testing.openai_contract import OpenAIContract, ServedModel
-from tests.unit.policies.embedded_server.checkpoints import write_bytes
+from tests.unit.inference.checkpoints import write_bytes
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
-from tests.unit.policies.embedded_server.checkpoints import write
+from tests.unit.inference.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from speciate.cli import main; main()", "serve"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from speciate.inference.app import create_app
 from speciate.policies.bundled import checkpoints
-from speciate.policies.embedded_server.app import create_app
 from speciate.testing.http_server import serve_app
 from speciate.testing.openai_contract import ServedModel
-from tests.unit.policies.embedded_server.checkpoints import write_bytes
+from tests.unit.inference.checkpoints import write_bytes
 from tests.vllm.servers import PYTHON_VARIABLE, vllm
 
 collect_ignore_glob = [] if PYTHON_VARIABLE in os.environ else ["test_*.py"]

@@ -18,7 +18,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.webhook import Webhook
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import Service
-from tests.unit.outward.test_delivery import Receiver, receiver
+from tests.unit.egress.test_delivery import Receiver, receiver
 
 __all__ = ["receiver"]
 

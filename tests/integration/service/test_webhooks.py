@@ -25,7 +25,7 @@ from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webh
 from speciate.testing.http_server import wait_for
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
-from tests.unit.outward.test_delivery import Receiver, receiver
+from tests.unit.egress.test_delivery import Receiver, receiver
 from workers.disk import pause_when_full
 from workers.webhooks import Courier
 

@@ -15,7 +15,7 @@ import pytest
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
-from speciate.outward.network import Network
+from speciate.egress.network import Network
 from speciate.policies import build_client
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.surroundings import Surroundings

@@ -1,0 +1,79 @@
+"""Sending one event to one webhook: signed, to an allowed address, within a few seconds whatever the receiver does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from speciate.egress.network import ForbiddenAddressError, Network
+from speciate.egress.transport import AsyncGuardedTransport
+
+TIMEOUT_S: Final = 10.0
+KEPT_BYTES: Final = 1000
+SIGNATURE_HEADER: Final = "Speciate-Signature"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an attempt.
+
+    Attributes:
+        taken: Whether the receiver took it: any status from 200 to 299.
+        status: Status of its answer, None without one.
+        error: What went wrong otherwise; what the receiver said is cut after a thousand bytes.
+    """
+
+    taken: bool
+    status: int | None = None
+    error: str = ""
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """Return the value of ``Speciate-Signature``: ``t=…,v1=…``, HMAC-SHA256 of ``timestamp.body`` in hexadecimal.
+
+    Args:
+        secret: The webhook's secret, as it was shown.
+        timestamp: Seconds since 1970, so that an old message cannot be sent again by somebody else.
+        body: What is sent.
+    """
+    digest = hmac.new(secret.encode(), b"%d.%b" % (timestamp, body), hashlib.sha256).hexdigest()
+    return f"t={timestamp},v1={digest}"
+
+
+async def send(
+    url: str, body: bytes, headers: dict[str, str], network: Network, timeout_s: float = TIMEOUT_S
+) -> Answer:
+    """Send a body and return what came of it; nothing that a receiver does raises."""
+    try:
+        # Looking the name up, connecting, sending and reading: all of it.
+        async with asyncio.timeout(timeout_s):
+            return await _send(url, body, headers, network)
+    except TimeoutError:
+        return Answer(False, error=f"no answer within {timeout_s:g} s")
+    except ForbiddenAddressError as error:
+        return Answer(False, error=str(error))
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+        return Answer(False, error=f"the connection failed ({type(error).__name__})")
+
+
+async def _send(url: str, body: bytes, headers: dict[str, str], network: Network) -> Answer:
+    # A client of its own: two names may share an address, but not a connection.
+    async with (
+        httpx.AsyncClient(transport=AsyncGuardedTransport(network), timeout=TIMEOUT_S) as client,
+        client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,
+    ):
+        if response.is_success:
+            return Answer(True, response.status_code)
+        said = bytearray()
+        async for chunk in response.aiter_raw(KEPT_BYTES):
+            said += chunk
+            if len(said) >= KEPT_BYTES:
+                break
+        text = bytes(said[:KEPT_BYTES]).decode("utf-8", "replace")
+        hint = " (redirections are not followed)" if response.is_redirect else ""
+        return Answer(False, response.status_code, f"it answered {response.status_code}{hint}: {text}".rstrip(": "))

@@ -1,0 +1,7 @@
+"""A server for policies of up to about 10 million parameters: vLLM's routes over numpy, no torch and no GPU."""
+
+from __future__ import annotations
+
+from speciate.inference.engine import Draw, Engine, Request, Sampled
+
+__all__ = ["Draw", "Engine", "Request", "Sampled"]

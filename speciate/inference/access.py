@@ -1,0 +1,61 @@
+"""Who may enter the embedded server, and with how large a body; the rules are those of the service.
+
+Without a token programs of this machine may, under a loopback name and not from a page of another origin.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from speciate.inference.wire import refusal
+from speciate.loopback import bearer_token, same_token, stranger
+
+MAX_BODY_BYTES: Final = 8 << 20
+
+
+class Access:
+    """Lets a request in, or answers 401, 403, 411 or 413.
+
+    Args:
+        app: What comes after.
+        token: What ``Authorization: Bearer`` has to hold; None means open on loopback.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        answer = self._answer(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self._app if answer is None else answer)(scope, receive, send)
+
+    def _answer(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"] == "/health":
+            return None
+        client = scope.get("client")
+        if self._token is not None:
+            if not same_token(bearer_token(headers), self._token):
+                message = "this server asks for a token: send it as 'Authorization: Bearer TOKEN'."
+                return refusal(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
+        elif (reason := stranger(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)) is not None:
+            return refusal(HTTPStatus.FORBIDDEN, reason)
+        return _too_large(scope, headers)
+
+
+def _too_large(scope: Scope, headers: Headers) -> Response | None:
+    if scope["method"] != "POST":
+        return None
+    declared = headers.get("content-length", "")
+    closing = {"Connection": "close"}  # what else is on its way is not read
+    if not declared.isdecimal():
+        return refusal(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
+    if int(declared) > MAX_BODY_BYTES:
+        message = f"the body is over {MAX_BODY_BYTES} bytes."
+        return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, headers=closing)
+    return None

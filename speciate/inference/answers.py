@@ -1,0 +1,96 @@
+"""What a finished request looks like in the OpenAI protocol."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from speciate.inference.engine import Request, Sampled
+from speciate.inference.text import StopWatch, Text
+
+
+def completion_text(text: Text, request: Request, index: int) -> str:
+    """Return the text of a completion, up to its stop string."""
+    if isinstance(request.stops, StopWatch) and index in request.stops.cut:
+        return request.stops.cut[index]
+    return text.decode(request.sampled[index].token_ids)
+
+
+def completions(model: str, text: Text, requests: Sequence[Request], *, logprobs: bool) -> dict[str, Any]:
+    """Return the answer of ``/v1/completions``: the choices of the first prompt, then those of the second."""
+    choices: list[dict[str, Any]] = []
+    for request in requests:
+        for index in range(request.draw.n):
+            sampled = request.sampled[index]
+            choices.append(
+                {
+                    "index": len(choices),
+                    "text": completion_text(text, request, index),
+                    "logprobs": _completion_logprobs(text, sampled) if logprobs else None,
+                    "finish_reason": sampled.finish_reason,
+                }
+            )
+    return _answer("cmpl", "text_completion", model, choices, requests)
+
+
+def chat_completions(model: str, text: Text, request: Request, *, logprobs: bool) -> dict[str, Any]:
+    """Return the answer of ``/v1/chat/completions``."""
+    choices = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": completion_text(text, request, index)},
+            "logprobs": _chat_logprobs(text, request.sampled[index]) if logprobs else None,
+            "finish_reason": request.sampled[index].finish_reason,
+        }
+        for index in range(request.draw.n)
+    ]
+    return _answer("chatcmpl", "chat.completion", model, choices, [request])
+
+
+def _answer(
+    prefix: str, kind: str, model: str, choices: list[dict[str, Any]], requests: Sequence[Request]
+) -> dict[str, Any]:
+    read = sum(len(request.prompt) for request in requests)
+    drawn = sum(len(sampled.token_ids) for request in requests for sampled in request.sampled.values())
+    return {
+        "id": f"{prefix}-{secrets.token_hex(16)}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+        "choices": choices,
+        "usage": {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn},
+    }
+
+
+def _completion_logprobs(text: Text, sampled: Sampled) -> dict[str, Any]:
+    tokens = [text.token(token) for token in sampled.token_ids]
+    offsets, offset = [], 0
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token)
+    tops = [
+        {**{text.token(each): value for each, value in likeliest}, token: logprob}
+        for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)
+    ]
+    return {
+        "tokens": tokens,
+        "token_logprobs": list(sampled.logprobs),
+        "top_logprobs": tops,
+        "text_offset": offsets,
+    }
+
+
+def _chat_logprobs(text: Text, sampled: Sampled) -> dict[str, Any]:
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        shown = text.token(token)
+        return {"token": shown, "logprob": logprob, "bytes": list(shown.encode("utf-8", "replace"))}
+
+    places = zip(sampled.token_ids, sampled.logprobs, sampled.tops or ((),) * len(sampled.token_ids), strict=True)
+    return {
+        "content": [
+            {**entry(token, logprob), "top_logprobs": [entry(*each) for each in likeliest]}
+            for token, logprob, likeliest in places
+        ]
+    }

@@ -1,0 +1,256 @@
+"""The application: vLLM's routes over engines. ``create_app({"name": folder})``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI, Response
+from fastapi import Request as HttpRequest
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+from speciate.domain import errors
+from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.wording import wording
+from speciate.inference.access import Access
+from speciate.inference.answers import chat_completions, completions
+from speciate.inference.engine import Draw, Engine, Request
+from speciate.inference.metrics import Counters, exposition
+from speciate.inference.scheduler import Scheduler
+from speciate.inference.text import Text
+from speciate.inference.wire import (
+    MAX_N,
+    ChatRequest,
+    CompletionRequest,
+    SamplingRequest,
+    refusal,
+)
+from speciate.policies.manifest import weights_digest
+from speciate.policies.openai_wire import fingerprint
+
+_STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
+    errors.InvalidInputError: HTTPStatus.BAD_REQUEST,
+    errors.NotFoundError: HTTPStatus.NOT_FOUND,
+    errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.SpeciateError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+_MOST_COMPLETIONS: Final = 4 * MAX_N
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that is served; ``digest`` is the SHA-256 of its weights, which every answer carries as fingerprint."""
+
+    engine: Engine
+    text: Text
+    counters: Counters
+    digest: str
+
+
+def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastAPI:
+    """Return the application with its checkpoints loaded.
+
+    Args:
+        models: Folders by the name under which they are served.
+        token: What requests have to bring; None means that programs of this machine may ask without.
+
+    Raises:
+        ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
+    """
+    served = {name: _load(folder) for name, folder in models.items()}
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.routes.scheduler = Scheduler({name: each.engine for name, each in served.items()})
+        yield
+        await asyncio.to_thread(app.state.routes.scheduler.close)
+
+    app = FastAPI(title="Speciate's policy server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.routes = routes = Routes(served)
+    app.get("/health")(routes.health)
+    app.get("/metrics")(routes.metrics)
+    app.get("/v1/models")(routes.models)
+    app.post("/v1/completions")(routes.completions)
+    app.post("/v1/chat/completions")(routes.chat_completions)
+    app.add_exception_handler(SpeciateError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(Access, token=token)
+    return app
+
+
+def _load(folder: Path) -> Served:
+    engine = Engine.load(folder)
+    config = engine.checkpoint.config
+    text = Text(folder, config.vocab_size, config.max_position_embeddings)
+    return Served(engine, text, Counters(), weights_digest(folder))
+
+
+class Routes:
+    """The routes, over the models they serve."""
+
+    scheduler: Scheduler
+
+    def __init__(self, served: Mapping[str, Served]) -> None:
+        self._served = served
+        self._started = int(time.time())
+
+    async def health(self) -> Response:
+        """Answer 200 while requests are worked on."""
+        alive = self.scheduler.alive
+        return Response(status_code=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def metrics(self) -> PlainTextResponse:
+        """Answer with the counters of all models."""
+        counters = {name: each.counters for name, each in self._served.items()}
+        text = exposition(counters, {name: self.scheduler.load(name) for name in self._served})
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def models(self) -> dict[str, Any]:
+        """List what is served."""
+        data = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._started,
+                "owned_by": "speciate",
+                "max_model_len": each.engine.checkpoint.config.max_position_embeddings,
+                "metadata": {"method": each.engine.checkpoint.method, "checkpoint_digest": each.digest},
+            }
+            for name, each in self._served.items()
+        ]
+        return {"object": "list", "data": data}
+
+    async def completions(self, asked: CompletionRequest, http: HttpRequest) -> JSONResponse:
+        """Complete prompts."""
+        served = self._find(asked.model)
+        prompts = asked.prompts()
+        if len(prompts) * asked.n > _MOST_COMPLETIONS:
+            raise InvalidInputError(
+                f"{len(prompts)} prompts with n = {asked.n} are {len(prompts) * asked.n} completions: this server"
+                f" answers {_MOST_COMPLETIONS} at once."
+            )
+        asked_for = (
+            _request(
+                served.text,
+                asked,
+                served.text.encode(prompt) if isinstance(prompt, str) else tuple(prompt),
+                asked.max_tokens,
+                asked.logprobs or 0,
+            )
+            for prompt in prompts
+        )
+        requests = await self._complete(asked.model, asked_for, http)
+        answer = completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None)
+        return JSONResponse(answer | fingerprint(served.digest))
+
+    async def chat_completions(self, asked: ChatRequest, http: HttpRequest) -> JSONResponse:
+        """Continue a conversation."""
+        served = self._find(asked.model)
+        prompt = served.text.chat([message.model_dump() for message in asked.messages])
+        left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
+        request = _request(served.text, asked, prompt, asked.longest or max(left, 1), asked.top_logprobs)
+        await self._complete(asked.model, [request], http)
+        answer = chat_completions(asked.model, served.text, request, logprobs=asked.logprobs)
+        return JSONResponse(answer | fingerprint(served.digest))
+
+    def _find(self, model: str) -> Served:
+        if model not in self._served:
+            raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served)}.")
+        return self._served[model]
+
+    async def _complete(self, model: str, asked: Iterable[Request], http: HttpRequest) -> list[Request]:
+        """Wait for requests; when the client hangs up or one of them fails, all are given up."""
+        counters, begun = self._served[model].counters, time.monotonic()
+        requests: list[Request] = []
+        futures: list[asyncio.Future[Request]] = []
+        try:
+            # All are checked before any of them begins, and each before the next one's text is split into tokens.
+            for request in asked:
+                self._served[model].engine.check(request)
+                requests.append(request)
+            # One after the other, so that those before a refused one are known and given up.
+            futures.extend(asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests)
+            await _while_connected(futures, http)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            counters.refused += 1
+            raise
+        counters.requests += 1
+        counters.seconds += time.monotonic() - begun
+        counters.prompt_tokens += sum(len(request.prompt) for request in requests)
+        counters.generation_tokens += sum(len(s.token_ids) for r in requests for s in r.sampled.values())
+        return requests
+
+
+def _request(text: Text, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int) -> Request:
+    seed = secrets.randbits(63) if asked.seed is None else asked.seed
+    draw = Draw(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops)
+    return Request(prompt, draw, stops=text.watch(asked.stops) if asked.stops else None)
+
+
+async def _while_connected(futures: Sequence[asyncio.Future[Request]], http: HttpRequest) -> None:
+    """Wait for futures.
+
+    Raises:
+        UnavailableError: The client has hung up; nobody will read the answer.
+    """
+    gone = asyncio.ensure_future(_gone(http))
+    everything = asyncio.ensure_future(asyncio.gather(*futures, return_exceptions=True))
+    waiting: set[asyncio.Future[Any]] = {everything, gone}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+    if not everything.done():
+        raise errors.UnavailableError("the client has gone.")
+    for outcome in everything.result():
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _gone(http: HttpRequest) -> None:
+    """Wait until the client hangs up; its request has been read."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ours(_: HttpRequest, error: Exception) -> JSONResponse:
+    status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
+    headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    return refusal(status, str(error), headers=headers)
+
+
+async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
+    # What was sent is not repeated: it may be large or hostile.
+    detail = error.errors()[0] if isinstance(error, RequestValidationError) else {"type": "", "msg": "", "loc": ()}
+    # Of a union pydantic names the member that it tried, too.
+    place = str(detail["loc"][1]) if len(detail["loc"]) > 1 and isinstance(detail["loc"][1], str) else ""
+    words = "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else wording(detail)
+    return refusal(
+        HTTPStatus.BAD_REQUEST, f"{place[:200]}: {words}." if place else f"{words}.", param=place[:200] or None
+    )
+
+
+async def _http(_: HttpRequest, error: Exception) -> JSONResponse:
+    status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else 500)
+    return refusal(status, f"{status.phrase}: this server has {', '.join(_PATHS)}.")
+
+
+async def _unexpected(_: HttpRequest, __: Exception) -> JSONResponse:
+    # Starlette raises the error again after this answer, so the server logs it with its traceback.
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request; its log says why.")
+
+
+_PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics")

@@ -1,0 +1,382 @@
+"""Continuous batching: sequences of many requests are continued together, and join and leave at every token."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from speciate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
+from speciate.inference.checkpoint import Array, Checkpoint, load_checkpoint
+from speciate.inference.model import Model, padded
+from speciate.inference.rows import Rows
+from speciate.inference.sampling import Tokens, sample, top_logprobs, uniforms
+
+MAX_LIVE: Final = 128
+"""Sequences that are continued at once, by default: more of them gain nothing."""
+
+MEMORY_BYTES: Final = 1 << 30
+"""What the rows of one engine may take, by default."""
+
+_PREFILL_TOKENS: Final = 2048
+
+Finish = Literal["stop", "length"]
+Alternatives = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How completions of a prompt are drawn.
+
+    Attributes:
+        n: Completions.
+        max_tokens: Longest completion.
+        temperature: Softmax temperature; 0 takes the likeliest token.
+        top_p: Nucleus mass.
+        seed: Completion i is drawn with a generator of (seed, i), whatever else is going on.
+        tops: Likeliest tokens to report at every place.
+    """
+
+    n: int = 1
+    max_tokens: int = 16
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    tops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A completion.
+
+    Attributes:
+        token_ids: Its tokens, with the one that ended it.
+        logprobs: Log-probability of each, before temperature and top-p.
+        finish_reason: ``stop`` (end-of-text, or the caller's own rule) or ``length``.
+        tops: For each place the likeliest tokens with their log-probabilities; empty unless asked for.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: Finish
+    tops: tuple[Alternatives, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A prompt on its way.
+
+    Attributes:
+        prompt: Token ids.
+        draw: What is wanted.
+        stops: Told index and token of everything drawn; ends that completion by returning True.
+        sampled: Completions by index, as they are finished.
+        cancelled: Nobody waits for it any more.
+        started: Completions that have joined the batch.
+    """
+
+    prompt: tuple[int, ...]
+    draw: Draw
+    stops: Callable[[int, int], bool] | None = None
+    sampled: dict[int, Sampled] = field(default_factory=dict)
+    cancelled: bool = False
+    started: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether every completion is there."""
+        return len(self.sampled) == self.draw.n
+
+
+@dataclass(slots=True)
+class _Owner:
+    """Whose a row is."""
+
+    request: Request
+    index: int
+    tops: list[Alternatives] = field(default_factory=list)
+
+
+class Engine:
+    """One model with the sequences it continues. Not to be used from two threads at once.
+
+    Args:
+        checkpoint: What to serve.
+        max_live: Sequences that are continued at once.
+        memory_bytes: What their rows may take.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> None:
+        self.checkpoint = checkpoint
+        self._rows = Rows(checkpoint.config)
+        self._owners: list[_Owner] = []
+        self._waiting: deque[Request] = deque()
+        self._prefilled: dict[tuple[int, ...], tuple[Array, Array]] = {}
+        self._max_live, self._memory_bytes = max_live, memory_bytes
+        self._ends = np.zeros(checkpoint.config.vocab_size, np.bool_)
+        self._ends[list(checkpoint.eos_ids)] = True
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            self._model = Model(checkpoint)
+            logits, _ = self._model.prefill(np.zeros((1, 1), np.intp))
+        if not np.isfinite(logits).all():
+            raise ConfigurationError(
+                f"the model in {checkpoint.folder} computes NaN or infinity.",
+                remedy="The training that wrote it has diverged.",
+            )
+
+    @classmethod
+    def load(cls, folder: Path, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> Self:
+        """Read a checkpoint and make an engine of it.
+
+        Raises:
+            ConfigurationError: The folder cannot be used; the message names the file and the remedy.
+        """
+        try:
+            return cls(load_checkpoint(folder), max_live=max_live, memory_bytes=memory_bytes)
+        except MemoryError:
+            raise ConfigurationError(
+                f"the model in {folder} does not fit into memory.", remedy="Serve fewer or smaller models."
+            ) from None
+
+    @property
+    def running(self) -> int:
+        """Sequences that are being continued."""
+        return self._rows.live
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not begun; may be asked from another thread than the engine's."""
+        # A copy, made at one go: a deque that changes while it is gone through raises.
+        return sum(request.draw.n - request.started for request in self._waiting.copy())
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        n: int = 1,
+        max_tokens: int = 16,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        seeds: Sequence[int] | None = None,
+    ) -> list[list[Sampled]]:
+        """Complete prompts in the calling thread; a prompt's completions depend on its seed, not on the other prompts.
+
+        Args:
+            prompts: Token ids.
+            n: Completions of each prompt.
+            max_tokens: Longest completion.
+            temperature: Softmax temperature; 0 takes the likeliest token.
+            top_p: Nucleus mass.
+            seeds: One for each prompt; by default 0, 1, 2, …
+
+        Returns:
+            For each prompt its n completions.
+
+        Raises:
+            InvalidInputError: A prompt is empty, too long or holds an unknown token; ``seeds`` has another length.
+            UnavailableError: Memory is out.
+        """
+        chosen = range(len(prompts)) if seeds is None else seeds
+        if len(chosen) != len(prompts):
+            raise InvalidInputError(f"there are {len(chosen)} seeds for {len(prompts)} prompts: expected one for each.")
+        requests = [
+            Request(tuple(prompt), Draw(n, max_tokens, temperature, top_p, seed))
+            for prompt, seed in zip(prompts, chosen, strict=True)
+        ]
+        for request in requests:
+            self.check(request)
+        for request in requests:
+            self.add(request)
+        while not all(request.done for request in requests):
+            self.step()
+        return [[request.sampled[i] for i in range(n)] for request in requests]
+
+    def check(self, request: Request) -> None:
+        """Refuse what could not be completed, before anything is done.
+
+        Raises:
+            InvalidInputError: The message names the numbers.
+        """
+        config, draw = self.checkpoint.config, request.draw
+        longest, prompt = config.max_position_embeddings, len(request.prompt)
+        if not request.prompt:
+            raise InvalidInputError("the prompt has no tokens: expected at least one.")
+        if not all(0 <= token < config.vocab_size for token in request.prompt):
+            raise InvalidInputError(f"the prompt holds a token id that is not below {config.vocab_size}.")
+        if draw.n < 1 or draw.max_tokens < 1 or draw.seed < 0 or draw.temperature < 0 or not 0 < draw.top_p <= 1:
+            raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")
+        if prompt + draw.max_tokens > longest:
+            raise InvalidInputError(
+                f"the prompt has {prompt} tokens and max_tokens is {draw.max_tokens}, {prompt + draw.max_tokens}"
+                f" together: this model reads {longest} tokens at most."
+            )
+        need = Rows(config).bytes_with(1, prompt + draw.max_tokens, draw.max_tokens)
+        if need > self._memory_bytes:
+            raise InvalidInputError(
+                f"a sequence of {prompt + draw.max_tokens} tokens takes {need} bytes: this server has"
+                f" {self._memory_bytes} for one model."
+            )
+
+    def add(self, request: Request) -> None:
+        """Let a checked request wait for room."""
+        self._waiting.append(request)
+
+    def cancel(self, request: Request) -> None:
+        """Give a request up; its rows are free at the next step."""
+        request.cancelled = True
+
+    def step(self) -> list[Request]:
+        """Draw one token for every sequence that is live, and return the requests that are complete by it.
+
+        Raises:
+            UnavailableError: Memory is out; all requests are dropped.
+        """
+        try:
+            # Overflow to infinity is what a closed gate and a masked position look like.
+            with np.errstate(over="ignore"):
+                return self._step()
+        except MemoryError:
+            self.drop_all()
+            raise UnavailableError(
+                f"memory is out for {self.checkpoint.folder.name}.", remedy="Ask for fewer or shorter completions."
+            ) from None
+
+    def drop_all(self) -> None:
+        """Forget every request, and give their memory back."""
+        self._waiting.clear()
+        self._prefilled.clear()
+        self._owners.clear()
+        self._rows = Rows(self.checkpoint.config)
+
+    def _step(self) -> list[Request]:
+        self._forget_cancelled()
+        self._admit()
+        rows, live = self._rows, self._rows.live
+        if not live:
+            return []
+        state, index = rows.state[:live], np.arange(live)
+        count = state["count"]
+        logits = rows.logits[:live]
+        tokens, logprobs = sample(logits, state["temperature"], state["top_p"], state["uniforms"][index, count])
+        self._note_tops(logits, state["tops"])
+        state["tokens"][index, count] = tokens
+        state["logprobs"][index, count] = logprobs
+        state["count"] += 1
+        stopped = self._ends[tokens]
+        for row, owner in enumerate(self._owners):
+            stops = owner.request.stops
+            if stops is not None and not stopped[row] and stops(owner.index, int(tokens[row])):
+                stopped[row] = True
+        complete = self._finish(stopped)
+        live = rows.live
+        if live:
+            state = rows.state[:live]
+            last = state["tokens"][np.arange(live), state["count"] - 1]
+            rows.logits[:live] = self._model.decode(last.astype(np.intp), state["position"], rows.cache)
+            state["position"] += 1
+        return complete
+
+    def _note_tops(self, logits: Array, tops: Tokens) -> None:
+        asking = np.flatnonzero(tops)
+        if not len(asking):
+            return
+        ids, logprobs = top_logprobs(logits[asking], int(tops.max()))
+        for row, tokens, values in zip(asking.tolist(), ids.tolist(), logprobs.tolist(), strict=True):
+            self._owners[row].tops.append(tuple(zip(tokens, values, strict=True))[: tops[row]])
+
+    def _finish(self, stopped: npt.NDArray[np.bool_]) -> list[Request]:
+        """Take finished sequences out, the last row first: what moves into a gap is live."""
+        rows, complete = self._rows, []
+        state = rows.state[: rows.live]
+        for row in np.flatnonzero(stopped | (state["count"] >= state["limit"]))[::-1].tolist():
+            owner, record = self._owners[row], rows.state[row]
+            count = record["count"]
+            owner.request.sampled[owner.index] = Sampled(
+                tuple(record["tokens"][:count].tolist()),
+                tuple(record["logprobs"][:count].tolist()),
+                "stop" if stopped[row] else "length",
+                tuple(owner.tops),
+            )
+            if owner.request.done:
+                complete.append(owner.request)
+            self._drop(row)
+        return complete
+
+    def _drop(self, row: int) -> None:
+        self._rows.drop(row)
+        last = self._owners.pop()
+        if row < len(self._owners):
+            self._owners[row] = last
+
+    def _forget_cancelled(self) -> None:
+        for row in reversed(range(len(self._owners))):
+            if self._owners[row].request.cancelled:
+                # The logits move here only: after a token is drawn they are out of date anyway.
+                self._rows.logits[row] = self._rows.logits[self._rows.live - 1]
+                self._drop(row)
+        if any(request.cancelled for request in self._waiting):
+            self._waiting = deque(request for request in self._waiting if not request.cancelled)
+
+    def _admit(self) -> None:
+        """Let waiting sequences join, in the order of their requests, while rows and memory last."""
+        joining: list[_Owner] = []
+        while self._waiting:
+            request = self._waiting[0]
+            count = self._room(request, len(joining))
+            if not count:
+                break
+            joining += [_Owner(request, request.started + i) for i in range(count)]
+            request.started += count
+            if request.started == request.draw.n:
+                self._waiting.popleft()
+        if joining:
+            self._join(joining)
+        elif self._waiting and not self._rows.live:
+            # Rows that once grew for others are in the way.
+            self._rows = Rows(self.checkpoint.config)
+            self._admit()
+
+    def _room(self, request: Request, joining: int) -> int:
+        """Make room for as many sequences of a request as possible; return how many."""
+        live, draw = self._rows.live + joining, request.draw
+        count = min(draw.n - request.started, self._max_live - live)
+        length = len(request.prompt) + draw.max_tokens
+        while count and self._rows.bytes_with(live + count, length, draw.max_tokens) > self._memory_bytes:
+            count //= 2
+        if count:
+            self._rows.reserve(live + count, length, draw.max_tokens)
+        return count
+
+    def _join(self, owners: list[_Owner]) -> None:
+        """Give sequences their rows; those of one prompt share its prefill."""
+        self._prefill({owner.request.prompt for owner in owners})
+        rows = self._rows
+        for owner in owners:
+            request, row, draw = owner.request, rows.live, owner.request.draw
+            logits, keys_values = self._prefilled[request.prompt]
+            rows.cache[:, row, :, :, : len(request.prompt)] = keys_values
+            rows.logits[row] = logits
+            state = rows.state[row]
+            state["position"], state["count"], state["limit"] = len(request.prompt), 0, draw.max_tokens
+            state["temperature"], state["top_p"], state["tops"] = draw.temperature, draw.top_p, draw.tops
+            state["uniforms"][: draw.max_tokens] = uniforms(draw.seed, owner.index, draw.max_tokens)
+            rows.live += 1
+            self._owners.append(owner)
+        # Only the first request that waits may have begun.
+        kept = {request.prompt for request in self._waiting if request.started}
+        self._prefilled = {prompt: made for prompt, made in self._prefilled.items() if prompt in kept}
+
+    def _prefill(self, prompts: set[tuple[int, ...]]) -> None:
+        missing = sorted(prompts - self._prefilled.keys(), key=lambda prompt: (len(prompt), prompt))
+        for length, group in groupby(missing, key=len):
+            same, at_once = list(group), max(1, _PREFILL_TOKENS // padded(length))
+            for begin in range(0, len(same), at_once):
+                part = same[begin : begin + at_once]
+                logits, keys_values = self._model.prefill(np.array(part))
+                self._prefilled |= {prompt: (logits[i], keys_values[:, i]) for i, prompt in enumerate(part)}

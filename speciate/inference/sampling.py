@@ -1,0 +1,78 @@
+"""Draws tokens for many sequences at once; what is drawn for one depends on its own logits and numbers alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from speciate.inference.checkpoint import Array
+
+Tokens = npt.NDArray[np.intp]
+
+
+def uniforms(seed: int, index: int, count: int) -> Array:
+    """Return the random numbers of a completion, one for each of its tokens.
+
+    Args:
+        seed: Seed of the request, 0 or more.
+        index: Which of its completions.
+        count: Most tokens it can have.
+    """
+    return np.random.default_rng((seed, index)).random(count, np.float32)
+
+
+def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Tokens, Array]:
+    """Draw a token for each row.
+
+    Args:
+        logits: (R, V), finite.
+        temperature: (R,); 0 takes the likeliest token.
+        top_p: (R,); tokens are drawn from the smallest set that has this mass. Of tokens that are equally likely at its
+            edge all belong to it.
+        uniform: (R,), in [0, 1).
+
+    Returns:
+        Tokens (R,), and their log-probabilities (R,) before temperature and top-p, as vLLM reports them.
+    """
+    rows = np.arange(len(logits))
+    shifted = logits - logits.max(1, keepdims=True)
+    raw = np.exp(shifted)
+    normaliser = np.log(raw.sum(1))
+    greedy = temperature == 0
+    weights = raw
+    if (temperature != 1).any():
+        with np.errstate(over="ignore"):  # a tiny temperature: what is not the maximum becomes -inf, as it should
+            weights = np.exp(shifted / np.where(greedy, np.float32(1), temperature)[:, None])
+    cut = np.flatnonzero(top_p < 1)
+    if len(cut):
+        weights = np.array(weights)
+        weights[cut] = nucleus(weights[cut], top_p[cut])
+    mass = weights.cumsum(1)
+    total = mass[:, -1]
+    # Rounding must not lift the target to the total: no token lies behind it.
+    target = np.minimum(uniform * total, np.nextafter(total, np.float32(0)))
+    tokens = (mass > target[:, None]).argmax(1)
+    if greedy.any():
+        tokens = np.where(greedy, logits.argmax(1), tokens)
+    return tokens, shifted[rows, tokens] - normaliser
+
+
+def nucleus(weights: Array, top_p: Array) -> Array:
+    """Return weights (R, V) with those outside of the nucleus (arXiv:1904.09751) set to 0; they need not sum to 1."""
+    ascending = np.sort(weights, axis=1)
+    mass = ascending.cumsum(1)
+    first = (mass > (1 - top_p)[:, None] * mass[:, -1:]).argmax(1)
+    # A top_p of almost 0 may find no such place: the likeliest is kept in any case.
+    first = np.where(top_p <= ascending[:, -1] / mass[:, -1], weights.shape[1] - 1, first)
+    edge = ascending[np.arange(len(weights)), first]
+    return np.where(weights < edge[:, None], np.float32(0), weights)
+
+
+def top_logprobs(logits: Array, count: int) -> tuple[Tokens, Array]:
+    """Return the likeliest tokens of each row in descending order, (R, count), and their log-probabilities."""
+    count = min(count, logits.shape[1])
+    ids = np.argpartition(logits, -count, axis=1)[:, -count:]
+    order = np.argsort(-np.take_along_axis(logits, ids, 1), axis=1, kind="stable")
+    ids = np.take_along_axis(ids, order, 1)
+    shifted = logits - logits.max(1, keepdims=True)
+    return ids, np.take_along_axis(shifted, ids, 1) - np.log(np.exp(shifted).sum(1))[:, None]

@@ -1,0 +1,120 @@
+"""One thread that draws tokens for all models: requests of many connections meet here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Final
+
+from speciate.domain.errors import UnavailableError
+from speciate.inference.engine import Engine, Request
+
+MAX_WAITING: Final = 4096
+"""Sequences that may wait for one model; whoever comes then is asked to come again."""
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Runs engines, which only its thread touches. To be closed.
+
+    Args:
+        engines: By the name of the model.
+        max_waiting: Sequences that may wait for one model.
+    """
+
+    def __init__(self, engines: Mapping[str, Engine], *, max_waiting: int = MAX_WAITING) -> None:
+        self._engines = engines
+        self._max_waiting = max_waiting
+        self._change = threading.Condition()
+        self._arrived: list[tuple[str, Request, Future[Request]]] = []
+        self._futures: dict[str, dict[Request, Future[Request]]] = {name: {} for name in engines}
+        self._closed = False
+        # One thread and not one for each model: they would only wait for each other's interpreter lock.
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are worked on."""
+        return self._thread.is_alive()
+
+    def load(self, name: str) -> tuple[int, int]:
+        """Return how many sequences of a model are being continued, and how many wait."""
+        with self._change:
+            arrived = sum(request.draw.n for model, request, _ in self._arrived if model == name)
+        engine = self._engines[name]
+        return engine.running, engine.waiting + arrived
+
+    def submit(self, name: str, request: Request) -> Future[Request]:
+        """Hand in a request. Its future holds it again, complete; cancelling the future gives the request up.
+
+        Raises:
+            InvalidInputError: The request cannot be completed.
+            UnavailableError: Too many wait already.
+        """
+        self._engines[name].check(request)
+        waiting = self.load(name)[1]
+        if waiting + request.draw.n > self._max_waiting:
+            raise UnavailableError(f"{waiting} completions of {name} wait already.", remedy="Try again in a moment.")
+        future: Future[Request] = Future()
+        with self._change:
+            if self._closed:
+                raise UnavailableError("the server is stopping.")
+            self._arrived.append((name, request, future))
+            self._change.notify()
+        return future
+
+    def close(self) -> None:
+        """Stop; what is not complete fails."""
+        with self._change:
+            self._closed = True
+            self._change.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._take_in():
+            for name, engine in self._engines.items():
+                if self._futures[name]:
+                    self._step(name, engine)
+        for name in self._engines:
+            self._fail(name, UnavailableError("the server is stopping."))
+
+    def _take_in(self) -> bool:
+        """Wait until there is something to do, and let new requests in; False means to stop."""
+        with self._change:
+            self._change.wait_for(lambda: self._closed or self._arrived or any(self._futures.values()))
+            arrived, self._arrived = self._arrived, []
+        for name, request, future in arrived:
+            self._futures[name][request] = future
+            self._engines[name].add(request)
+        return not self._closed
+
+    def _step(self, name: str, engine: Engine) -> None:
+        futures = self._futures[name]
+        for request in [request for request, future in futures.items() if future.cancelled()]:
+            engine.cancel(request)
+            del futures[request]
+        try:
+            complete = engine.step()
+        except UnavailableError as error:
+            self._fail(name, error)
+        except Exception as error:  # noqa: BLE001
+            # A defect that one request meets must not end the server for all others.
+            _log.exception("model %s failed", name)
+            engine.drop_all()
+            self._fail(name, error)
+        else:
+            for request in complete:
+                if (future := futures.pop(request, None)) is not None:
+                    with suppress(InvalidStateError):  # given up this very moment
+                        future.set_result(request)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        for future in self._futures[name].values():
+            with suppress(InvalidStateError):
+                future.set_exception(error)
+        self._futures[name].clear()

@@ -1,0 +1,147 @@
+"""Between texts and tokens: the folder's own tokenizer, its chat template, and stop strings."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.inference.checkpoint import read_json
+
+_LEAST_WIDEST: Final = 64
+"""Characters that a token may stand for in any case: some tokenizers leave out blanks, or know no long word."""
+
+
+class Text:
+    """The tokenizer of a checkpoint.
+
+    Args:
+        folder: The checkpoint.
+        vocab_size: Tokens that its model knows.
+        longest: Tokens that its model reads at most. Texts with many more characters are refused before they are split:
+            a body as large as the server takes would keep it busy for minutes.
+
+    Raises:
+        ConfigurationError: ``tokenizer.json`` is missing, broken, or belongs to another model.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int, longest: int) -> None:
+        path = folder / "tokenizer.json"
+        read_json(path)
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+            raise ConfigurationError(
+                f"{path} is no tokenizer: {error}.", remedy="Export or download the checkpoint again."
+            ) from None
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        vocabulary = self._tokenizer.get_vocab()
+        largest = max(vocabulary.values(), default=0)
+        if largest >= vocab_size:
+            raise ConfigurationError(
+                f"{path} has the token id {largest}, and the model's vocabulary has {vocab_size} tokens.",
+                remedy="Put the tokenizer that the model was trained with beside it.",
+            )
+        self._longest, self._widest = longest, max(_LEAST_WIDEST, *map(len, vocabulary), 0)
+        self._name = folder.name
+        config = folder / "tokenizer_config.json"
+        self._config = read_json(config) if config.exists() else {}
+        template = folder / "chat_template.jinja"
+        self._template = template.read_text("utf-8") if template.exists() else self._config.get("chat_template")
+        self.token = lru_cache(maxsize=1 << 16)(self._token)
+
+    def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """Return the tokens of a text, with those that the tokenizer puts around it unless ``special`` is off.
+
+        Raises:
+            InvalidInputError: The tokenizer has no token for a part of it, or it has far more than the model reads.
+        """
+        if len(text) > (most := self._longest * self._widest):
+            raise InvalidInputError(
+                f"the prompt has {len(text)} characters: {self._name} reads {self._longest} tokens at most, and"
+                f" prompts of {most} characters."
+            )
+        try:
+            return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+            raise InvalidInputError(f"the prompt cannot be written in the tokens of {self._name}: {error}.") from None
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return a text without special tokens."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def _token(self, token: int) -> str:
+        """Return one token as it is shown beside its log-probability."""
+        return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """Return the tokens of a conversation that the model is to continue.
+
+        Raises:
+            InvalidInputError: There is no chat template or nothing to fill it in with, or it refuses the messages.
+        """
+        try:
+            jinja = importlib.import_module("jinja2.sandbox") if isinstance(self._template, str) else None
+        except ImportError:
+            jinja = None
+        if jinja is None:
+            raise InvalidInputError(f"model {self._name} has no chat template: use /v1/completions.")
+        environment = jinja.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = _refuse
+        specials = {name: self._special(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        try:
+            text = environment.from_string(self._template).render(
+                messages=list(messages), add_generation_prompt=True, **specials
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a template does wrong
+            raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
+        return self.encode(text, special=False)
+
+    def watch(self, stops: Sequence[str]) -> StopWatch:
+        """Return what looks for stop strings in completions while they are drawn."""
+        return StopWatch(self._tokenizer, stops)
+
+    def _special(self, name: str) -> str:
+        value: Any = self._config.get(name)
+        return str(value.get("content", "") if isinstance(value, dict) else value or "")
+
+
+class StopWatch:
+    """Looks for stop strings in the completions of one prompt.
+
+    Attributes:
+        cut: Texts of the completions that were stopped, up to the stop string, by index.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self._stops = stops
+        self._longest = max(map(len, stops))
+        self._streams: dict[int, DecodeStream] = {}
+        self._texts: dict[int, str] = {}
+        self.cut: dict[int, str] = {}
+
+    def __call__(self, index: int, token: int) -> bool:
+        """Tell whether a token completes a stop string in the completion with this index."""
+        stream = self._streams.setdefault(index, DecodeStream(skip_special_tokens=True))
+        piece = stream.step(self._tokenizer, token)
+        if not piece:
+            return False
+        before = self._texts.get(index, "")
+        text = self._texts[index] = before + piece
+        begin = max(0, len(before) - self._longest + 1)
+        found = [place for stop in self._stops if (place := text.find(stop, begin)) >= 0]
+        if found:
+            self.cut[index] = text[: min(found)]
+        return bool(found)
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)

@@ -1,0 +1,176 @@
+"""Real connections: to the address that was checked, under the name that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from speciate.egress.network import ForbiddenAddressError, Network
+from speciate.egress.transport import AsyncGuardedTransport, GuardedTransport, check_url
+from speciate.testing.openai_endpoint import serve
+
+HERE = Network(("loopback",))
+
+
+class Names:
+    """Answers of a name server, one after the other; the last one again and again."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def __call__(self, _: str, __: int) -> list[str]:
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+def test_the_checked_address_is_asked_under_the_name() -> None:
+    with serve() as endpoint, httpx.Client(transport=GuardedTransport(HERE, resolve=Names(["127.0.0.1"]))) as client:
+        url = endpoint.url.replace("127.0.0.1", "policy.test")
+        assert client.get(f"{url}/models").status_code == 200
+        assert endpoint.headers[0]["Host"].startswith("policy.test:")
+
+
+def test_a_name_that_leads_elsewhere_later_is_not_followed() -> None:
+    """The look before connecting is the one that counts: what a registration saw does not matter."""
+    with serve() as endpoint:
+        names = Names(["8.8.8.8"], ["127.0.0.1"])
+        url = endpoint.url.replace("127.0.0.1", "rebinding.test")
+        assert check_url(url, Network(), resolve=names) is None
+        client = httpx.Client(transport=GuardedTransport(Network(), resolve=names))
+        with client, pytest.raises(ForbiddenAddressError, match=r"rebinding\.test"):
+            client.get(f"{url}/models")
+        assert endpoint.headers == []
+
+
+def test_between_check_and_connection_nobody_is_asked_again() -> None:
+    with serve() as endpoint:
+        names = Names(["127.0.0.1"], ["169.254.169.254"])
+        with httpx.Client(transport=GuardedTransport(HERE, resolve=names)) as client:
+            for _ in range(3):
+                assert client.get(f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models").status_code == 200
+        assert names.asked == 1
+
+
+def test_of_several_addresses_the_first_where_somebody_listens_is_asked() -> None:
+    """``localhost`` is ::1 first on most machines, and vLLM listens on 127.0.0.1."""
+    with serve() as endpoint:
+        url = f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models"
+        both = Names(["::1", "127.0.0.1"])
+        with httpx.Client(transport=GuardedTransport(HERE, resolve=both)) as client:
+            assert [client.get(url).status_code for _ in range(2)] == [200, 200]
+        assert both.asked == 1
+
+        async def ask() -> int:
+            async with httpx.AsyncClient(transport=AsyncGuardedTransport(HERE, resolve=both)) as client:
+                return (await client.get(url)).status_code
+
+        assert asyncio.run(ask()) == 200
+        mixed = Names(["::1", "10.0.0.1"])
+        with httpx.Client(transport=GuardedTransport(HERE, resolve=mixed)) as client, pytest.raises(httpx.ConnectError):
+            client.get(url)
+
+
+def test_a_redirection_is_not_followed() -> None:
+    with serve() as endpoint, httpx.Client(transport=GuardedTransport(HERE)) as client:
+        endpoint.misbehave = lambda _: (307, {"Location": "http://169.254.169.254/latest/meta-data"}, b"")
+        assert client.get(f"{endpoint.url}/models").status_code == 307
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "localhost", "127.1"])
+def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:
+    with serve() as endpoint, httpx.Client(transport=GuardedTransport(Network())) as client:
+        with pytest.raises(ForbiddenAddressError):
+            client.get(f"{endpoint.url.replace('127.0.0.1', host)}/models")
+        assert endpoint.headers == []
+
+
+def test_a_name_without_an_address_is_a_failed_connection() -> None:
+    with httpx.Client(transport=GuardedTransport(Network())) as client, pytest.raises(httpx.ConnectError):
+        client.get("http://nobody.invalid/")
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("https://8.8.8.8/v1", None),
+        ("http://nobody.invalid/v1", None),
+        ("http://10.0.0.1:8000/v1", "private"),
+        ("http://user:pw@8.8.8.8/v1", "password"),
+        ("http://user@8.8.8.8/v1", "password"),
+        ("ftp://8.8.8.8/", "no address"),
+        ("http://", "no address"),
+        ("http:///v1", "no address"),
+        ("http://[::1/", "no address"),
+        ("http://8.8.8.8:99999/", "no address"),
+        ("http://8.8.8.8\\@10.0.0.1/", "password"),
+        ("http://0177.0.0.1/", "no address"),
+        ("http://\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3/", "no address"),
+        ("http://127.0.0.1%23.example.com/", None),
+    ],
+)
+def test_addresses_that_users_hand_in(url: str, wrong: str | None) -> None:
+    found = check_url(url, Network())
+    assert (found is None) if wrong is None else (wrong in (found or "nothing is wrong"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for policy.test, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "policy.test")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("policy.test")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(key.private_bytes(*plain) + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.fixture
+def tls_port(certificate: Path) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign,assignment]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_certificate_has_to_be_for_the_name(certificate: Path, tls_port: int) -> None:
+    context = ssl.create_default_context(cafile=str(certificate))
+    transport = GuardedTransport(HERE, resolve=Names(["127.0.0.1"]), verify=context)
+    with httpx.Client(transport=transport) as client:
+        assert client.get(f"https://policy.test:{tls_port}/").status_code == 204
+        with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
+            client.get(f"https://another.test:{tls_port}/")

@@ -1,0 +1,219 @@
+"""The routes: vLLM's answers, and its form of refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from speciate.domain.errors import UnavailableError
+from speciate.inference import Request
+from speciate.inference.app import create_app
+from speciate.inference.scheduler import Scheduler
+from speciate.policies.manifest import weights_digest
+from tests.unit.inference.checkpoints import QWEN2, write
+
+ASKED = {"model": "toy", "prompt": "w1 w2 w3", "max_tokens": 12, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("models")
+    toy = write(base / "toy")
+    (toy / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }} w9"}))
+    (toy / "manifest.json").write_text(json.dumps({"method": "vpo"}))
+    return {"toy": toy, "other": write(base / "other", QWEN2, seed=1)}
+
+
+def _client(folders: dict[str, Path], **options: Any) -> TestClient:
+    return TestClient(
+        create_app(folders, **options),
+        base_url="http://127.0.0.1",
+        client=("127.0.0.1", 1234),
+        raise_server_exceptions=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def http(folders: dict[str, Path]) -> Iterator[TestClient]:
+    with _client(folders) as client:
+        yield client
+
+
+def _complete(http: TestClient, **changes: Any) -> dict[str, Any]:
+    answer = http.post("/v1/completions", json=ASKED | changes)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _refused(answer: httpx.Response, status: int = 400) -> str:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == status
+    assert error.keys() == {"message", "type", "param", "code"}
+    return error["message"]
+
+
+def test_models(http: TestClient) -> None:
+    listed = http.get("/v1/models").json()["data"]
+    assert [each["id"] for each in listed] == ["toy", "other"]
+    assert listed[0]["max_model_len"] == 128
+    assert [each["metadata"]["method"] for each in listed] == ["vpo", None]
+    assert http.get("/health").status_code == 200
+
+
+def test_completions(http: TestClient, folders: dict[str, Path]) -> None:
+    body = _complete(http, n=4)
+    assert body["system_fingerprint"] == f"weights-sha256:{weights_digest(folders['toy'])}"
+    assert body["object"] == "text_completion"
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
+    usage = body["usage"]
+    tokens = sum(len(c["text"].split()) + (c["finish_reason"] == "stop") for c in body["choices"])
+    assert usage == {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": tokens + 3}
+    assert all(choice["logprobs"] is None for choice in body["choices"])
+    assert body["choices"] == _complete(http, n=4, user="me", stream=False, top_k=-1, best_of=None)["choices"]
+    assert body["choices"] != _complete(http, n=4, seed=6)["choices"]
+    assert body["choices"] != _complete(http, n=4, model="other")["choices"]
+
+
+def test_logprobs(http: TestClient) -> None:
+    (choice,) = _complete(http, logprobs=2)["choices"]
+    found = choice["logprobs"]
+    assert "".join(found["tokens"]).startswith(choice["text"].replace(" ", ""))
+    for token, value, tops in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True):
+        assert tops[token] == value < 0
+        assert len(tops) in (2, 3)
+    assert found["text_offset"][:2] == [0, len(found["tokens"][0])]
+    (choice,) = _complete(http, logprobs=0)["choices"]
+    assert all(len(tops) == 1 for tops in choice["logprobs"]["top_logprobs"])
+
+
+def test_chat(http: TestClient) -> None:
+    pytest.importorskip("jinja2")
+    messages = [{"role": "user", "content": "w1 w2"}]
+    asked = {"model": "toy", "messages": messages, "max_tokens": 12, "seed": 5}
+    body = http.post("/v1/chat/completions", json={**asked, "logprobs": True, "top_logprobs": 2}).json()
+    (choice,) = body["choices"]
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": _complete(http, prompt="w1 w2 w9")["choices"][0]["text"],
+    }
+    assert all(len(place["top_logprobs"]) == 2 for place in choice["logprobs"]["content"])
+    unlimited = {"model": "toy", "messages": messages, "seed": 5}
+    assert http.post("/v1/chat/completions", json=unlimited).json()["usage"]["total_tokens"] <= 128
+    assert "no chat template" in _refused(http.post("/v1/chat/completions", json=asked | {"model": "other"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_tokens": 126}, "3 tokens and max_tokens is 126, 129 together: this model reads 128"),
+        ({"n": 257}, "n: Input should be less than or equal to 256"),
+        ({"n": 0}, "n: "),
+        ({"n": True}, "n: "),
+        ({"n": "3"}, "n: "),
+        ({"max_tokens": 0}, "max_tokens: "),
+        ({"temperature": -1}, "temperature: "),
+        ({"top_p": 0}, "top_p: "),
+        ({"top_p": 1.5}, "top_p: "),
+        ({"seed": -1}, "seed: "),
+        ({"logprobs": 6}, "logprobs: "),
+        ({"stop": ""}, "stop: "),
+        ({"stop": ["x"] * 17}, "stop: "),
+        ({"prompt": []}, "prompt: "),
+        ({"prompt": ""}, "no tokens"),
+        ({"prompt": "w1 " * 1_000_000}, "3000000 characters: toy reads 128 tokens at most, and prompts of 8192"),
+        ({"prompt": ["w1 " * 150, "w1 " * 9000]}, "the prompt has 150 tokens"),  # the second is not looked at
+        ({"prompt": [1, 50]}, "not below 50"),
+        ({"prompt": [[1], [-1]]}, "not below 50"),
+        ({"prompt": ["w1"] * 200, "n": 200}, "40000 completions: this server answers 1024"),
+        ({"stream": True}, "stream is not supported"),
+        ({"echo": True}, "echo is not supported"),
+        ({"best_of": 2}, "best_of is not supported"),
+        ({"top_k": 5}, "top_k is not supported"),
+        ({"min_p": 0.1}, "min_p is not supported"),
+        ({"presence_penalty": 0.5}, "presence_penalty is not supported"),
+        ({"repetition_penalty": True}, "repetition_penalty is not supported"),
+        ({"temprature": 1.0}, "temprature: is unknown"),
+    ],
+)
+def test_refusals(http: TestClient, changes: dict[str, Any], words: str) -> None:
+    assert words in _refused(http.post("/v1/completions", json=ASKED | changes))
+
+
+def test_odd_requests(http: TestClient) -> None:
+    assert "there is no model 'nope': this server has toy, other" in _refused(
+        http.post("/v1/completions", json=ASKED | {"model": "nope"}), 404
+    )
+    for body in (b"{", b"[]", b"null", b'{"model": "toy", "prompt": "w1", "temperature": NaN}', b"\xff"):
+        _refused(http.post("/v1/completions", content=body, headers={"Content-Type": "application/json"}))
+    assert "/v1/completions" in _refused(http.get("/v1/nothing"), 404)
+    _refused(http.get("/v1/completions"), 405)
+    _refused(http.post("/v1/completions", content=iter([b"{}"])), 411)
+    _refused(http.post("/v1/completions", content=b" " * ((8 << 20) + 1)), 413)
+
+
+def test_metrics_count(http: TestClient) -> None:
+    def read() -> dict[str, float]:
+        lines = http.get("/metrics").text.splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+    before = read()
+    usage = _complete(http, model="other")["usage"]
+    after = read()
+    label = '{model_name="other"}'
+    grown = {name: after[name] - value for name, value in before.items() if name.endswith(label)}
+    assert grown["speciate_serve_generation_tokens_total" + label] == usage["completion_tokens"]
+    assert grown["speciate_serve_prompt_tokens_total" + label] == 3
+    assert grown["speciate_serve_request_success_total" + label] == 1
+    assert after["speciate_serve_num_requests_running" + label] == 0
+
+
+def test_strangers(folders: dict[str, Path], http: TestClient) -> None:
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        _refused(http.get("/v1/models", headers=headers), 403)
+    with TestClient(create_app(folders), base_url="http://127.0.0.1", client=("10.0.0.7", 1)) as far:
+        _refused(far.get("/v1/models"), 403)
+
+
+def test_token(folders: dict[str, Path]) -> None:
+    with _client({"toy": folders["toy"]}, token="secret") as client:
+        assert client.get("/health").status_code == 200
+        for sent in ("", "Bearer", "Bearer wrong", "Basic secret", "Bearer sécret"):
+            _refused(client.get("/v1/models", headers={"Authorization": sent.encode()}), 401)
+        assert client.get("/v1/models", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_too_many_are_asked_to_come_again(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "load", lambda *_: (0, 4096))
+    answer = http.post("/v1/completions", json=ASKED)
+    assert "4096 completions of toy wait" in _refused(answer, 503)
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_prompts_before_one_that_finds_no_room_are_given_up(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_in: list[Future[Request]] = []
+
+    def submit(*_: object) -> Future[Request]:
+        if handed_in:
+            raise UnavailableError("4096 completions of toy wait already.")
+        handed_in.append(Future())
+        return handed_in[0]
+
+    monkeypatch.setattr(Scheduler, "submit", submit)
+    _refused(http.post("/v1/completions", json=ASKED | {"prompt": ["w1", "w2"]}), 503)
+    assert handed_in[0].cancelled()
+
+
+def test_a_defect_ends_one_request_and_not_the_server(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = http.app.state.routes.scheduler._engines["toy"]  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "step", lambda: 1 / 0)
+        assert "its log says why" in _refused(http.post("/v1/completions", json=ASKED), 500)
+    assert _complete(http)["choices"]

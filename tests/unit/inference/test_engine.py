@@ -1,0 +1,143 @@
+"""Batches: who is in them changes nothing, and everybody leaves them complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from speciate.domain.errors import InvalidInputError, UnavailableError
+from speciate.inference import Draw, Engine, Request
+from tests.unit.inference.checkpoints import EOS, QWEN2, write
+
+PROMPT = (3, 1, 4, 1, 5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("engine") / "m", QWEN2)
+
+
+@pytest.fixture
+def engine(folder: Path) -> Engine:
+    return Engine.load(folder)
+
+
+def test_a_completion_does_not_depend_on_its_neighbours(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(1, 50, size).tolist() for size in rng.integers(1, 60, 40)]
+    options = {"n": 3, "max_tokens": 60, "temperature": 0.9, "top_p": 0.95}
+    together = Engine.load(folder).generate(prompts, **options)
+    crowded = Engine.load(folder, max_live=7).generate(prompts, **options)
+    alone = Engine.load(folder)
+    for seed, prompt in enumerate(prompts):
+        (one,) = alone.generate([prompt], seeds=[seed], **options)
+        for i in range(3):
+            assert one[i].token_ids == together[seed][i].token_ids == crowded[seed][i].token_ids
+            assert np.allclose(one[i].logprobs, together[seed][i].logprobs, atol=1e-5)
+
+
+def test_more_completions_repeat_the_first_ones(engine: Engine) -> None:
+    (few,), (many,) = engine.generate([PROMPT], n=2), engine.generate([PROMPT], n=9)
+    assert many[:2] == few
+    assert len({each.token_ids for each in many}) > 1
+
+
+def test_the_end_of_text_ends_a_completion(engine: Engine) -> None:
+    (completions,) = engine.generate([PROMPT], n=200, max_tokens=80, temperature=2.0)
+    assert {each.finish_reason for each in completions} == {"stop", "length"}
+    for each in completions:
+        ended = each.finish_reason == "stop"
+        assert (each.token_ids[-1] == EOS) == ended
+        assert EOS not in each.token_ids[:-1]
+        assert ended or len(each.token_ids) == 80
+        assert len(each.logprobs) == len(each.token_ids)
+
+
+def test_temperature_0_takes_the_likeliest(engine: Engine) -> None:
+    request = Request(PROMPT, Draw(max_tokens=20, temperature=0.0, tops=3))
+    engine.add(request)
+    while not request.done:
+        engine.step()
+    sampled = request.sampled[0]
+    for token, logprob, tops in zip(sampled.token_ids, sampled.logprobs, sampled.tops, strict=True):
+        assert tops[0] == (token, logprob)
+        assert [value for _, value in tops] == sorted((value for _, value in tops), reverse=True)
+        assert len(tops) == 3
+
+
+def test_a_cancelled_request_leaves_and_the_others_stay_as_they_are(engine: Engine) -> None:
+    (wanted,) = engine.generate([PROMPT], n=5, max_tokens=30, seeds=[7])
+    gone = Request((9, 9), Draw(n=200, max_tokens=90, temperature=0.1))
+    kept = Request(PROMPT, Draw(n=5, max_tokens=30, seed=7))
+    engine.add(gone)
+    engine.add(kept)
+    for _ in range(3):
+        engine.step()
+    assert engine.waiting
+    engine.cancel(gone)
+    while not kept.done:
+        engine.step()
+    assert [kept.sampled[i] for i in range(5)] == wanted
+    assert (engine.running, engine.waiting) == (0, 0)
+
+
+def test_what_waits_is_counted_while_others_come_and_go(engine: Engine) -> None:
+    class Busy(Request):
+        """Looks at the engine just when its thread takes another request in."""
+
+        @property
+        def draw(self) -> Draw:
+            engine.add(Request(PROMPT, Draw()))
+            return Draw(n=3)
+
+        @draw.setter
+        def draw(self, _: Draw) -> None: ...
+
+    engine.add(Busy(PROMPT, Draw()))
+    assert engine.waiting == 3
+    assert engine.waiting == 4
+
+
+def test_little_memory_makes_them_wait(folder: Path) -> None:
+    small = Engine.load(folder, memory_bytes=1 << 18)
+    assert small.generate([PROMPT] * 20, max_tokens=20) == Engine.load(folder).generate([PROMPT] * 20, max_tokens=20)
+    with pytest.raises(InvalidInputError, match="bytes: this server has 1000"):
+        Engine.load(folder, memory_bytes=1000).generate([PROMPT])
+
+
+def test_memory_that_runs_out_is_told_and_given_back(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._model, "decode", fail)
+        with pytest.raises(UnavailableError, match="memory is out for m"):
+            engine.generate([PROMPT])
+    assert (engine.running, engine.waiting) == (0, 0)
+    assert engine.generate([PROMPT])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "words"),
+    [
+        ((), {}, "no tokens"),
+        ((1, 50), {}, "not below 50"),
+        ((1, -1), {}, "not below 50"),
+        (PROMPT, {"max_tokens": 124}, "5 tokens and max_tokens is 124, 129 together: this model reads 128"),
+        (PROMPT, {"n": 0}, "n ≥ 1"),
+        (PROMPT, {"top_p": 0.0}, "top_p"),
+        (PROMPT, {"seeds": [1, 2]}, "2 seeds for 1 prompts"),
+    ],
+)
+def test_what_cannot_be_completed_is_refused(
+    engine: Engine, prompt: tuple[int, ...], options: dict, words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        engine.generate([prompt], **options)
+
+
+def test_the_longest_sequence_is_completed(engine: Engine) -> None:
+    ((sampled,),) = engine.generate([(1,) * 28], max_tokens=100, temperature=0.0)
+    assert len(sampled.token_ids) == 100 or sampled.finish_reason == "stop"
