@@ -37,7 +37,7 @@ from service.sse import EventHub
 from service.wakeups import listen, report
 from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
-from speciate.storage.plane import open_plane
+from speciate.storage.stores import open_stores
 from speciate.telemetry.setup import configure_telemetry
 
 THREADS: Final = 14
@@ -96,17 +96,17 @@ def _text(secret: SecretStr | None) -> str | None:
 def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        plane = open_plane(settings, statement_s=settings.statement_s)
-        hub = EventHub(plane)
-        doorkeeper = Doorkeeper.of(settings, plane)
-        app.state.parts = Parts(settings, plane, hub, doorkeeper, Owners(plane.engine), meter)
-        app.state.deck = deck = Deck.over(plane)
+        stores = open_stores(settings, statement_s=settings.statement_s)
+        hub = EventHub(stores)
+        doorkeeper = Doorkeeper.of(settings, stores)
+        app.state.parts = Parts(settings, stores, hub, doorkeeper, Owners(stores.engine), meter)
+        app.state.deck = deck = Deck.over(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
         def streams() -> int:
             return hub.streams + deck.live.viewers
 
-        installation = Installation(plane, database_url, stall_s=settings.stall_s, streams=streams)
+        installation = Installation(stores, database_url, stall_s=settings.stall_s, streams=streams)
         meter.watch(installation)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
@@ -132,6 +132,6 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
             doorkeeper.close()
             meter.forget(installation)
-            plane.close()
+            stores.close()
 
     return lifespan

@@ -15,7 +15,7 @@ from service.principal import principal_of
 from service.sse import EventHub
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 _PINGS = 4
 
@@ -26,7 +26,7 @@ class Parts:
 
     Attributes:
         settings: The effective settings.
-        plane: The stores, of all projects: routes get theirs by ``PlaneDep``.
+        stores: The stores, of all projects: routes get theirs by ``StoresDep``.
         hub: The open streams of events.
         doorkeeper: Knows who asks.
         owners: Knows whose ids are.
@@ -35,7 +35,7 @@ class Parts:
     """
 
     settings: Settings
-    plane: Plane
+    stores: Stores
     hub: EventHub
     doorkeeper: Doorkeeper
     owners: Owners
@@ -54,12 +54,12 @@ async def _parts(request: Request) -> Parts:
 
 
 # Nor do they depend on each other: FastAPI's way from one to the next costs more than what they do.
-async def _plane(request: Request) -> Plane:
-    return parts_of(request).plane.within(principal_of(request).project_id)
+async def _stores(request: Request) -> Stores:
+    return parts_of(request).stores.within(principal_of(request).project_id)
 
 
 PartsDep = Annotated[Parts, Depends(_parts)]
-PlaneDep = Annotated[Plane, Depends(_plane)]
+StoresDep = Annotated[Stores, Depends(_stores)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of the page")]
 Cursor = Annotated[

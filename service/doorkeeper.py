@@ -13,8 +13,8 @@ from speciate.domain.scope import Scope
 from speciate.loopback import same_token
 from speciate.settings import Settings
 from speciate.storage.access import OPERATOR, Bearer
-from speciate.storage.plane import Plane
 from speciate.storage.rate_limit import RateLimit
+from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 _REFUSALS_A_SECOND: Final = 0.5
@@ -49,24 +49,24 @@ class Doorkeeper:
     """Asks PostgreSQL at every request, so that what is revoked is out at once; call it in a thread.
 
     Attributes:
-        plane: The stores.
+        stores: The stores.
         operator_token: The operator's token; None where the service is open on loopback.
         requests: How often a token may ask; None is any number. The operator, who sets it, is not counted.
         refusals: How often an address may send what is refused.
     """
 
-    plane: Plane
+    stores: Stores
     operator_token: str | None
     requests: RateLimit | None
     refusals: RateLimit
 
     @classmethod
-    def of(cls, settings: Settings, plane: Plane) -> Self:
+    def of(cls, settings: Settings, stores: Stores) -> Self:
         """Return the one that settings ask for."""
         url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
         rate, burst = settings.rate_limit, settings.rate_burst
         return cls(
-            plane,
+            stores,
             None if settings.token is None else settings.token.get_secret_value(),
             RateLimit(url, rate=rate, burst=burst) if rate else None,
             RateLimit(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
@@ -124,9 +124,9 @@ class Doorkeeper:
 
     def _known(self, asked: Asked) -> Bearer | None:
         if asked.token is None:
-            return self.plane.access.session(asked.session or "", self.operator_token)
+            return self.stores.access.session(asked.session or "", self.operator_token)
         if asked.token.startswith(TOKEN_PREFIX):
-            return self.plane.access.bearer(asked.token)
+            return self.stores.access.bearer(asked.token)
         return OPERATOR if self.operator_token and same_token(asked.token, self.operator_token) else None
 
     def _project(self, bearer: Bearer, asked: Asked) -> tuple[UUID, str]:
@@ -146,7 +146,7 @@ class Doorkeeper:
             return DEFAULT_PROJECT_ID, name
         if "\x00" in name:
             raise NotFoundError("no project has such a name.")
-        found = self.plane.projects.get(name)
+        found = self.stores.projects.get(name)
         return found.id, found.slug
 
 

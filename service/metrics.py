@@ -27,9 +27,9 @@ from speciate.ports.work import Queue, WorkKind
 from speciate.storage.counters import Family, Series, read_counters
 from speciate.storage.database import connect
 from speciate.storage.gauges import Gauges, read_gauges
-from speciate.storage.plane import Plane
 from speciate.storage.presence import present
 from speciate.storage.sealed import Standing
+from speciate.storage.stores import Stores
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -80,14 +80,14 @@ class Installation:
     """Reads the stores for a registry; what does not answer is left out and said so.
 
     Args:
-        plane: The stores.
+        stores: The stores.
         url: The database, for a connection of its own: metrics matter most when every other one is in use.
         stall_s: Seconds without a commit after which a running run counts as stalled.
         streams: Returns how many streams are open.
     """
 
-    def __init__(self, plane: Plane, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
-        self._plane = plane
+    def __init__(self, stores: Stores, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
+        self._stores = stores
         self._engine = connect(url, pool_size=2)
         self._stall_s = stall_s
         self._streams = streams
@@ -112,7 +112,7 @@ class Installation:
         yield InfoMetricFamily("speciate", "What runs here.", value={"version": __version__})
         yield GaugeMetricFamily("speciate_streams", "Open streams of this process.", value=self._streams())
         connections = GaugeMetricFamily("speciate_database_connections", "Connections of this process.", labels=["use"])
-        pool = self._plane.engine.pool
+        pool = self._stores.engine.pool
         if isinstance(pool, QueuePool):
             connections.add_metric(["busy"], pool.checkedout())
             connections.add_metric(["idle"], pool.checkedin())
@@ -123,13 +123,13 @@ class Installation:
         up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
         try:
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
-            yield _of_sealed(self._plane.sealed.impatient(self._engine).standing())
+            yield _of_sealed(self._stores.sealed.impatient(self._engine).standing())
             up.add_metric(["postgresql"], 1)
         except (sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             up.add_metric(["postgresql"], 0)
         try:
-            yield from _of_counters(read_counters(self._plane.redis))
-            yield from _of_workers(present(self._plane.redis))
+            yield from _of_counters(read_counters(self._stores.redis))
+            yield from _of_workers(present(self._stores.redis))
             up.add_metric(["redis"], 1)
         except redis.RedisError:
             up.add_metric(["redis"], 0)

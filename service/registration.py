@@ -23,7 +23,7 @@ from speciate.egress.transport import check_url
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import Identifying, PolicyClient
 from speciate.ports.records.policies import PolicyVersion
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Sign:
 
 
 async def register(
-    body: PolicySubmission, parts: Parts, plane: Plane, principal: Principal
+    body: PolicySubmission, parts: Parts, stores: Stores, principal: Principal
 ) -> tuple[PolicyVersion, bool]:
     """Keep a policy as its endpoint serves it.
 
@@ -54,7 +54,7 @@ async def register(
     """
     await _allow(body.definition, parts, principal)
     policy = await to_thread.run_sync(_checked, body, parts, limiter=parts.pings)
-    return await to_thread.run_sync(_add, body, policy, plane)
+    return await to_thread.run_sync(_add, body, policy, stores)
 
 
 async def try_out(body: PolicySubmission, parts: Parts, principal: Principal) -> Sign:
@@ -92,25 +92,25 @@ def _checked(body: PolicySubmission, parts: Parts) -> Policy:
         return client.identified() if body.check and isinstance(client, Identifying) else policy
 
 
-def _add(body: PolicySubmission, policy: Policy, plane: Plane) -> tuple[PolicyVersion, bool]:
-    version, new = plane.catalog.add_policy(policy)
+def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[PolicyVersion, bool]:
+    version, new = stores.catalog.add_policy(policy)
     if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
         # Cut off before this, the version has no key: sending the same again stores it.
-        plane.policy_keys.store(kept, body.api_key.get_secret_value())
+        stores.policy_keys.store(kept, body.api_key.get_secret_value())
     return version, new
 
 
 def _with_key(body: PolicySubmission, parts: Parts) -> tuple[Policy, Surroundings]:
     policy, surroundings = body.definition, _surroundings(parts)
     if (given := body.api_key) is not None:
-        policy = policy.model_copy(update={"api_key_id": parts.plane.policy_keys.new_id()})
+        policy = policy.model_copy(update={"api_key_id": parts.stores.policy_keys.new_id()})
         # Not stored yet: only what is registered has a key.
         surroundings = replace(surroundings, key_of=lambda _: given.get_secret_value())
     return policy, surroundings
 
 
 def _surroundings(parts: Parts) -> Surroundings:
-    return Surroundings(parts.settings.network, parts.plane.policy_keys.open)
+    return Surroundings(parts.settings.network, parts.stores.policy_keys.open)
 
 
 async def _signed(ask: Callable[[], str], parts: Parts) -> Sign:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from service.events import HEARTBEAT_S, PAGE, POLL_S, Channel, Viewer
 from speciate.domain.errors import Flaw, InvalidInputError, UnavailableError
 from speciate.ports.records.runs import EventRecord, RunRecord
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 MAX_STREAMS: Final = 1000
 """Open streams of one process."""
@@ -40,14 +40,14 @@ class EventHub:
 
     def __init__(
         self,
-        plane: Plane,
+        stores: Stores,
         *,
         max_streams: int = MAX_STREAMS,
         heartbeat_s: float = HEARTBEAT_S,
         poll_s: float = POLL_S,
     ) -> None:
         self.max_streams = max_streams
-        self._plane = plane
+        self._stores = stores
         self.heartbeat_s = heartbeat_s
         self.poll_s = poll_s
         self._closing = False
@@ -83,7 +83,7 @@ class EventHub:
                 f"{self.max_streams} streams of events are open, which is the most this process serves.",
                 remedy="Close some, ask for the events as JSON pages, or run another API process.",
             )
-        reader = _PlaneReader(self._plane, run_id, self._threads)
+        reader = _StoredEvents(self._stores, run_id, self._threads)
         run = await reader.run()
         if self._closing:  # looked at after the last wait: a viewer that came now would be ended by nobody
             raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
@@ -126,7 +126,7 @@ class EventHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _channel(self, run: RunRecord, reader: _PlaneReader) -> Channel:
+    def _channel(self, run: RunRecord, reader: _StoredEvents) -> Channel:
         if run.id not in self._channels:
             channel = Channel(run.id, reader, after=run.last_event, poll_s=self.poll_s)
             task = asyncio.create_task(channel.serve(), name=f"events of {run.id}")
@@ -161,16 +161,16 @@ class EventStreamResponse(StreamingResponse):
 
 
 @dataclass(frozen=True)
-class _PlaneReader:
-    plane: Plane
+class _StoredEvents:
+    stores: Stores
     run_id: UUID
     threads: CapacityLimiter
 
     async def run(self) -> RunRecord:
-        return await self._read(functools.partial(self.plane.runs.get, self.run_id))
+        return await self._read(functools.partial(self.stores.runs.get, self.run_id))
 
     async def events(self, after: int) -> tuple[EventRecord, ...]:
-        return await self._read(functools.partial(self.plane.queries.events, self.run_id, after=after, limit=PAGE))
+        return await self._read(functools.partial(self.stores.queries.events, self.run_id, after=after, limit=PAGE))
 
     async def end(self) -> int | None:
         run = await self.run()

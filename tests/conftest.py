@@ -20,7 +20,7 @@ from speciate.embedded import EmbeddedServers, Endpoints
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 
 _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"
@@ -104,9 +104,9 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def plane(settings: Settings) -> Iterator[Plane]:
+def stores(settings: Settings) -> Iterator[Stores]:
     """The stores on this test's servers."""
-    opened = open_plane(settings)
+    opened = open_stores(settings)
     yield opened
     opened.close()
 

@@ -12,7 +12,7 @@ from speciate.priority import lower_priority
 from speciate.storage.broker import make_celery
 from speciate.telemetry import tracing
 from speciate.telemetry.setup import configure_telemetry
-from workers.composition import counters, evaluator, plane, settings
+from workers.composition import counters, evaluator, settings, stores
 from workers.control import start_reconciler
 from workers.drain import lifeline
 from workers.presence import Presence, describe
@@ -77,10 +77,10 @@ def _drain(**_: object) -> None:
 def _ready(sender: Any, **_: object) -> None:
     """Announce this worker; whoever consumes the control queue tries to become the one reconciler."""
     queues = tuple(sorted(app.amqp.queues.consume_from))
-    presence = Presence(plane(), describe(sender, queues))
+    presence = Presence(stores(), describe(sender, queues))
     presence.start()
     signals.worker_shutting_down.connect(lambda **_: presence.stop(), weak=False)
     if Queue.CONTROL.value in queues:
         start_reconciler()
-        courier = Courier(plane(), settings().network, settings().base_url)
+        courier = Courier(stores(), settings().network, settings().base_url)
         courier.start()

@@ -15,7 +15,7 @@ from speciate.runs.lanes import WAITING
 from speciate.runs.steer import cancel_run, pause_run, resume_run
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
 from speciate.storage.campaigns import StoredSlice
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from workers.tournaments import WAITS
 
 _log = logging.getLogger(__name__)
@@ -27,44 +27,44 @@ class CampaignTender:
     def __init__(self) -> None:
         self._settled: dict[UUID, list[Slice]] = {}
 
-    def run(self, plane: Plane) -> None:
+    def run(self, stores: Stores) -> None:
         """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
-        tended = plane.campaigns.tended()
+        tended = stores.campaigns.tended()
         self._settled = {known: slices for known, slices in self._settled.items() if known in tended}
         for campaign_id in tended:
             try:
-                self._tend(plane.within(plane.campaigns.project_of(campaign_id), own=False), campaign_id)
+                self._tend(stores.within(stores.campaigns.project_of(campaign_id), own=False), campaign_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
                 _log.warning("campaign %s is paused: %s", campaign_id, error)
-                if plane.campaigns.get(campaign_id).state is CampaignState.RUNNING:
-                    plane.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}", fault=True)
+                if stores.campaigns.get(campaign_id).state is CampaignState.RUNNING:
+                    stores.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}", fault=True)
 
-    def _tend(self, plane: Plane, campaign_id: UUID) -> None:
-        record = plane.campaigns.get(campaign_id)
+    def _tend(self, stores: Stores, campaign_id: UUID) -> None:
+        record = stores.campaigns.get(campaign_id)
         for problem in record.problems:
-            _steer(plane, record, problem)
+            _steer(stores, record, problem)
         settled = self._settled.setdefault(campaign_id, [])
-        for stored in plane.campaigns.slices(campaign_id, after=len(settled)):
+        for stored in stores.campaigns.slices(campaign_id, after=len(settled)):
             if stored.slice.spent is None:
-                _hand_out(plane, record, stored)
+                _hand_out(stores, record, stored)
         if record.state is not CampaignState.RUNNING:
             return
-        plane.campaigns.wait(campaign_id, WAITS if plane.runs.room() == 0 else None)
-        latest = plane.campaigns.slices(campaign_id, after=len(settled))
+        stores.campaigns.wait(campaign_id, WAITS if stores.runs.room() == 0 else None)
+        latest = stores.campaigns.slices(campaign_id, after=len(settled))
         for stored in latest:
             if stored.slice.spent is not None and stored.ord == len(settled) + 1:
                 settled.append(stored.slice)
         history = [*settled, *(stored.slice for stored in latest if stored.ord > len(settled))]
         while (decision := _next(record.declaration, history)) is not None:
             first = record.problems[decision.problem].spent
-            if not plane.campaigns.decide(campaign_id, len(history) + 1, first, decision):
+            if not stores.campaigns.decide(campaign_id, len(history) + 1, first, decision):
                 return  # another leader was faster: the next pass sees what it decided
             history.append(Slice(decision.problem, decision.evaluations))
-            _hand_out(plane, record, StoredSlice(len(history), first, history[-1]))
+            _hand_out(stores, record, StoredSlice(len(history), first, history[-1]))
         if all(each.spent is not None for each in history):
-            _complete(plane, record, history)
+            _complete(stores, record, history)
 
 
 def _next(declared: Campaign, history: list[Slice]) -> Decision | None:
@@ -76,29 +76,29 @@ def _next(declared: Campaign, history: list[Slice]) -> Decision | None:
     )
 
 
-def _hand_out(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> None:
+def _hand_out(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> None:
     """Do what an open slice still asks for: start the run, raise its grant, or note that it is spent."""
     run = record.problems[stored.slice.problem]
     ended = run.state is not None and run.state.ended
     # What the project's quota does not let in now, a later pass hands out.
-    going = record.state is CampaignState.RUNNING and plane.runs.room() != 0
+    going = record.state is CampaignState.RUNNING and stores.runs.room() != 0
     if going and (run.run_id is None or run.state is RunState.CREATED):
         # Somebody began or cancelled it meanwhile, or took the last room: the next pass sees which.
         with suppress(ConflictError):
-            run_id = run.run_id or _create(plane, record, stored)
-            plane.signals.committed(plane.runs.start(run_id))
+            run_id = run.run_id or _create(stores, record, stored)
+            stores.signals.committed(stores.runs.start(run_id))
     elif going and run.run_id is not None and run.granted < stored.upto and not ended:
         with suppress(ConflictError):
-            plane.signals.committed(plane.runs.grant(run.run_id, stored.upto))
+            stores.signals.committed(stores.runs.grant(run.run_id, stored.upto))
     elif ended or (run.reason == WAITING and run.granted >= stored.upto):
-        plane.campaigns.settle(record.id, stored, run, _why_closed(run) if ended else None)
+        stores.campaigns.settle(record.id, stored, run, _why_closed(run) if ended else None)
 
 
-def _create(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> UUID:
+def _create(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:
     declared, position = record.declaration, stored.slice.problem
-    policy, mutator, ensembles = cast_of(declared.policy, declared.mutator, plane.catalog)
-    run_id, _ = plane.runs.create(
-        plane.catalog.problem(declared.problems[position]),
+    policy, mutator, ensembles = cast_of(declared.policy, declared.mutator, stores.catalog)
+    run_id, _ = stores.runs.create(
+        stores.catalog.problem(declared.problems[position]),
         policy,
         mutator,
         declared.spec(),
@@ -107,7 +107,7 @@ def _create(plane: Plane, record: CampaignRecord, stored: StoredSlice) -> UUID:
         # Cut off before the next line, the next pass finds this very run by its key. It has not begun yet.
         idempotency_key=f"campaign:{record.id}:{position}",
     )
-    plane.campaigns.attach(record.id, position, run_id)
+    stores.campaigns.attach(record.id, position, run_id)
     return run_id
 
 
@@ -116,7 +116,7 @@ def _why_closed(run: CampaignProblem) -> str:
     return "unlocked" if run.unlocked else f"its run is {state}" + (f": {run.reason}" if run.reason else "")
 
 
-def _complete(plane: Plane, record: CampaignRecord, history: list[Slice]) -> None:
+def _complete(stores: Stores, record: CampaignRecord, history: list[Slice]) -> None:
     """Complete the runs that wait for more, then the campaign."""
     spent = sum(each.spent or 0 for each in history)
     if spent == record.declaration.evaluations:
@@ -128,11 +128,11 @@ def _complete(plane: Plane, record: CampaignRecord, history: list[Slice]) -> Non
     for run in record.problems:
         if run.run_id is not None and run.state is RunState.PAUSED:
             with suppress(ConflictError):  # it was cancelled meanwhile
-                plane.signals.committed(plane.runs.close(run.run_id, f"campaign {record.slug} is completed"))
-    plane.campaigns.complete(record.id, reason)
+                stores.signals.committed(stores.runs.close(run.run_id, f"campaign {record.slug} is completed"))
+    stores.campaigns.complete(record.id, reason)
 
 
-def _steer(plane: Plane, record: CampaignRecord, run: CampaignProblem) -> None:
+def _steer(stores: Stores, record: CampaignRecord, run: CampaignProblem) -> None:
     """Pause, resume or cancel a run with its campaign; what was paused for another reason stays so."""
     if run.run_id is None or run.state is None or run.state.ended:
         return
@@ -140,10 +140,10 @@ def _steer(plane: Plane, record: CampaignRecord, run: CampaignProblem) -> None:
     try:
         match record.state:
             case CampaignState.PAUSED if run.state is RunState.RUNNING:
-                pause_run(plane.runs, plane.signals, run.run_id, told)
+                pause_run(stores.runs, stores.signals, run.run_id, told)
             case CampaignState.RUNNING if run.state is RunState.PAUSED and run.reason == told:
-                resume_run(plane.runs, plane.signals, run.run_id)
+                resume_run(stores.runs, stores.signals, run.run_id)
             case CampaignState.CANCELLED:
-                cancel_run(plane.runs, plane.signals, run.run_id, f"campaign {record.slug} is cancelled")
+                cancel_run(stores.runs, stores.signals, run.run_id, f"campaign {record.slug} is cancelled")
     except ConflictError as error:
         _log.info("%s", error)  # it ended meanwhile

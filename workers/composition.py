@@ -17,7 +17,7 @@ from speciate.runs.leases import LeaseKeeper
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings, load_settings
 from speciate.storage.counters import WORK, WORK_SECONDS, Counters
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from workers.observing import CountedEvaluator, CountedPolicy
 
 
@@ -28,9 +28,9 @@ def settings() -> Settings:
 
 
 @cache
-def plane() -> Plane:
+def stores() -> Stores:
     """Return the stores of this process. Never call it before a pool forks: connections do not survive a fork."""
-    return open_plane(settings(), pool_size=2 * (settings().generate_slots + 2))
+    return open_stores(settings(), pool_size=2 * (settings().generate_slots + 2))
 
 
 class ClientPool:
@@ -52,8 +52,8 @@ class ClientPool:
 
 @cache
 def counters() -> Counters:
-    """Return what this process counts with; like ``plane``, never before a pool forks."""
-    return Counters(plane().redis)
+    """Return what this process counts with; like ``stores``, never before a pool forks."""
+    return Counters(stores().redis)
 
 
 @cache
@@ -80,17 +80,17 @@ class LateEvaluator:
 @cache
 def keeper() -> LeaseKeeper:
     """Return who keeps the leases of this process."""
-    return LeaseKeeper(plane().work.extend, interval_s=settings().lease_s / 3)
+    return LeaseKeeper(stores().work.extend, interval_s=settings().lease_s / 3)
 
 
 @cache
 def workbench() -> Workbench:
     """Return what the tasks of this process work with."""
-    work = plane().work
-    clients = ClientPool(Surroundings(settings().network, plane().policy_keys.open), counters())
+    work = stores().work
+    clients = ClientPool(Surroundings(settings().network, stores().policy_keys.open), counters())
     return Workbench(
         work=work,
-        signals=plane().signals,
+        signals=stores().signals,
         evaluator=CountedEvaluator(LateEvaluator(), counters()),
         client_for=clients,
         keep=keeper().keep,

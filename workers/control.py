@@ -14,11 +14,11 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import SpeciateError
 from speciate.storage.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
-from speciate.storage.plane import Plane
 from speciate.storage.reconciler import beat, book_downtime
 from speciate.storage.stalls import tell_stalled
+from speciate.storage.stores import Stores
 from workers.campaigns import CampaignTender
-from workers.composition import counters, plane, settings
+from workers.composition import counters, settings, stores
 from workers.disk import pause_when_full
 from workers.retention import Retainer
 from workers.tournaments import Tender
@@ -32,25 +32,25 @@ _log = logging.getLogger(__name__)
 
 def start_reconciler() -> threading.Thread:
     """Start the loop in a thread of this process; it waits until it can lead."""
-    thread = threading.Thread(target=reconcile_forever, args=(plane(),), name="reconciler", daemon=True)
+    thread = threading.Thread(target=reconcile_forever, args=(stores(),), name="reconciler", daemon=True)
     thread.start()
     return thread
 
 
-def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> None:
+def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) -> None:
     """Lead and reconcile until ``stop`` is set; a lost database means a new election."""
     stop = stop or threading.Event()
     while not stop.is_set():
         try:
-            with _leadership(plane.direct) as leads:
+            with _leadership(stores.direct) as leads:
                 fresh = True
                 while not stop.is_set():
                     if leads():
                         if fresh:
-                            book_downtime(plane.engine)
+                            book_downtime(stores.engine)
                             fresh = False
-                        beat(plane.engine)
-                        _one_pass(plane)
+                        beat(stores.engine)
+                        _one_pass(stores)
                     stop.wait(_PASS_S)
         except (DBAPIError, SpeciateError) as error:
             _log.warning("the reconciler tries again: %s", error)
@@ -59,10 +59,10 @@ def reconcile_forever(plane: Plane, *, stop: threading.Event | None = None) -> N
         stop.wait(_PASS_S)
 
 
-def _one_pass(plane: Plane) -> None:
-    sweep = plane.work.sweep()
+def _one_pass(stores: Stores) -> None:
+    sweep = stores.work.sweep()
     for commit in sweep.commits:
-        plane.signals.committed(commit)
+        stores.signals.committed(commit)
     for family, count in (
         (LEASES_EXPIRED, sweep.retried),
         (POISONED, sweep.poisoned),
@@ -72,12 +72,12 @@ def _one_pass(plane: Plane) -> None:
             counters().add(family, by=count)
     if sweep.retried or sweep.poisoned:
         _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
-    _refresh.run(plane)
-    _stalls.run(plane)
-    pause_when_full(plane, settings().data_dir, settings().min_free_bytes)
-    _tender.run(plane)
-    _campaigns.run(plane)
-    _retainer.run(plane, settings().retain_days, settings().audit_days)
+    _refresh.run(stores)
+    _stalls.run(stores)
+    pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
+    _tender.run(stores)
+    _campaigns.run(stores)
+    _retainer.run(stores, settings().retain_days, settings().audit_days)
 
 
 class _Refresh:
@@ -86,10 +86,10 @@ class _Refresh:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def run(self, plane: Plane) -> None:
+    def run(self, stores: Stores) -> None:
         if time.monotonic() - self._last >= _REFRESH_S:
             self._last = time.monotonic()
-            plane.signals.forget(plane.runs.unfinished())
+            stores.signals.forget(stores.runs.unfinished())
 
 
 class _Stalls:
@@ -98,13 +98,13 @@ class _Stalls:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def run(self, plane: Plane) -> None:
+    def run(self, stores: Stores) -> None:
         stall_s = settings().stall_s
         if time.monotonic() - self._last >= min(_STALLS_S, stall_s):
             self._last = time.monotonic()
-            for commit in tell_stalled(plane.engine, stall_s=stall_s):
+            for commit in tell_stalled(stores.engine, stall_s=stall_s):
                 _log.warning("run %s is stuck: nothing was committed for %g s", commit.run_id, stall_s)
-                plane.signals.committed(commit)
+                stores.signals.committed(commit)
 
 
 _refresh = _Refresh()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 _log = logging.getLogger(__name__)
 
 
-def pause_when_full(plane: Plane, data_dir: Path, min_free_bytes: int) -> int:
+def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
     """Pause every running run when the embedded servers' disk has less than ``min_free_bytes`` left.
 
     Returns:
@@ -34,10 +34,10 @@ def pause_when_full(plane: Plane, data_dir: Path, min_free_bytes: int) -> int:
         " Free space, then resume the run."
     )
     paused = 0
-    while running := plane.runs.list(state=RunState.RUNNING).items:
+    while running := stores.runs.list(state=RunState.RUNNING).items:
         for run in running:
             try:
-                plane.signals.committed(plane.runs.pause(run.id, reason, fault=True))
+                stores.signals.committed(stores.runs.pause(run.id, reason, fault=True))
                 paused += 1
             except ConflictError as error:
                 _log.info("%s", error)

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from workers.composition import keeper, plane
+from workers.composition import keeper, stores
 
 _FAREWELL_S: Final = 3.0
 _TIDY_S: Final = 1.0
@@ -62,7 +62,7 @@ def hand_back() -> int:
     """Release every lease of this process, so that another worker does the work at once; return how many."""
     leases = keeper().held()
     try:
-        released = plane().work.release(leases) if leases else 0
+        released = stores().work.release(leases) if leases else 0
     except SQLAlchemyError as error:
         _log.warning("%d leases could not be handed back and will expire: %s", len(leases), type(error).__name__)
         return 0

@@ -9,32 +9,32 @@ from typing import Any
 from speciate import __version__
 from speciate.ports.records.work import WorkerProcess
 from speciate.ports.work import Queue
-from speciate.storage.plane import Plane
 from speciate.storage.presence import INTERVAL_S, announce, withdraw
+from speciate.storage.stores import Stores
 from workers.composition import evaluator
 
 
 class Presence:
     """Announces a worker from a thread of its main process until it stops."""
 
-    def __init__(self, plane: Plane, worker: WorkerProcess) -> None:
-        self._plane = plane
+    def __init__(self, stores: Stores, worker: WorkerProcess) -> None:
+        self._stores = stores
         self._worker = worker
         self._stopping = threading.Event()
 
     def start(self) -> None:
         """Announce at once, then every few seconds."""
-        announce(self._plane.redis, self._worker)
+        announce(self._stores.redis, self._worker)
         threading.Thread(target=self._repeat, name="presence", daemon=True).start()
 
     def stop(self) -> None:
         """Withdraw."""
         self._stopping.set()
-        withdraw(self._plane.redis, self._worker.name)
+        withdraw(self._stores.redis, self._worker.name)
 
     def _repeat(self) -> None:
         while not self._stopping.wait(INTERVAL_S):
-            announce(self._plane.redis, self._worker)
+            announce(self._stores.redis, self._worker)
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:

@@ -13,8 +13,8 @@ from typing import Final
 
 from speciate.domain.errors import SpeciateError
 from speciate.domain.run import RunState
-from speciate.storage.plane import Plane
 from speciate.storage.retention import DEAD, Retention
+from speciate.storage.stores import Stores
 
 _EVERY_S: Final = 3600.0
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Retainer:
         self._last: float | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, plane: Plane, retain_days: float | None, audit_days: float) -> None:
+    def run(self, stores: Stores, retain_days: float | None, audit_days: float) -> None:
         """Begin a pass if one is due. Two of them at once, after an election, do the same and no harm."""
         nothing = retain_days is None and not audit_days
         if nothing or (self._last is not None and time.monotonic() - self._last < _EVERY_S):
@@ -35,34 +35,34 @@ class Retainer:
         if self._thread is None or not self._thread.is_alive():
             self._last = time.monotonic()
             self._thread = threading.Thread(
-                target=_pass, args=(plane, retain_days, audit_days), name="retention", daemon=True
+                target=_pass, args=(stores, retain_days, audit_days), name="retention", daemon=True
             )
             self._thread.start()
 
 
-def _pass(plane: Plane, retain_days: float | None, audit_days: float) -> None:
+def _pass(stores: Stores, retain_days: float | None, audit_days: float) -> None:
     try:
         if retain_days is not None:
-            prune_old(plane, retain_days)
+            prune_old(stores, retain_days)
         if audit_days:
-            forget_old(plane, audit_days)
+            forget_old(stores, audit_days)
     except SpeciateError as error:
         _log.warning("pruning stops until the next hour: %s", error)
     except Exception:  # noqa: BLE001 - the boundary of a thread: seen in the log, tried again in an hour
         _log.exception("pruning met a defect")
 
 
-def forget_old(plane: Plane, audit_days: float) -> int:
+def forget_old(stores: Stores, audit_days: float) -> int:
     """Delete the entries of the audit log that are older; return how many."""
-    went = plane.audit.forget(datetime.now(UTC) - timedelta(days=audit_days), "retention")
+    went = stores.audit.forget(datetime.now(UTC) - timedelta(days=audit_days), "retention")
     if went:
         _log.warning("deleted %d entries of the audit log that were older than %g days", went, audit_days)
     return went
 
 
-def prune_old(plane: Plane, retain_days: float) -> int:
+def prune_old(stores: Stores, retain_days: float) -> int:
     """Prune every run that ended longer ago; return how many."""
-    retention, now = Retention(plane.engine), datetime.now(UTC)
+    retention, now = Retention(stores.engine), datetime.now(UTC)
     found = retention.prunable(now - timedelta(days=retain_days), (*DEAD, RunState.COMPLETED))
     for _ in retention.prune(found, now):
         pass

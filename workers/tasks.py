@@ -10,7 +10,7 @@ from speciate.runs.recheck import recheck
 from speciate.storage.broker import TASKS
 from speciate.storage.replays import TASK as REPLAY
 from speciate.storage.replays import Replays
-from workers.composition import LateEvaluator, plane, workbench
+from workers.composition import LateEvaluator, stores, workbench
 
 
 def perform(work_id: str) -> None:
@@ -20,11 +20,11 @@ def perform(work_id: str) -> None:
 
 def replay(candidate_id: str) -> None:
     """Score a candidate again, for whoever asked on its page; its run is not changed."""
-    stores = plane()
-    candidate = stores.queries.candidate(UUID(candidate_id))
-    context = stores.work.context(candidate.run_id)
+    opened = stores()
+    candidate = opened.queries.candidate(UUID(candidate_id))
+    context = opened.work.context(candidate.run_id)
     found = recheck(context, candidate, LateEvaluator())
-    Replays(stores.redis, stores.celery).book(candidate, context.problem.space.names, found)
+    Replays(opened.redis, opened.celery).book(candidate, context.problem.space.names, found)
 
 
 def register(app: Celery) -> None:

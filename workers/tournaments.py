@@ -12,7 +12,7 @@ from speciate.domain.tournament import Planned, StoppingRule, TournamentState
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.storage.tournaments import UnderWay, paused_with
 from speciate.tournaments.comparing import decided_after
 
@@ -31,35 +31,35 @@ class Tender:
     def __init__(self) -> None:
         self._looked_at: dict[UUID, int] = {}
 
-    def run(self, plane: Plane) -> None:
+    def run(self, stores: Stores) -> None:
         """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
-        for tournament_id in plane.tournaments.tended():
+        for tournament_id in stores.tournaments.tended():
             try:
-                self._tend(plane.within(plane.tournaments.project_of(tournament_id), own=False), tournament_id)
+                self._tend(stores.within(stores.tournaments.project_of(tournament_id), own=False), tournament_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
                 _log.warning("tournament %s is paused: %s", tournament_id, error)
-                if plane.tournaments.get(tournament_id).state is TournamentState.RUNNING:
-                    plane.tournaments.move(
+                if stores.tournaments.get(tournament_id).state is TournamentState.RUNNING:
+                    stores.tournaments.move(
                         tournament_id, TournamentState.PAUSED, f"a run cannot be started: {error}", fault=True
                     )
 
-    def _tend(self, plane: Plane, tournament_id: UUID) -> None:
-        store = plane.tournaments
+    def _tend(self, stores: Stores, tournament_id: UUID) -> None:
+        store = stores.tournaments
         store.mark_ended(store.get(tournament_id))
         record, under_way = store.get(tournament_id), store.under_way(tournament_id)
         for run in under_way:
-            _steer(plane, record, run)
+            _steer(stores, record, run)
         if record.state is not TournamentState.RUNNING:
             return
-        if (decided := self._decided_after(plane, record)) is not None:
+        if (decided := self._decided_after(stores, record)) is not None:
             # What is still under way is not needed: the next pass cancels it.
             store.complete(tournament_id, f"every comparison was decided after {decided} problems")
             return
         wanted = IN_FLIGHT - len(under_way)
-        room = _room(plane, wanted)
-        started = _top_up(plane, record, room)
+        room = _room(stores, wanted)
+        started = _top_up(stores, record, room)
         waits = room < wanted and bool(store.next(tournament_id, 1))
         store.wait(tournament_id, WAITS if waits else None)
         if under_way and not (started or waits) and all(_stands_still(record, run) for run in under_way):
@@ -68,16 +68,16 @@ class Tender:
             return
         store.complete(tournament_id)
 
-    def _decided_after(self, plane: Plane, record: TournamentRecord) -> int | None:
+    def _decided_after(self, stores: Stores, record: TournamentRecord) -> int | None:
         """Return after how many problems the e-process has decided everything, looking only after new ones."""
         if record.declaration.stopping is not StoppingRule.E_PROCESS:
             return None
-        course, ended = record.course, plane.tournaments.complete_runs(record.id)
+        course, ended = record.course, stores.tournaments.complete_runs(record.id)
         runs_each = len(course.seeds) * len(record.declaration.entrants)
         problems = len(course.problems) if ended is None else ended // runs_each
         if problems == self._looked_at.get(record.id, 0):
             return None
-        decided = plane.tournaments.use(record, decided_after)
+        decided = stores.tournaments.use(record, decided_after)
         self._looked_at[record.id] = problems
         return decided
 
@@ -86,52 +86,52 @@ def _stands_still(record: TournamentRecord, run: UnderWay) -> bool:
     return run.state == RunState.PAUSED and run.reason != paused_with(record.slug)
 
 
-def _steer(plane: Plane, record: TournamentRecord, run: UnderWay) -> None:
+def _steer(stores: Stores, record: TournamentRecord, run: UnderWay) -> None:
     """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so until then."""
     told = paused_with(record.slug)
     try:
         match record.state:
             case TournamentState.PAUSED if run.state == RunState.RUNNING:
-                pause_run(plane.runs, plane.signals, run.run_id, told)
+                pause_run(stores.runs, stores.signals, run.run_id, told)
             case TournamentState.RUNNING if run.state == RunState.PAUSED and run.reason == told:
-                resume_run(plane.runs, plane.signals, run.run_id)
+                resume_run(stores.runs, stores.signals, run.run_id)
             case TournamentState.CANCELLED | TournamentState.COMPLETED:
-                cancel_run(plane.runs, plane.signals, run.run_id, f"tournament {record.slug} is {record.state.value}")
+                cancel_run(stores.runs, stores.signals, run.run_id, f"tournament {record.slug} is {record.state.value}")
     except ConflictError as error:
         _log.info("%s", error)  # it ended meanwhile
 
 
-def _room(plane: Plane, wanted: int) -> int:
+def _room(stores: Stores, wanted: int) -> int:
     """Return how many runs may be started: what the project's quota does not let in now, a later pass starts."""
-    left = plane.runs.room()
+    left = stores.runs.room()
     return wanted if left is None else min(wanted, left)
 
 
-def _top_up(plane: Plane, record: TournamentRecord, room: int) -> int:
+def _top_up(stores: Stores, record: TournamentRecord, room: int) -> int:
     """Start the next runs of the plan where there is room; return how many."""
     started = 0
-    for ordinal, planned in plane.tournaments.next(record.id, max(0, room)):
+    for ordinal, planned in stores.tournaments.next(record.id, max(0, room)):
         try:
-            run_id = _start(plane, record, ordinal, planned)
+            run_id = _start(stores, record, ordinal, planned)
         except QuotaExceededError as error:
             _log.info("tournament %s waits: %s", record.slug, error)
             break  # somebody else took the room meanwhile
-        plane.tournaments.attach(record.id, ordinal, run_id)
+        stores.tournaments.attach(record.id, ordinal, run_id)
         started += 1
     return started
 
 
-def _start(plane: Plane, record: TournamentRecord, ordinal: int, planned: Planned) -> UUID:
+def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: Planned) -> UUID:
     declared = record.declaration
     entrant = declared.entrant(planned.entrant)
     run_id, _ = start_run(
-        plane.runs,
-        plane.signals,
-        problem=plane.catalog.problem(planned.problem),
-        policy=plane.catalog.policy(entrant.policy),
-        mutator=None if entrant.mutator is None else plane.catalog.policy(entrant.mutator),
+        stores.runs,
+        stores.signals,
+        problem=stores.catalog.problem(planned.problem),
+        policy=stores.catalog.policy(entrant.policy),
+        mutator=None if entrant.mutator is None else stores.catalog.policy(entrant.mutator),
         spec=declared.spec(entrant, planned.seed),
-        ensembles=ensembles_of(entrant, plane.catalog),
+        ensembles=ensembles_of(entrant, stores.catalog),
         # Cut off before it is attached, the next pass finds this very run by its key.
         idempotency_key=f"tournament:{record.id}:{ordinal}",
     )

@@ -19,7 +19,7 @@ from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
 from speciate.egress.network import Network
 from speciate.ports.webhooks import Parcel
 from speciate.prompts.hostile import printable
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 AT_ONCE: Final = 16
 POLL_S: Final = 1.0
@@ -31,13 +31,13 @@ class Courier:
     """Sends what is due until it is stopped. Several may work side by side.
 
     Args:
-        plane: The stores.
+        stores: The stores.
         network: What may be asked.
         base_url: Where clients find the service, for links.
     """
 
-    def __init__(self, plane: Plane, network: Network, base_url: str) -> None:
-        self._webhooks = plane.webhooks
+    def __init__(self, stores: Stores, network: Network, base_url: str) -> None:
+        self._webhooks = stores.webhooks
         self._network = network
         self._base_url = base_url
         self._stopping = threading.Event()

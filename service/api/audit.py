@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, PrincipalDep
 from speciate.ports.access import AuditRecord
 from speciate.ports.records.base import Page
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/audit", tags=["access"], dependencies=[NeedsAdmin
 
 @router.get("")
 def list_audit(
-    plane: PlaneDep,
+    stores: StoresDep,
     principal: PrincipalDep,
     everything: Annotated[
         bool, Query(description="of all projects, and of whoever was refused; only the operator's token reads it")
@@ -27,4 +27,4 @@ def list_audit(
     """Read who asked for what in the project, newest first: requests that were no reads."""
     if everything:
         principal.require_all_projects()
-    return plane.audit.list(project=None if everything else principal.project_id, limit=limit, cursor=cursor)
+    return stores.audit.list(project=None if everything else principal.project_id, limit=limit, cursor=cursor)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from service.api.runs import IdempotencyKey
 from service.api.schemas import NameInPath, SteeringRequest
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
 from speciate.domain.campaign import Campaign, CampaignState
 from speciate.ports.records.base import Page
@@ -18,56 +18,58 @@ router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"], route_class=Stric
 
 # Before the routes that read: ``{name}`` would otherwise take "…:pause" for a name.
 @router.post("/{name}:pause")
-def pause_campaign(name: NameInPath, plane: PlaneDep, body: SteeringRequest | None = None) -> CampaignRecord:
+def pause_campaign(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> CampaignRecord:
     """Hand out no more evaluations, and pause the runs under way within a second or so."""
-    return _move(plane, name, CampaignState.PAUSED, body)
+    return _move(stores, name, CampaignState.PAUSED, body)
 
 
 @router.post("/{name}:resume")
-def resume_campaign(name: NameInPath, plane: PlaneDep) -> CampaignRecord:
+def resume_campaign(name: NameInPath, stores: StoresDep) -> CampaignRecord:
     """Go on."""
-    return _move(plane, name, CampaignState.RUNNING, None)
+    return _move(stores, name, CampaignState.RUNNING, None)
 
 
 @router.post("/{name}:cancel")
-def cancel_campaign(name: NameInPath, plane: PlaneDep, body: SteeringRequest | None = None) -> CampaignRecord:
+def cancel_campaign(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> CampaignRecord:
     """End it; its runs are cancelled, what was committed stays."""
-    return _move(plane, name, CampaignState.CANCELLED, body)
+    return _move(stores, name, CampaignState.CANCELLED, body)
 
 
 @router.get("")
 def list_campaigns(
-    plane: PlaneDep, state: CampaignState | None = None, limit: Limit = 100, cursor: Cursor = None
+    stores: StoresDep, state: CampaignState | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[CampaignRecord]:
     """List campaigns without their problems, newest first."""
-    return plane.campaigns.list(state=state, limit=limit, cursor=cursor)
+    return stores.campaigns.list(state=state, limit=limit, cursor=cursor)
 
 
 @router.post("", status_code=202)
 def create_campaign(
-    body: Campaign, plane: PlaneDep, response: Response, idempotency_key: IdempotencyKey = None
+    body: Campaign, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> CampaignRecord:
     """Declare a campaign; it begins at once and can never be declared otherwise. Names are pinned to versions."""
-    campaign_id, _ = plane.campaigns.create(
-        pin(body, plane.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+    campaign_id, _ = stores.campaigns.create(
+        pin(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
     )
     response.headers["Location"] = f"/v1/campaigns/{campaign_id}"
-    return plane.campaigns.get(campaign_id)
+    return stores.campaigns.get(campaign_id)
 
 
 @router.get("/{name}")
-def get_campaign(name: NameInPath, plane: PlaneDep) -> CampaignRecord:
+def get_campaign(name: NameInPath, stores: StoresDep) -> CampaignRecord:
     """Read a campaign with its progress, problem by problem."""
-    return plane.campaigns.get(name)
+    return stores.campaigns.get(name)
 
 
 @router.get("/{name}/slices")
-def campaign_slices(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[SliceRecord]:
+def campaign_slices(
+    name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+) -> Page[SliceRecord]:
     """List its decisions, newest first: who was given evaluations, why, and what came of it."""
-    return plane.campaigns.decisions(plane.campaigns.get(name).id, limit=limit, cursor=cursor)
+    return stores.campaigns.decisions(stores.campaigns.get(name).id, limit=limit, cursor=cursor)
 
 
-def _move(plane: PlaneDep, name: str, goal: CampaignState, body: SteeringRequest | None) -> CampaignRecord:
-    record = plane.campaigns.get(name)
-    plane.campaigns.move(record.id, goal, body.reason if body else None)
-    return plane.campaigns.get(record.id)
+def _move(stores: StoresDep, name: str, goal: CampaignState, body: SteeringRequest | None) -> CampaignRecord:
+    record = stores.campaigns.get(name)
+    stores.campaigns.move(record.id, goal, body.reason if body else None)
+    return stores.campaigns.get(record.id)

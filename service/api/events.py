@@ -8,13 +8,13 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.api.schemas import RunId
-from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
+from service.dependencies import Cursor, Limit, PartsDep, StoresDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 
@@ -31,7 +31,7 @@ async def list_events(
     request: Request,
     run_id: RunId,
     parts: PartsDep,
-    plane: PlaneDep,
+    stores: StoresDep,
     after: After = 0,
     limit: Limit = 500,
     cursor: Cursor = None,
@@ -47,11 +47,11 @@ async def list_events(
         viewer = await parts.hub.join(run_id, _position(last_event_id, after))
         return EventStreamResponse(parts.hub, viewer)
     start = cursors.decode(cursor, [int])[0] if cursor else after
-    return await to_thread.run_sync(_page, plane, run_id, start, limit)
+    return await to_thread.run_sync(_page, stores, run_id, start, limit)
 
 
-def _page(plane: Plane, run_id: RunId, after: int, limit: int) -> Page[EventRecord]:
-    events = plane.queries.events(run_id, after=after, limit=limit + 1)
+def _page(stores: Stores, run_id: RunId, after: int, limit: int) -> Page[EventRecord]:
+    events = stores.queries.events(run_id, after=after, limit=limit + 1)
     return cursors.page(events, limit, lambda event: event, lambda event: [event.seq])
 
 

@@ -14,8 +14,8 @@ from speciate import __version__
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.storage.database import check_version
 from speciate.storage.migrate import current
-from speciate.storage.plane import Plane
 from speciate.storage.revision import Standing, standing_of
+from speciate.storage.stores import Stores
 
 router = APIRouter(tags=["health"])
 
@@ -33,10 +33,10 @@ def readyz(request: Request, parts: PartsDep) -> ReadyAnswer:
         raise UnavailableError("this process is stopping.", remedy="Ask another replica.")
     found: dict[str, str] = {}
     missing: list[str] = []
-    checks: dict[str, Callable[[Plane], str]] = {"postgresql": _postgresql, "redis": _redis}
+    checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
     for name, check in checks.items():
         try:
-            found[name] = check(parts.plane)
+            found[name] = check(parts.stores)
         except (UnavailableError, ConfigurationError) as error:
             missing.append(str(error))
     if missing:
@@ -44,10 +44,10 @@ def readyz(request: Request, parts: PartsDep) -> ReadyAnswer:
     return ReadyAnswer(version=__version__, **found)
 
 
-def _postgresql(plane: Plane) -> str:
+def _postgresql(stores: Stores) -> str:
     try:
-        version = check_version(plane.engine)
-        standing = standing_of(current(plane.engine))
+        version = check_version(stores.engine)
+        standing = standing_of(current(stores.engine))
     except DBAPIError as error:
         # The server may go away between two questions.
         raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
@@ -57,9 +57,9 @@ def _postgresql(plane: Plane) -> str:
     return version
 
 
-def _redis(plane: Plane) -> str:
+def _redis(stores: Stores) -> str:
     try:
-        plane.redis.ping()
+        stores.redis.ping()
     except redis.RedisError as error:
         raise UnavailableError(f"Redis does not answer: {error}.") from error
     return "ok"

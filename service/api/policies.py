@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from service import registration
 from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
-from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
+from service.dependencies import Cursor, Limit, PartsDep, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
@@ -21,34 +21,34 @@ router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictR
 
 @router.get("")
 def list_policies(
-    plane: PlaneDep,
+    stores: StoresDep,
     slug: Annotated[str | None, Query(max_length=80, pattern=SLUG, description="of this policy only")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[PolicyVersion]:
     """List policy versions, newest first."""
-    return plane.catalog.policies(slug=slug, limit=limit, cursor=cursor)
+    return stores.catalog.policies(slug=slug, limit=limit, cursor=cursor)
 
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
 async def add_policy(
-    body: PolicySubmission, parts: PartsDep, plane: PlaneDep, principal: PrincipalDep, response: Response
+    body: PolicySubmission, parts: PartsDep, stores: StoresDep, principal: PrincipalDep, response: Response
 ) -> PolicyVersion:
     """Register a policy; the same registration again is the same version, and other weights are another one.
 
     Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss. Only
     the operator names a variable of the workers (``api_key_env``): anybody else sends the key itself.
     """
-    version, new = await registration.register(body, parts, plane, principal)
+    version, new = await registration.register(body, parts, stores, principal)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, parts: PartsDep, plane: PlaneDep) -> PingAnswer:
+async def ping_policy(name: NameInPath, parts: PartsDep, stores: StoresDep) -> PingAnswer:
     """Ask a policy for a sign of life; 503 says why it cannot be used."""
-    version = await to_thread.run_sync(plane.catalog.policy, name)
+    version = await to_thread.run_sync(stores.catalog.policy, name)
     sign = await registration.ping(version.definition, parts)
     return PingAnswer(
         policy=version.definition.slug,
@@ -59,13 +59,15 @@ async def ping_policy(name: NameInPath, parts: PartsDep, plane: PlaneDep) -> Pin
 
 
 @router.get("/{name}")
-def get_policy(name: NameInPath, plane: PlaneDep) -> PolicyVersion:
+def get_policy(name: NameInPath, stores: StoresDep) -> PolicyVersion:
     """Read a policy version."""
-    return plane.catalog.policy(name)
+    return stores.catalog.policy(name)
 
 
 @router.get("/{name}/versions")
-def list_versions(name: NameInPath, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[PolicyVersion]:
+def list_versions(
+    name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+) -> Page[PolicyVersion]:
     """List the versions of a policy, newest first."""
-    slug = plane.catalog.policy(name).definition.slug
-    return plane.catalog.policies(slug=slug, limit=limit, cursor=cursor)
+    slug = stores.catalog.policy(name).definition.slug
+    return stores.catalog.policies(slug=slug, limit=limit, cursor=cursor)

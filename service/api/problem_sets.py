@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from service.api.schemas import NameInPath, ProblemSetSubmission
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.ports.records.base import Page
@@ -15,25 +15,25 @@ router = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=Str
 
 
 @router.get("")
-def list_problem_sets(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSet]:
+def list_problem_sets(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSet]:
     """List problem sets, newest first."""
-    return plane.catalog.problem_sets(limit=limit, cursor=cursor)
+    return stores.catalog.problem_sets(limit=limit, cursor=cursor)
 
 
 @router.post("", status_code=201)
-def create_problem_set(body: ProblemSetSubmission, plane: PlaneDep, response: Response) -> ProblemSet:
+def create_problem_set(body: ProblemSetSubmission, stores: StoresDep, response: Response) -> ProblemSet:
     """Freeze a list of problem versions under a name; a name that is taken is refused with 409."""
-    members = plane.catalog.problem_ids(body.problems)
+    members = stores.catalog.problem_ids(body.problems)
     first = {member: i for i, member in reversed(list(enumerate(members)))}
     if repeated := [i for i, member in enumerate(members) if first[member] < i]:
         flaws = tuple(Flaw("names a problem version that is in the list already", f"problems.{i}") for i in repeated)
         raise InvalidInputError(f"The set is not valid: {flaws[0]}.", flaws=flaws)
-    made = plane.catalog.add_problem_set(body.slug, body.title, members)
+    made = stores.catalog.add_problem_set(body.slug, body.title, members)
     response.headers["Location"] = f"/v1/problem-sets/{made.slug}"
     return made
 
 
 @router.get("/{name}")
-def get_problem_set(name: NameInPath, plane: PlaneDep) -> ProblemSet:
+def get_problem_set(name: NameInPath, stores: StoresDep) -> ProblemSet:
     """Read a problem set by id or slug."""
-    return plane.catalog.problem_set(name)
+    return stores.catalog.problem_set(name)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from service.api.schemas import NameInPath
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsOperator, PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.access import Quota
@@ -36,30 +36,30 @@ class ProjectRequest(Value):
 
 @router.get("")
 def list_projects(
-    plane: PlaneDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
+    stores: StoresDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[ProjectRecord]:
     """List the projects that you may choose, the oldest first."""
     only = None if principal.all_projects else principal.project_id
-    return plane.projects.list(only=only, limit=limit, cursor=cursor)
+    return stores.projects.list(only=only, limit=limit, cursor=cursor)
 
 
 @router.post("", status_code=201, dependencies=[NeedsOperator])
-def create_project(body: ProjectRequest, plane: PlaneDep, response: Response) -> ProjectRecord:
+def create_project(body: ProjectRequest, stores: StoresDep, response: Response) -> ProjectRecord:
     """Make a project; only the operator's token does."""
-    made = plane.projects.create(body.slug, body.title, body.quota)
+    made = stores.projects.create(body.slug, body.title, body.quota)
     response.headers["Location"] = f"/v1/projects/{made.slug}"
     return made
 
 
 @router.post("/{name}:quota", dependencies=[NeedsOperator])
-def set_quota(name: NameInPath, body: Quota, plane: PlaneDep) -> ProjectRecord:
+def set_quota(name: NameInPath, body: Quota, stores: StoresDep) -> ProjectRecord:
     """Set the limits that are named, null being none; only the operator's token does. What has begun goes on."""
-    return plane.projects.limit(name, body)
+    return stores.projects.limit(name, body)
 
 
 @router.get("/{name}")
-def get_project(name: NameInPath, plane: PlaneDep, principal: PrincipalDep) -> ProjectUsage:
+def get_project(name: NameInPath, stores: StoresDep, principal: PrincipalDep) -> ProjectUsage:
     """Read a project by name, with what counts towards its quotas."""
     if not principal.all_projects and name != principal.project:
         raise NotFoundError(f"there is no project {name!r}.")
-    return plane.projects.usage(name)
+    return stores.projects.usage(name)

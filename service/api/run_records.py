@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from service.answers import written
 from service.api.schemas import Name, RunId
 from service.api.unlocks import StateFilter, state_of
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.streaming import JSON_LINES, json_lines
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 @written
 def list_candidates(
     run_id: RunId,
-    plane: PlaneDep,
+    stores: StoresDep,
     status: CandidateStatus | None = None,
     island: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
     role: Annotated[PolicyRole | None, Query(description="what a policy was asked to do for it")] = None,
@@ -57,57 +57,57 @@ def list_candidates(
         status=status,
         island=island,
         role=role,
-        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+        policy_id=None if policy is None else stores.catalog.policy(policy).id,
         target=target,
         rule=rule,
         elite=elite,
         sort=sort,
     )
-    return plane.queries.candidates(run_id, wanted, limit=limit, cursor=cursor)
+    return stores.queries.candidates(run_id, wanted, limit=limit, cursor=cursor)
 
 
 @router.get("/candidates/{number}")
-def get_candidate(run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], plane: PlaneDep) -> CandidateDetail:
+def get_candidate(run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], stores: StoresDep) -> CandidateDetail:
     """Read the candidate of a run that has a number, with its texts."""
-    return plane.queries.candidate_of(run_id, number)
+    return stores.queries.candidate_of(run_id, number)
 
 
 @router.get("/front")
-def get_front(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
+def get_front(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
     """Read the elites that no other elite dominates, best first by the first objective."""
-    return Page[EliteRecord](items=plane.queries.front(run_id))
+    return Page[EliteRecord](items=stores.queries.front(run_id))
 
 
 @router.get("/archive")
 @written
-def get_archive(run_id: RunId, plane: PlaneDep) -> Page[EliteRecord]:
+def get_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
     """Read the holder of every cell, by island and cell."""
-    return Page[EliteRecord](items=plane.queries.archive(run_id))
+    return Page[EliteRecord](items=stores.queries.archive(run_id))
 
 
 @router.get("/rollouts")
-def list_rollouts(run_id: RunId, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[RolloutRecord]:
+def list_rollouts(run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[RolloutRecord]:
     """List a run's completions without their texts, newest first."""
-    return plane.queries.rollouts(run_id, limit=limit, cursor=cursor)
+    return stores.queries.rollouts(run_id, limit=limit, cursor=cursor)
 
 
 @router.get("/guidance")
-def list_guidance(run_id: RunId, plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[AdviceRecord]:
+def list_guidance(run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[AdviceRecord]:
     """List the advice that a run wrote for its own prompts, newest first, with what it led to."""
-    return plane.queries.advice(run_id, limit=limit, cursor=cursor)
+    return stores.queries.advice(run_id, limit=limit, cursor=cursor)
 
 
 @router.get("/unlocks")
 def list_unlocks(
     run_id: RunId,
-    plane: PlaneDep,
+    stores: StoresDep,
     state: StateFilter = ClaimState.CONFIRMED,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
     """List the targets that a run reached, the cheapest first."""
-    plane.runs.get(run_id)
-    return plane.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
+    stores.runs.get(run_id)
+    return stores.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
 
 
 @router.get(
@@ -115,8 +115,8 @@ def list_unlocks(
     response_class=StreamingResponse,
     responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "One candidate a line."}},
 )
-def export(run_id: RunId, plane: PlaneDep) -> StreamingResponse:
+def export(run_id: RunId, stores: StoresDep) -> StreamingResponse:
     """Stream every candidate with its texts as JSON Lines, in order of number."""
-    plane.runs.get(run_id)  # an unknown run is refused before the answer begins
+    stores.runs.get(run_id)  # an unknown run is refused before the answer begins
     headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
-    return StreamingResponse(json_lines(plane.queries.export(run_id)), media_type=JSON_LINES, headers=headers)
+    return StreamingResponse(json_lines(stores.queries.export(run_id)), media_type=JSON_LINES, headers=headers)

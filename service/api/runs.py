@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from service.answers import written
 from service.api.etags import IfMatch, IfNoneMatch, etag, matching, names
 from service.api.schemas import Name, RunId, RunSubmission
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
@@ -33,7 +33,7 @@ IdempotencyKey = Annotated[
 @router.get("")
 @written
 def list_runs(
-    plane: PlaneDep,
+    stores: StoresDep,
     problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,
     policy: Annotated[Name | None, Query(description="runs of this policy version")] = None,
     state: RunState | None = None,
@@ -43,9 +43,9 @@ def list_runs(
     cursor: Cursor = None,
 ) -> Page[RunRecord]:
     """List runs, newest first."""
-    return plane.runs.list(
-        problem_id=None if problem is None else plane.catalog.problem(problem).id,
-        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+    return stores.runs.list(
+        problem_id=None if problem is None else stores.catalog.problem(problem).id,
+        policy_id=None if policy is None else stores.catalog.policy(policy).id,
         state=state,
         tags=tag,
         name=name or None,
@@ -56,14 +56,14 @@ def list_runs(
 
 @router.post("", status_code=202)
 def create_run(
-    body: RunSubmission, plane: PlaneDep, response: Response, idempotency_key: IdempotencyKey = None
+    body: RunSubmission, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> RunRecord:
     """Start a run. Send an ``Idempotency-Key`` so that repeating a request that got no answer starts no second run."""
-    problem = plane.catalog.problem(body.problem)
-    policy, mutator, ensembles = cast_of(body.policy, body.mutator, plane.catalog)
+    problem = stores.catalog.problem(body.problem)
+    policy, mutator, ensembles = cast_of(body.policy, body.mutator, stores.catalog)
     run_id, _ = start_run(
-        plane.runs,
-        plane.signals,
+        stores.runs,
+        stores.signals,
         problem=problem,
         policy=policy,
         mutator=mutator,
@@ -72,16 +72,16 @@ def create_run(
         labels=body.labels(),
         idempotency_key=idempotency_key,
     )
-    run = plane.runs.get(run_id)
+    run = stores.runs.get(run_id)
     response.headers["Location"] = f"/v1/runs/{run_id}"
     response.headers["ETag"] = etag(run)
     return run
 
 
 @router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "It is as If-None-Match says."}})
-def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -> Response:
+def get_run(run_id: RunId, stores: StoresDep, if_none_match: IfNoneMatch = None) -> Response:
     """Read a run with its progress."""
-    run = plane.runs.get(run_id)
+    run = stores.runs.get(run_id)
     headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
     if if_none_match is not None and names(if_none_match, etag(run)):
         return Response(status_code=304, headers=headers)
@@ -89,10 +89,12 @@ def get_run(run_id: RunId, plane: PlaneDep, if_none_match: IfNoneMatch = None) -
 
 
 @router.patch("/{run_id}")
-def label(run_id: RunId, body: Relabelling, plane: PlaneDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+def label(
+    run_id: RunId, body: Relabelling, stores: StoresDep, response: Response, if_match: IfMatch = None
+) -> RunRecord:
     """Change what people call a run: name, tags and note, at any time. Nothing of them changes what it does."""
-    plane.runs.get(run_id)  # of this project
-    label_run(matching(if_match, plane.runs), plane.signals, run_id, body)
-    run = plane.runs.get(run_id)
+    stores.runs.get(run_id)  # of this project
+    label_run(matching(if_match, stores.runs), stores.signals, run_id, body)
+    run = stores.runs.get(run_id)
     response.headers["ETag"] = etag(run)
     return run

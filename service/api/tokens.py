@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Response
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
@@ -47,17 +47,17 @@ async def whoami(principal: PrincipalDep) -> Identity:
 
 @router.get("/tokens", dependencies=[NeedsAdmin])
 def list_tokens(
-    plane: PlaneDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
+    stores: StoresDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[TokenRecord]:
     """List the project's tokens, newest first, revoked ones too."""
-    return plane.access.tokens(principal.project_id, limit=limit, cursor=cursor)
+    return stores.access.tokens(principal.project_id, limit=limit, cursor=cursor)
 
 
 @router.post("/tokens", status_code=201, dependencies=[NeedsAdmin])
-def create_token(body: TokenRequest, plane: PlaneDep, principal: PrincipalDep, response: Response) -> NewToken:
+def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep, response: Response) -> NewToken:
     """Make a token of the project. The answer is the only place where it can be read."""
     require_future(body.expires_at)
-    made = plane.access.create(
+    made = stores.access.create(
         principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
     )
     response.headers["Location"] = f"/v1/tokens/{made.id}"
@@ -65,9 +65,9 @@ def create_token(body: TokenRequest, plane: PlaneDep, principal: PrincipalDep, r
 
 
 @router.post("/tokens/{token_id}:revoke", dependencies=[NeedsAdmin])
-def revoke_token(token_id: TokenId, plane: PlaneDep, principal: PrincipalDep) -> TokenRecord:
+def revoke_token(token_id: TokenId, stores: StoresDep, principal: PrincipalDep) -> TokenRecord:
     """Revoke a token: the next request with it is refused, at every replica, and what streams to it ends in seconds."""
-    return plane.access.revoke(principal.project_id, token_id)
+    return stores.access.revoke(principal.project_id, token_id)
 
 
 def require_future(expires_at: datetime | None) -> None:

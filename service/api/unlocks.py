@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from service.answers import written
 from service.api.schemas import Name
-from service.dependencies import Cursor, Limit, PlaneDep
+from service.dependencies import Cursor, Limit, StoresDep
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.unlocks import UnlockRecord
@@ -29,7 +29,7 @@ def state_of(state: StateFilter) -> ClaimState | None:
 @router.get("")
 @written
 def list_unlocks(
-    plane: PlaneDep,
+    stores: StoresDep,
     run: Annotated[UUID | None, Query(description="of this run")] = None,
     problem: Annotated[Name | None, Query(description="on this problem version")] = None,
     policy: Annotated[Name | None, Query(description="by this policy version")] = None,
@@ -43,10 +43,10 @@ def list_unlocks(
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
     """List reached targets, newest run first and within a run the cheapest first."""
-    return plane.unlocks.list(
-        run_id=None if run is None else plane.runs.get(run).id,
-        problem_id=None if problem is None else plane.catalog.problem(problem).id,
-        policy_id=None if policy is None else plane.catalog.policy(policy).id,
+    return stores.unlocks.list(
+        run_id=None if run is None else stores.runs.get(run).id,
+        problem_id=None if problem is None else stores.catalog.problem(problem).id,
+        policy_id=None if policy is None else stores.catalog.policy(policy).id,
         strategy=strategy,
         first_only=first,
         unlocks_only=unlocks_only,

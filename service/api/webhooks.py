@@ -8,7 +8,7 @@ from uuid import UUID
 from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 
-from service.dependencies import Cursor, Limit, PartsDep, PlaneDep
+from service.dependencies import Cursor, Limit, PartsDep, StoresDep
 from service.principal import NeedsAdmin
 from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
@@ -24,50 +24,50 @@ WebhookId = Annotated[UUID, Path(description="id of the webhook; 422 when it is 
 
 
 @router.get("")
-def list_webhooks(plane: PlaneDep, limit: Limit = 100, cursor: Cursor = None) -> Page[WebhookRecord]:
+def list_webhooks(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[WebhookRecord]:
     """List the project's webhooks, newest first."""
-    return plane.webhooks.list(limit=limit, cursor=cursor)
+    return stores.webhooks.list(limit=limit, cursor=cursor)
 
 
 @router.post("", status_code=201)
-async def add_webhook(body: Webhook, parts: PartsDep, plane: PlaneDep, response: Response) -> NewWebhook:
+async def add_webhook(body: Webhook, parts: PartsDep, stores: StoresDep, response: Response) -> NewWebhook:
     """Make a webhook. The answer is the only place where its secret can be read."""
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
     wrong = await to_thread.run_sync(check_url, body.url, parts.settings.network, limiter=parts.pings)
     if wrong is not None:
         flaw = Flaw(wrong, where="url")
         raise InvalidInputError(f"The webhook is not valid: {flaw}", flaws=(flaw,))
-    made = await to_thread.run_sync(plane.webhooks.add, body)
+    made = await to_thread.run_sync(stores.webhooks.add, body)
     response.headers["Location"] = f"/v1/webhooks/{made.id}"
     return made
 
 
 # Before the routes that read: ``{webhook_id}`` would otherwise take "…:test" for an id.
 @router.post("/{webhook_id}:test", status_code=202)
-def test_webhook(webhook_id: WebhookId, plane: PlaneDep) -> DeliveryRecord:
+def test_webhook(webhook_id: WebhookId, stores: StoresDep) -> DeliveryRecord:
     """Send a test event, within a second or so; the list of deliveries says what came of it."""
-    return plane.webhooks.test(webhook_id)
+    return stores.webhooks.test(webhook_id)
 
 
 @router.get("/{webhook_id}")
-def get_webhook(webhook_id: WebhookId, plane: PlaneDep) -> WebhookRecord:
+def get_webhook(webhook_id: WebhookId, stores: StoresDep) -> WebhookRecord:
     """Read a webhook."""
-    return plane.webhooks.get(webhook_id)
+    return stores.webhooks.get(webhook_id)
 
 
 @router.delete("/{webhook_id}", status_code=204)
-def remove_webhook(webhook_id: WebhookId, plane: PlaneDep) -> None:
+def remove_webhook(webhook_id: WebhookId, stores: StoresDep) -> None:
     """Forget a webhook, and what was still to be sent to it."""
-    plane.webhooks.remove(webhook_id)
+    stores.webhooks.remove(webhook_id)
 
 
 @router.get("/{webhook_id}/deliveries")
 def webhook_deliveries(
     webhook_id: WebhookId,
-    plane: PlaneDep,
+    stores: StoresDep,
     state: DeliveryState | None = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[DeliveryRecord]:
     """List what was and is to be sent, newest first; what ended is kept for thirty days."""
-    return plane.webhooks.deliveries(webhook_id, state=state, limit=limit, cursor=cursor)
+    return stores.webhooks.deliveries(webhook_id, state=state, limit=limit, cursor=cursor)

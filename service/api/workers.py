@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from service.answers import written
 from service.api.schemas import WorkersAnswer
-from service.dependencies import Limit, PlaneDep
+from service.dependencies import Limit, StoresDep
 from speciate.storage.presence import present
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
@@ -14,6 +14,6 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 @router.get("")
 @written
-def list_workers(plane: PlaneDep, limit: Limit = 100) -> WorkersAnswer:
+def list_workers(stores: StoresDep, limit: Limit = 100) -> WorkersAnswer:
     """List the worker processes that are there, and at most ``limit`` units of work that are leased or wait."""
-    return WorkersAnswer(items=present(plane.redis), work=plane.runs.work_in_flight(limit=limit))
+    return WorkersAnswer(items=present(stores.redis), work=stores.runs.work_in_flight(limit=limit))

@@ -20,9 +20,9 @@ from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.overview import Overview
-from speciate.storage.plane import Plane
 from speciate.storage.replays import Replays
 from speciate.storage.series import Series
+from speciate.storage.stores import Stores
 from speciate.tournaments.report import Report
 
 _REPORTS: Final = 8
@@ -34,7 +34,7 @@ class Deck:
     """What the pages of one process consist of; all but the stores can be lost at any time.
 
     Attributes:
-        plane: The stores.
+        stores: The stores.
         overview: Questions across runs.
         columns: Candidates as columns.
         replays: Candidates that somebody has scored again.
@@ -43,7 +43,7 @@ class Deck:
         live: Streams of what changes.
     """
 
-    plane: Plane
+    stores: Stores
     overview: Overview
     columns: ColumnCache
     replays: Replays
@@ -72,7 +72,7 @@ class Deck:
         with self._lock:
             held = self._reports.get(key)
         if held is None:
-            held = self.plane.tournaments.report(record)
+            held = self.stores.tournaments.report(record)
             with self._lock:
                 self._reports[key] = held
                 while len(self._reports) > _REPORTS:
@@ -81,18 +81,18 @@ class Deck:
 
     def within(self, project: UUID) -> Self:
         """Return the same deck on one project: nothing of another one is found on it."""
-        plane, overview = self.plane.within(project), replace(self.overview, project=project)
-        return replace(self, plane=plane, overview=overview, project=project)
+        stores, overview = self.stores.within(project), replace(self.overview, project=project)
+        return replace(self, stores=stores, overview=overview, project=project)
 
     def watch(self, key: str, render: Callable[[], Part], *, run_id: UUID | None, seen: str) -> StreamingResponse:
         """Return the stream of a view of this project; see ``Live.watch``."""
         return self.live.watch(f"{self.project} {key}", render, run_id=run_id, seen=seen)
 
     @classmethod
-    def over(cls, plane: Plane) -> Self:
+    def over(cls, stores: Stores) -> Self:
         """Return a deck over stores."""
-        replays = Replays(plane.redis, plane.celery)
-        return cls(plane, Overview(plane.engine), ColumnCache(Series(plane.engine)), replays)
+        replays = Replays(stores.redis, stores.celery)
+        return cls(stores, Overview(stores.engine), ColumnCache(Series(stores.engine)), replays)
 
 
 # Asynchronous because FastAPI would otherwise hand it to a thread.

@@ -178,7 +178,7 @@ async def _write(scope: Scope, asked: Asked, head: Message) -> None:
         _log.error("the audit log is not written, since the database is away: %s", entry)
         return
     try:
-        await to_thread.run_sync(_parts(scope).plane.audit.write, entry)
+        await to_thread.run_sync(_parts(scope).stores.audit.write, entry)
     except (SpeciateError, SQLAlchemyError, AttributeError) as error:
         _log.error("the audit log cannot be written: %s: %s", error, entry)
 

@@ -16,7 +16,7 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from speciate.storage.plane import Plane
+    from speciate.storage.stores import Stores
 
 _FILE: Final = "running.json"
 
@@ -46,24 +46,24 @@ def withdraw_servers(settings: Settings) -> None:
 
 
 @contextmanager
-def attached_plane(data_dir: Path | None = None) -> Iterator[Plane]:
+def attached_stores(data_dir: Path | None = None) -> Iterator[Stores]:
     """Open the stores that the settings name, or those of the ``speciate up`` that runs on the data directory.
 
     Raises:
         ConfigurationError: There are neither.
     """
-    from speciate.storage.plane import open_plane
+    from speciate.storage.stores import open_stores
 
-    plane = open_plane(attached(load_settings(data_dir=data_dir)))
+    stores = open_stores(attached(load_settings(data_dir=data_dir)))
     try:
-        yield plane
+        yield stores
     finally:
-        plane.close()
+        stores.close()
 
 
 @contextmanager
 def reached_settings(data_dir: Path | None = None) -> Iterator[Settings]:
-    """Return settings that lead to servers: as ``attached_plane``, or to embedded ones that run only for this block.
+    """Return settings that lead to servers: as ``attached_stores``, or to embedded ones that run only for this block.
 
     Raises:
         EmbeddedServerError: The data directory is in use, or its servers do not start.

@@ -65,7 +65,7 @@ def restore_command(
     from speciate.cli.attached import reached_settings
     from speciate.cli.rebuilding import rebuild_cache
     from speciate.storage.migrate import upgrade
-    from speciate.storage.plane import open_plane
+    from speciate.storage.stores import open_stores
 
     revision_in(file)  # before a server is started, and a database made, for a file that is none
     with reached_settings(data_dir) as settings:
@@ -74,12 +74,12 @@ def restore_command(
         revision = check_restorable(url, file, force=force)
         with output.console(stderr=True).status("Restoring …") as status:
             read_archive(url, file, lambda table: status.update(f"Restoring {table} …"))
-        plane = open_plane(settings)
+        stores = open_stores(settings)
         try:
-            upgrade(plane.engine)
-            rebuilt = rebuild_cache(plane)
+            upgrade(stores.engine)
+            rebuilt = rebuild_cache(stores)
         finally:
-            plane.close()
+            stores.close()
     if as_json:
         output.json_line({"file": str(file), "revision": revision, **rebuilt.as_json()})
     else:

@@ -26,11 +26,11 @@ def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     It speaks with the servers, not with the service: those of a running `speciate up`, or those that
     SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL name.
     """
-    from speciate.cli.attached import attached_plane
+    from speciate.cli.attached import attached_stores
     from speciate.cli.rebuilding import rebuild_cache
 
-    with attached_plane(data_dir) as plane:
-        rebuilt = rebuild_cache(plane)
+    with attached_stores(data_dir) as stores:
+        rebuilt = rebuild_cache(stores)
     if as_json:
         output.json_line(rebuilt.as_json())
     else:

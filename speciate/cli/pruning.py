@@ -44,7 +44,7 @@ def prune_command(
 
     Entries of the audit log go that are older than they are kept; an entry says how many went.
     """
-    from speciate.cli.attached import attached_plane
+    from speciate.cli.attached import attached_stores
     from speciate.domain.errors import ConfigurationError
     from speciate.domain.run import RunState
     from speciate.settings import load_settings
@@ -55,11 +55,11 @@ def prune_command(
     now = datetime.now(UTC)
     audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
     before = now - timedelta(days=audit_days)
-    with attached_plane(data_dir) as plane:
-        check_version(plane.engine)
-        retention = Retention(plane.engine)
+    with attached_stores(data_dir) as stores:
+        check_version(stores.engine)
+        retention = Retention(stores.engine)
         found = retention.prunable(now - timedelta(days=older_than), states)
-        entries = plane.audit.count_old(before) if audit_days else 0
+        entries = stores.audit.count_old(before) if audit_days else 0
         if not as_json:
             _show(found)
             if entries:
@@ -71,7 +71,7 @@ def prune_command(
                 raise typer.Exit
             _prune(retention, found, now)
             if entries:
-                entries = plane.audit.forget(before, "prune")
+                entries = stores.audit.forget(before, "prune")
     if as_json:
         size = sum(run.bytes for run in found)
         pruned = bool(found or entries) and not dry_run

@@ -13,8 +13,8 @@ from rich.progress import track
 from speciate.cli import output
 from speciate.domain.errors import UnavailableError
 from speciate.storage.database import check_version
-from speciate.storage.plane import Plane
 from speciate.storage.population import EliteRow, stream_elites
+from speciate.storage.stores import Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,24 @@ class Rebuilt:
         return asdict(self)
 
 
-def rebuild_cache(plane: Plane) -> Rebuilt:
+def rebuild_cache(stores: Stores) -> Rebuilt:
     """Make the archive of every unfinished run anew; what is committed meanwhile is not lost.
 
     Raises:
         UnavailableError: PostgreSQL or Redis does not answer.
     """
-    check_version(plane.engine)
-    run_ids = plane.runs.unfinished()
+    check_version(stores.engine)
+    run_ids = stores.runs.unfinished()
     console = output.console(stderr=True)
     steps = track(run_ids, "Rebuilding", console=console, disable=not console.is_terminal)
     try:
-        plane.cache.forget(run_ids)
-        elites = sum(plane.cache.rebuild(run_id, partial(_load, plane, run_id)) for run_id in steps)
+        stores.cache.forget(run_ids)
+        elites = sum(stores.cache.rebuild(run_id, partial(_load, stores, run_id)) for run_id in steps)
     except redis.RedisError as error:
         raise UnavailableError(f"Redis does not answer: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
     return Rebuilt(len(run_ids), elites)
 
 
-def _load(plane: Plane, run_id: UUID) -> Iterator[EliteRow]:
-    with plane.engine.connect() as connection:
+def _load(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
+    with stores.engine.connect() as connection:
         yield from stream_elites(connection, run_id)

@@ -12,7 +12,7 @@ from speciate.policies import build_client
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.runs.replay import Recorded, ReplayReport, replay
 from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 
 class _SystemClock:
@@ -20,23 +20,23 @@ class _SystemClock:
         return time.time()
 
 
-def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
+def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
     """Make every choice and every evaluation of a run again, and compare the events.
 
     Raises:
         NotFoundError: There is no such run.
         ReplayError: It was pruned, or has several lanes or a budget of seconds.
     """
-    context = plane.work.context(run_id)
-    events = _events(plane, run_id)  # first: of a run under way no batch may be among them that is not recorded below
-    if (pruned_at := plane.runs.get(run_id).pruned_at) is not None:
+    context = stores.work.context(run_id)
+    events = _events(stores, run_id)  # first: of a run under way no batch may be among them that is not recorded below
+    if (pruned_at := stores.runs.get(run_id).pruned_at) is not None:
         raise ReplayError(
             f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are gone, its record is not.",
             remedy="Restore a backup from before into another database to replay it.",
         )
     return replay(
         context,
-        _recorded(plane, run_id),
+        _recorded(stores, run_id),
         events,
         store=MemoryWorkStore(_SystemClock()),
         evaluator=evaluator,
@@ -44,7 +44,7 @@ def replay_run(plane: Plane, run_id: UUID, evaluator: EvaluatorClient) -> Replay
     )
 
 
-def _recorded(plane: Plane, run_id: UUID) -> list[Recorded]:
+def _recorded(stores: Stores, run_id: UUID) -> list[Recorded]:
     return [
         Recorded(
             rollout.prompt_digest,
@@ -52,12 +52,12 @@ def _recorded(plane: Plane, run_id: UUID) -> list[Recorded]:
             Completion(rollout.completion, rollout.completion_tokens, rollout.finish_reason, rollout.mean_logprob),
             rollout.prompt_tokens,
         )
-        for rollout in plane.queries.recorded(run_id)
+        for rollout in stores.queries.recorded(run_id)
     ]
 
 
-def _events(plane: Plane, run_id: UUID) -> list[Event]:
+def _events(stores: Stores, run_id: UUID) -> list[Event]:
     events: list[Event] = []
-    while page := plane.queries.events(run_id, after=len(events)):
+    while page := stores.queries.events(run_id, after=len(events)):
         events.extend(Event(EventKind(record.kind), record.data) for record in page)
     return events

@@ -166,16 +166,16 @@ def replay(
     from contextlib import closing
 
     from evaluators.choose import open_broker
-    from speciate.cli.attached import attached_plane
+    from speciate.cli.attached import attached_stores
     from speciate.cli.replaying import replay_run
     from speciate.settings import load_settings
 
     with (
-        attached_plane(data_dir) as plane,
+        attached_stores(data_dir) as stores,
         closing(open_broker(load_settings().sandbox)) as broker,
         output.console(stderr=True).status("Replaying …"),
     ):
-        report = replay_run(plane, as_run_id(run_id), broker)
+        report = replay_run(stores, as_run_id(run_id), broker)
     if as_json:
         output.json_line({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:

@@ -14,7 +14,7 @@ from speciate.domain.errors import SpeciateError, UnavailableError
 from speciate.egress.secret_keys import VARIABLE
 from speciate.embedded.secret_key import FILE, with_own_secret_key
 from speciate.settings import Settings
-from speciate.storage.plane import open_plane
+from speciate.storage.stores import open_stores
 
 _NAME: Final = "secret key"
 _MOST: Final = 5
@@ -27,8 +27,8 @@ def of_this_machine(settings: Settings) -> Iterator[Finding]:
         own = with_own_secret_key(settings, make=False)
         # Without configured servers and without a service there is nothing whose secrets could be tried.
         if (settings.database_url and settings.redis_url) or ended_without_notice(settings):
-            with closing(open_plane(attached(settings))) as plane:
-                standing = plane.sealed.standing()
+            with closing(open_stores(attached(settings))) as stores:
+                standing = stores.sealed.standing()
             at_hand = own.secret_key is not None and settings.secret_key is None
             key = f"the key in {settings.data_dir / FILE}" if at_hand else VARIABLE
             yield _finding(_NAME, key, standing.open, standing.shut, len(standing.shut), keyless=standing.keyless)

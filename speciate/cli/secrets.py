@@ -45,10 +45,10 @@ def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Speaks with the database of SPECIATE_DATABASE_URL, or of the `speciate up` that runs here.
     """
-    from speciate.cli.attached import attached_plane
+    from speciate.cli.attached import attached_stores
 
-    with attached_plane(data_dir) as plane:
-        number = plane.policy_keys.renew() + plane.webhooks.renew()
+    with attached_stores(data_dir) as stores:
+        number = stores.policy_keys.renew() + stores.webhooks.renew()
     if as_json:
         output.json_line({"renewed": number})
     else:

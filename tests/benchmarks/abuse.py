@@ -22,7 +22,7 @@ from speciate.embedded import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from tests.abuse.described import ask_everything
 from tests.benchmarks.parts import CONSOLE, begin, show, spec
 
@@ -79,8 +79,8 @@ _odd("another host", b"GET /v1/runs HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403
 
 def run(settings: Settings) -> None:
     """Attack a service of our own and print what came of it; fails when somebody else would notice."""
-    with _service(settings) as (url, process, plane):
-        run_id = begin(plane, spec(1000))  # nobody works on it, so it goes on
+    with _service(settings) as (url, process, stores):
+        run_id = begin(stores, spec(1000))  # nobody works on it, so it goes on
         rows = asyncio.run(_attacks(url, process, run_id))
         show(
             "Abuse on loopback: what it is answered, and how long other requests take meanwhile",
@@ -242,7 +242,7 @@ async def _odd_requests(port: int) -> Counter[str]:
 
 
 @contextmanager
-def _service(settings: Settings) -> Iterator[tuple[str, psutil.Process, Plane]]:
+def _service(settings: Settings) -> Iterator[tuple[str, psutil.Process, Stores]]:
     """Run servers and one process of the API, as `speciate up` does."""
     servers = EmbeddedServers(settings.data_dir)
     try:
@@ -271,9 +271,9 @@ def _service(settings: Settings) -> Iterator[tuple[str, psutil.Process, Plane]]:
                     assert api.poll() is None, log.read_text()
                     time.sleep(0.1)
                 url = log.read_text().partition("running on ")[2].split()[0]
-                plane = open_plane(Settings(database_url=endpoints.database_url, redis_url=endpoints.redis_url))
-                yield url, psutil.Process(api.pid), plane
-                plane.close()
+                stores = open_stores(Settings(database_url=endpoints.database_url, redis_url=endpoints.redis_url))
+                yield url, psutil.Process(api.pid), stores
+                stores.close()
                 assert "Traceback" not in log.read_text(), log.read_text()[-4000:]
             finally:
                 api.terminate()

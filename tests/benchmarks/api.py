@@ -12,7 +12,7 @@ from uuid import UUID
 from speciate.cli.stack import Stack
 from speciate.embedded import ChildCommand
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import processor_seconds, show
 from tests.chaos.callers import _MIX
 from tests.chaos.wire import Replicas, events
@@ -57,18 +57,18 @@ def run(settings: Settings) -> None:
     with _ApiAlone(settings.model_copy(update={"policy_url": "http://127.0.0.1:9/v1"})) as stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
+        stores = open_stores(stack.settings)
         try:
-            runs = [_filled(plane, seed) for seed in range(RUNS)]
+            runs = [_filled(stores, seed) for seed in range(RUNS)]
             _routes(_Meter(stack), stack.settings.port, runs)
-            _streams(_Meter(stack), stack.settings.port, plane, runs)
+            _streams(_Meter(stack), stack.settings.port, stores, runs)
         finally:
-            plane.close()
+            stores.close()
 
 
-def _filled(plane: Plane, seed: int) -> UUID:
-    run_id = exhibits.start(plane, exhibits.antenna(), exhibits.mutator(), 10**6, seed=seed)
-    exhibits.work(plane, run_id, UNITS)
+def _filled(stores: Stores, seed: int) -> UUID:
+    run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6, seed=seed)
+    exhibits.work(stores, run_id, UNITS)
     return run_id
 
 
@@ -104,7 +104,7 @@ async def _ask(port: int, paths: list[str]) -> None:
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
 
 
-def _streams(meter: _Meter, port: int, plane: Plane, runs: list[UUID]) -> None:
+def _streams(meter: _Meter, port: int, stores: Stores, runs: list[UUID]) -> None:
     rows = []
     for name, viewers, watched in (
         ("nobody", 0, 1),
@@ -112,7 +112,7 @@ def _streams(meter: _Meter, port: int, plane: Plane, runs: list[UUID]) -> None:
         (f"{VIEWERS} viewers of one run", VIEWERS, 1),
         (f"{VIEWERS} viewers of {RUNS} runs", VIEWERS, RUNS),
     ):
-        cost, seconds, sent = asyncio.run(_watch(meter, port, plane, runs[:watched], viewers))
+        cost, seconds, sent = asyncio.run(_watch(meter, port, stores, runs[:watched], viewers))
         api, postgres, _ = (each * 1e3 for each in cost)
         per_event = f"{api / sent:.3f}" if sent else "-"
         rows.append((name, f"{api / COMMITS:.2f}", f"{postgres / COMMITS:.2f}", f"{sent:,}", per_event, seconds))
@@ -124,10 +124,10 @@ def _streams(meter: _Meter, port: int, plane: Plane, runs: list[UUID]) -> None:
 
 
 async def _watch(
-    meter: _Meter, port: int, plane: Plane, runs: list[UUID], viewers: int
+    meter: _Meter, port: int, stores: Stores, runs: list[UUID], viewers: int
 ) -> tuple[tuple[float, ...], float, int]:
     """Return processor seconds, seconds, and events that were sent, while work is booked."""
-    last = {run_id: plane.runs.get(run_id).last_event for run_id in runs}
+    last = {run_id: stores.runs.get(run_id).last_event for run_id in runs}
     seen = 0
 
     async def view(run_id: UUID) -> None:
@@ -139,9 +139,9 @@ async def _watch(
     await asyncio.sleep(1.0)
     before, begun = meter.read(), time.perf_counter()
     for i in range(COMMITS):
-        await asyncio.to_thread(exhibits.work, plane, runs[i % len(runs)], 1)
+        await asyncio.to_thread(exhibits.work, stores, runs[i % len(runs)], 1)
     seconds = time.perf_counter() - begun
-    expected = sum(plane.runs.get(runs[i % len(runs)]).last_event - last[runs[i % len(runs)]] for i in range(viewers))
+    expected = sum(stores.runs.get(runs[i % len(runs)]).last_event - last[runs[i % len(runs)]] for i in range(viewers))
     while seen < expected:
         await asyncio.sleep(0.02)
     cost = tuple(b - a for a, b in zip(before, meter.read(), strict=True))

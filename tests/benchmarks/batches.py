@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from speciate.settings import Settings
-from speciate.storage.plane import open_plane
+from speciate.storage.stores import open_stores
 from tests.benchmarks.parts import SpinningStack, begin, processor_seconds, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S
 
@@ -19,13 +19,13 @@ def run(settings: Settings) -> None:
     with stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        wait_for(plane, begin(plane, spec(480)), 480)
+        stores = open_stores(stack.settings)
+        wait_for(stores, begin(stores, spec(480)), 480)
         rows = []
         for size in SIZES:
             before, at = _parts(stack), time.perf_counter()
-            run_id = begin(plane, spec(CANDIDATES, batch=size, samples_per_prompt=size // 4))
-            wait_for(plane, run_id, CANDIDATES)
+            run_id = begin(stores, spec(CANDIDATES, batch=size, samples_per_prompt=size // 4))
+            wait_for(stores, run_id, CANDIDATES)
             seconds = time.perf_counter() - at
             used = {name: (after - before[name]) / CANDIDATES * 1000 for name, after in _parts(stack).items()}
             used["evaluate"] -= EVALUATION_S * 1000
@@ -34,7 +34,7 @@ def run(settings: Settings) -> None:
             rows.append(
                 (size, CANDIDATES / seconds, beyond, used["generate"], used["evaluate"], used["postgres"], rest)
             )
-        plane.close()
+        stores.close()
     show(
         f"Size of a batch: {CANDIDATES} candidates of 1 ms; CPU ms/candidate beyond the evaluation",
         ["batch", "candidates/s", "all", "generate", "evaluate", "PostgreSQL", "rest"],

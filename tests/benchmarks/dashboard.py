@@ -25,7 +25,7 @@ from speciate.embedded import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import show
 from tests.dashboard import exhibits
 from tests.dashboard.conftest import chromium_path
@@ -59,24 +59,24 @@ def run(settings: Settings) -> None:
     upgrade(engine)
     engine.dispose()
     given = {"database_url": SecretStr(endpoints.database_url), "redis_url": SecretStr(endpoints.redis_url)}
-    plane = open_plane(settings.model_copy(update=given))
+    stores = open_stores(settings.model_copy(update=given))
     try:
         with _api(endpoints.database_url, endpoints.redis_url) as (url, process), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", NOT_OURS])
-            _pages(plane, url, browser.new_page())
-            _viewers(plane, url, process, browser.new_page())
+            _pages(stores, url, browser.new_page())
+            _viewers(stores, url, process, browser.new_page())
             browser.close()
     finally:
-        plane.close()
+        stores.close()
         servers.stop()
 
 
-def _pages(plane: Plane, url: str, page: Page) -> None:
+def _pages(stores: Stores, url: str, page: Page) -> None:
     rows = []
     for size in SIZES:
-        run_id = exhibits.start(plane, exhibits.antenna(), exhibits.mutator(), 10**6)
-        exhibits.work(plane, run_id, 1)
-        with plane.engine.begin() as connection:
+        run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6)
+        exhibits.work(stores, run_id, 1)
+        with stores.engine.begin() as connection:
             connection.execute(_FILL, {"run": run_id, "n": size})
         for name, path in (("run", f"/runs/{run_id}"), ("lineage", f"/runs/{run_id}/lineage")):
             rows.append((f"{name}, {size:,} candidates", *(f"{value:.2f}" for value in _opened(page, url + path))))
@@ -102,18 +102,18 @@ def _opened(page: Page, address: str) -> tuple[float, float, float]:
     return float(paint), first, whole
 
 
-def _viewers(plane: Plane, url: str, process: psutil.Process, page: Page) -> None:
-    run_id = exhibits.start(plane, exhibits.antenna(), exhibits.mutator(), 10**6, seed=9)
-    exhibits.work(plane, run_id, 2)
+def _viewers(stores: Stores, url: str, process: psutil.Process, page: Page) -> None:
+    run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6, seed=9)
+    exhibits.work(stores, run_id, 2)
     page.goto(f"{url}/runs/{run_id}")
     page.locator("#link[data-is=live]").wait_for()
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(asyncio.run, _watch(url, run_id))
         time.sleep(2.0)
         before, begun = sum(process.cpu_times()[:2]), time.perf_counter()
-        delays = [_delay(plane, run_id, page) for _ in range(COMMITS)]
+        delays = [_delay(stores, run_id, page) for _ in range(COMMITS)]
         seconds, cost = time.perf_counter() - begun, sum(process.cpu_times()[:2]) - before
-        plane.runs.cancel(run_id)
+        stores.runs.cancel(run_id)
         frames = watching.result()
     row = (VIEWERS, COMMITS, f"{statistics.quantiles(delays, n=20)[-1]:.2f}", f"{cost / seconds:.1%}", f"{frames:,}")
     show(
@@ -123,9 +123,9 @@ def _viewers(plane: Plane, url: str, process: psutil.Process, page: Page) -> Non
     )
 
 
-def _delay(plane: Plane, run_id: UUID, page: Page) -> float:
-    exhibits.work(plane, run_id, 2)
-    spent = f"{plane.runs.get(run_id).spent.evaluations:,}".replace(",", "\u202f")
+def _delay(stores: Stores, run_id: UUID, page: Page) -> float:
+    exhibits.work(stores, run_id, 2)
+    spent = f"{stores.runs.get(run_id).spent.evaluations:,}".replace(",", "\u202f")
     begun = time.perf_counter()
     page.locator("[data-part=tiles] dd", has_text=spent).first.wait_for(timeout=30_000)
     return time.perf_counter() - begun

@@ -20,7 +20,7 @@ from speciate.settings import Settings
 from speciate.storage import counters
 from speciate.storage.counters import Counters
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_policy, toy_problem
 
 RUNS: Final = 10_000
@@ -46,13 +46,13 @@ def main() -> None:
     try:
         endpoints = servers.start()
         addresses = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        plane = open_plane(Settings(data_dir=home, **{name: SecretStr(url) for name, url in addresses.items()}))
-        upgrade(plane.engine)
-        _fill(plane)
+        stores = open_stores(Settings(data_dir=home, **{name: SecretStr(url) for name, url in addresses.items()}))
+        upgrade(stores.engine)
+        _fill(stores)
         meter = Meter()
         for route in range(100):
             meter.book("GET", f"/v1/{route}", 200, 0.01)
-        meter.watch(Installation(plane, endpoints.database_url, stall_s=900, streams=lambda: 0))
+        meter.watch(Installation(stores, endpoints.database_url, stall_s=900, streams=lambda: 0))
         text = meter.text()
         metrics._FRESH_S = -1.0  # type: ignore[misc]
         _say("reading all", [_timed(meter) for _ in range(30)])
@@ -60,20 +60,20 @@ def main() -> None:
         _say("from the last reading", [_timed(meter) for _ in range(30)])
         series = sum(not line.startswith(b"#") for line in text.splitlines())
         sys.stdout.write(f"{series} series, {len(text) / 1024:.0f} KiB\n")
-        plane.close()
+        stores.close()
     finally:
         servers.stop()
         shutil.rmtree(home)
 
 
-def _fill(plane: Plane) -> None:
-    problem, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    with plane.engine.begin() as connection:
+def _fill(stores: Stores) -> None:
+    problem, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    with stores.engine.begin() as connection:
         for statement in _FILL:
             names = {"problem": problem.id, "policy": policy.id, "runs": RUNS}
             connection.execute(sa.text(statement), {k: v for k, v in names.items() if f":{k}" in statement})
-    counting = Counters(plane.redis)
+    counting = Counters(stores.redis)
     for i in range(counters.MOST_POLICIES):
         for role in ("propose", "mutate"):
             counting.observe(counters.POLICY_SECONDS, f"p{i}", role, values=[0.1, 1.0, 5.0])

@@ -17,7 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.embedded import ChildCommand
 from speciate.runs.steer import start_run
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 CONSOLE = Console(width=110)
 SPINNING = "none (benchmark)"
@@ -52,17 +52,17 @@ def spec(evaluations: int, **changes: object) -> RunSpec:
     return RunSpec.model_validate(given)
 
 
-def begin(plane: Plane, run_spec: RunSpec) -> UUID:
+def begin(stores: Stores, run_spec: RunSpec) -> UUID:
     """Start a run of the benchmark's problem."""
-    stored, _ = plane.catalog.add_problem(problem())
-    registered, _ = plane.catalog.add_policy(policy())
-    run_id, _ = start_run(plane.runs, plane.signals, problem=stored, policy=registered, mutator=None, spec=run_spec)
+    stored, _ = stores.catalog.add_problem(problem())
+    registered, _ = stores.catalog.add_policy(policy())
+    run_id, _ = start_run(stores.runs, stores.signals, problem=stored, policy=registered, mutator=None, spec=run_spec)
     return run_id
 
 
-def wait_for(plane: Plane, run_id: UUID, evaluations: int) -> None:
+def wait_for(stores: Stores, run_id: UUID, evaluations: int) -> None:
     """Wait until a run has spent that many evaluations."""
-    while plane.runs.get(run_id).spent.evaluations < evaluations:
+    while stores.runs.get(run_id).spent.evaluations < evaluations:
         time.sleep(0.1)
 
 

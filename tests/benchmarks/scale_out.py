@@ -25,7 +25,7 @@ from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.steer import start_run
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.training.pictures import save_svg
 from tests.benchmarks.parts import CONSOLE, policy, problem, show, spec
 from tests.benchmarks.spinning import SpinningEvaluator
@@ -290,9 +290,9 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
 class _Caching(LocalSignals):
     """Doorbells stay here, the archive's cache is kept as ever: without it no parent would be newer than the seed."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, stores: Stores) -> None:
         super().__init__()
-        self._cache = plane.cache
+        self._cache = stores.cache
 
     def committed(self, commit: Commit) -> None:
         """Update the cache and remember what became ready."""
@@ -311,20 +311,20 @@ def _show_sizes(settings: Settings) -> None:
     with EmbeddedServers(settings.data_dir.with_name("sizes")) as servers:
         endpoints = servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
-        upgrade(plane.engine)
-        before = _wal(plane)
-        signals = _Caching(plane)
-        stored, _ = plane.catalog.add_problem(problem())
-        registered, _ = plane.catalog.add_policy(policy())
-        start_run(plane.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))
-        bench = Workbench(plane.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
+        stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(stores.engine)
+        before = _wal(stores)
+        signals = _Caching(stores)
+        stored, _ = stores.catalog.add_problem(problem())
+        registered, _ = stores.catalog.add_policy(policy())
+        start_run(stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))
+        bench = Workbench(stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
         drive(bench, signals)
-        written = _wal(plane) - before
-        with plane.engine.connect() as connection:
+        written = _wal(stores) - before
+        with stores.engine.connect() as connection:
             size = sa.text("SELECT pg_table_size(:name), pg_indexes_size(:name)")
             sizes = {name: connection.execute(size, {"name": name}).one() for name in _TABLES}
-        plane.close()
+        stores.close()
     rows = [(n, s[0] / _SIZES, s[1] / _SIZES, (s[0] + s[1]) / _SIZES * 1e8 / 1e9) for n, s in sizes.items()]
     total = tuple(sum(row[i] for row in rows) for i in (1, 2, 3))
     show(
@@ -335,6 +335,6 @@ def _show_sizes(settings: Settings) -> None:
     )
 
 
-def _wal(plane: Plane) -> int:
-    with plane.engine.connect() as connection:
+def _wal(stores: Stores) -> int:
+    with stores.engine.connect() as connection:
         return int(connection.execute(sa.text("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")).scalar_one())

@@ -13,7 +13,7 @@ from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
 from speciate.storage.ids import uuid7
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S
 
@@ -27,17 +27,17 @@ def control_plane(settings: Settings) -> None:
     with stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        wait_for(plane, begin(plane, spec(480)), 480)
-        run_id = begin(plane, spec(POPULATIONS[-1] + 2 * WINDOW))
+        stores = open_stores(stack.settings)
+        wait_for(stores, begin(stores, spec(480)), 480)
+        run_id = begin(stores, spec(POPULATIONS[-1] + 2 * WINDOW))
         rows = []
         for population in POPULATIONS:
-            wait_for(plane, run_id, population)
-            before, start = processor_seconds(service_pids(stack)), plane.runs.get(run_id).spent.evaluations
-            wait_for(plane, run_id, start + WINDOW)
-            after, end = processor_seconds(service_pids(stack)), plane.runs.get(run_id).spent.evaluations
+            wait_for(stores, run_id, population)
+            before, start = processor_seconds(service_pids(stack)), stores.runs.get(run_id).spent.evaluations
+            wait_for(stores, run_id, start + WINDOW)
+            after, end = processor_seconds(service_pids(stack)), stores.runs.get(run_id).spent.evaluations
             rows.append((population, (after - before) / (end - start) * 1000 - EVALUATION_S * 1000))
-        plane.close()
+        stores.close()
     first = rows[0][1]
     show(
         f"Control plane: processor time for each candidate beyond its evaluation, windows of {WINDOW} in one run",
@@ -55,15 +55,15 @@ def sampling(settings: Settings) -> None:
     with EmbeddedServers(settings.data_dir.with_name("sampling")) as servers:
         endpoints = servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
-        upgrade(plane.engine)
+        stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(stores.engine)
         timings: dict[int, tuple[float, float]] = {}
         for size in (1_000, 1_000_000):
-            run_id = begin(plane, spec(10_000_000))
-            _fill(plane, run_id, size)
-            timings[size] = _time_selection(plane, run_id)
-            plane.runs.cancel(run_id)
-        plane.close()
+            run_id = begin(stores, spec(10_000_000))
+            _fill(stores, run_id, size)
+            timings[size] = _time_selection(stores, run_id)
+            stores.runs.cancel(run_id)
+        stores.close()
     base = timings[1_000]
     show(
         "Choosing a parent (median of 2,000)",
@@ -82,20 +82,20 @@ def rebuilding(settings: Settings) -> None:
     with EmbeddedServers(settings.data_dir.with_name("rebuilding")) as servers:
         endpoints = servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
-        upgrade(plane.engine)
+        stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(stores.engine)
         rows = []
         pids = [status.pid for status in servers.poll().values()]
         for size in (10_000, 100_000, 1_000_000):
-            run_id = begin(plane, spec(10_000_000))
-            with plane.engine.begin() as connection:
+            run_id = begin(stores, spec(10_000_000))
+            with stores.engine.begin() as connection:
                 connection.execute(_FILL_ELITES, {"run_id": run_id, "size": size})
             at, own, theirs = time.perf_counter(), time.process_time(), processor_seconds(pids)
-            rebuilt = rebuild_cache(plane)
+            rebuilt = rebuild_cache(stores)
             wall, own, theirs = time.perf_counter() - at, time.process_time() - own, processor_seconds(pids) - theirs
             rows.append((rebuilt.elites, wall, own, theirs))
-            plane.runs.cancel(run_id)
-        plane.close()
+            stores.runs.cancel(run_id)
+        stores.close()
     columns = ["elites", "seconds", "own CPU s", "servers' CPU s"]
     show("Making the cache anew", columns, rows, "target: at most 10 s at 1e6 candidates")
 
@@ -119,24 +119,24 @@ _ELITES = sa.text(
 )
 
 
-def _fill(plane: Plane, run_id: UUID, size: int) -> None:
-    with plane.engine.begin() as connection:
+def _fill(stores: Stores, run_id: UUID, size: int) -> None:
+    with stores.engine.begin() as connection:
         connection.execute(_FILL, {"run_id": run_id, "size": size})
         connection.execute(_ELITES, {"run_id": run_id})
-    with plane.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+    with stores.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         connection.execute(sa.text("ANALYZE candidates"))
 
 
-def _time_selection(plane: Plane, run_id: UUID) -> tuple[float, float]:
+def _time_selection(stores: Stores, run_id: UUID) -> tuple[float, float]:
     strategy = build_strategy("islands_map_elites", {})
-    context, rng = plane.work.context(run_id), np.random.default_rng(0)
+    context, rng = stores.work.context(run_id), np.random.default_rng(0)
     whole, choice = [], []
     for ordinal in range(2_000):
         lease = Lease(uuid7(), run_id, WorkKind.GENERATE, 0, ordinal, 1, uuid7(), {}, 0)
-        view = StoredPopulation(plane.work, context, lease)
+        view = StoredPopulation(stores.work, context, lease)
         at = time.perf_counter()
         selection = strategy.select(view, rng)
-        plane.work.members(run_id, selection.parents)
+        stores.work.members(run_id, selection.parents)
         whole.append(time.perf_counter() - at)
         at = time.perf_counter()
         strategy.select(view, rng)

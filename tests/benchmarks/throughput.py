@@ -15,7 +15,7 @@ from speciate.policies import build_client
 from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import (
     SpinningStack,
     begin,
@@ -49,12 +49,12 @@ class Figures:
 class _Collecting:
     """``Signals`` for the loop: doorbells are collected, the archive's cache is kept as ever."""
 
-    def __init__(self, plane: Plane) -> None:
-        self._plane = plane
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
         self.refs: list[WorkRef] = []
 
     def committed(self, commit: Commit) -> None:
-        self._plane.cache.apply(commit.run_id, commit.placements)
+        self._stores.cache.apply(commit.run_id, commit.placements)
         self.refs.extend(commit.dispatch)
 
     def take(self) -> list[WorkRef]:
@@ -62,17 +62,17 @@ class _Collecting:
         return refs
 
 
-_plane: Plane
+_stores: Stores
 
 
 def _open(settings: Settings) -> None:
-    global _plane  # noqa: PLW0603 - one connection pool for each process of the executor
-    _plane = open_plane(settings)
+    global _stores  # noqa: PLW0603 - one connection pool for each process of the executor
+    _stores = open_stores(settings)
 
 
 def _perform(work_id: UUID) -> list[WorkRef]:
-    signals = _Collecting(_plane)
-    bench = Workbench(_plane.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
+    signals = _Collecting(_stores)
+    bench = Workbench(_stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
     bench.perform(work_id)
     return signals.take()
 
@@ -96,12 +96,12 @@ def _celery_runs(settings: Settings) -> Iterator[Figures]:
     with stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        wait_for(plane, begin(plane, spec(WARM_UP)), WARM_UP)
+        stores = open_stores(stack.settings)
+        wait_for(stores, begin(stores, spec(WARM_UP)), WARM_UP)
         while True:
             before, at = processor_seconds(service_pids(stack)), time.perf_counter()
-            run_id = begin(plane, spec(CANDIDATES))
-            wait_for(plane, run_id, CANDIDATES)
+            run_id = begin(stores, spec(CANDIDATES))
+            wait_for(stores, run_id, CANDIDATES)
             seconds = time.perf_counter() - at
             cpu = processor_seconds(service_pids(stack)) - before
             yield Figures(CANDIDATES / seconds, cpu / CANDIDATES * 1000)
@@ -116,7 +116,7 @@ def _loop_runs(settings: Settings) -> Iterator[Figures]:
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
         reached = Settings.model_validate({**settings.model_dump(), **urls})
         _open(reached)
-        upgrade(_plane.engine)
+        upgrade(_stores.engine)
         context = multiprocessing.get_context("spawn")
         with (
             ThreadPoolExecutor(8) as threads,
@@ -134,13 +134,13 @@ def _loop_runs(settings: Settings) -> Iterator[Figures]:
 
 def _first(candidates: int) -> list[WorkRef]:
     """Start a run without ringing: the loop is handed its first unit of work."""
-    signals = _Collecting(_plane)
+    signals = _Collecting(_stores)
     from speciate.runs.steer import start_run
     from tests.benchmarks.parts import policy, problem
 
-    stored, _ = _plane.catalog.add_problem(problem())
-    registered, _ = _plane.catalog.add_policy(policy())
-    start_run(_plane.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(candidates))
+    stored, _ = _stores.catalog.add_problem(problem())
+    registered, _ = _stores.catalog.add_policy(policy())
+    start_run(_stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(candidates))
     return signals.take()
 
 

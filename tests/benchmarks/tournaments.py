@@ -12,7 +12,7 @@ from speciate.embedded import EmbeddedServers
 from speciate.runs.tournaments import pin
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy, toy_problem
 from speciate.tournaments.html import page
@@ -49,9 +49,9 @@ def run(settings: Settings) -> None:
     with EmbeddedServers(settings.data_dir) as servers:
         endpoints = servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        plane = open_plane(Settings.model_validate({**settings.model_dump(), **urls}))
-        upgrade(plane.engine)
-        declared = _declared(plane)
+        stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
+        upgrade(stores.engine)
+        declared = _declared(stores)
         rows = []
 
         def timed(what: str, call: Callable[[], object]) -> None:
@@ -59,24 +59,24 @@ def run(settings: Settings) -> None:
             call()
             rows.append((what, time.monotonic() - begun, time.process_time() - cpu))
 
-        pinned = pin(declared, plane.catalog)
-        timed("declare: pin names, write the plan", lambda: plane.tournaments.create(pin(declared, plane.catalog),
+        pinned = pin(declared, stores.catalog)
+        timed("declare: pin names, write the plan", lambda: stores.tournaments.create(pin(declared, stores.catalog),
                                                                                      request_digest=""))  # fmt: skip
-        _fill(plane)
-        record = plane.tournaments.get(pinned.slug)
+        _fill(stores)
+        record = stores.tournaments.get(pinned.slug)
         assert (record.ended, record.state) == (79_998, TournamentState.RUNNING)
-        timed("what control looks at every second", lambda: _pass(plane))
-        timed("standings, by a process that has read nothing", lambda: _standings(plane))
-        timed("standings again", lambda: _standings(plane))
-        _end(plane, 79_999)
-        timed("standings after one more run", lambda: _standings(plane))
-        timed("report", lambda: plane.tournaments.report(plane.tournaments.get("large")))
-        _end(plane, 80_000)
-        timed("report when all have ended, by another process", lambda: _anew(plane))
-        report = _anew(plane)
+        timed("what control looks at every second", lambda: _pass(stores))
+        timed("standings, by a process that has read nothing", lambda: _standings(stores))
+        timed("standings again", lambda: _standings(stores))
+        _end(stores, 79_999)
+        timed("standings after one more run", lambda: _standings(stores))
+        timed("report", lambda: stores.tournaments.report(stores.tournaments.get("large")))
+        _end(stores, 80_000)
+        timed("report when all have ended, by another process", lambda: _anew(stores))
+        report = _anew(stores)
         assert (report.design.ended, report.standings.comparisons[0].p_value is None) == (80_000, False)
         timed("HTML file of the report", lambda: page(report))
-        plane.close()
+        stores.close()
     show(
         f"Tournament: {POLICIES} policies × {PROBLEMS} problems × {SEEDS} seeds, 80,000 runs",
         ["what", "seconds", "of them CPU here"],
@@ -85,11 +85,11 @@ def run(settings: Settings) -> None:
     )
 
 
-def _declared(plane: Plane) -> Tournament:
+def _declared(stores: Stores) -> Tournament:
     for i in range(PROBLEMS):
-        plane.catalog.add_problem(toy_problem().model_copy(update={"slug": f"p{i}"}))
+        stores.catalog.add_problem(toy_problem().model_copy(update={"slug": f"p{i}"}))
     for i in range(POLICIES):
-        plane.catalog.add_policy(toy_policy(slug=f"q{i}", options={"template": "x = {number}"}))
+        stores.catalog.add_policy(toy_policy(slug=f"q{i}", options={"template": "x = {number}"}))
     return Tournament.model_validate(
         {
             "slug": "large",
@@ -102,33 +102,33 @@ def _declared(plane: Plane) -> Tournament:
     )
 
 
-def _fill(plane: Plane) -> None:
-    with plane.engine.begin() as connection:
+def _fill(stores: Stores) -> None:
+    with stores.engine.begin() as connection:
         for statement in _FILL:
             connection.execute(sa.text(statement), {"budget": BUDGET} if ":budget" in statement else {})
-    with plane.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+    with stores.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         connection.execute(sa.text("VACUUM ANALYZE"))
 
 
-def _standings(plane: Plane) -> Standings:
-    return plane.tournaments.standings(plane.tournaments.get("large"))
+def _standings(stores: Stores) -> Standings:
+    return stores.tournaments.standings(stores.tournaments.get("large"))
 
 
-def _anew(plane: Plane) -> Report:
-    return TournamentResults(plane.engine).report(plane.tournaments.get("large"))
+def _anew(stores: Stores) -> Report:
+    return TournamentResults(stores.engine).report(stores.tournaments.get("large"))
 
 
-def _end(plane: Plane, ordinal: int) -> None:
-    with plane.engine.begin() as connection:
+def _end(stores: Stores, ordinal: int) -> None:
+    with stores.engine.begin() as connection:
         connection.execute(
             sa.text("UPDATE run_progress SET state = 'completed' WHERE run_id = md5(:ord)::uuid"), {"ord": str(ordinal)}
         )
-    plane.tournaments.mark_ended(plane.tournaments.get("large"))
+    stores.tournaments.mark_ended(stores.tournaments.get("large"))
 
 
-def _pass(plane: Plane) -> None:
-    for tournament_id in plane.tournaments.tended():
-        plane.tournaments.mark_ended(plane.tournaments.get(tournament_id))
-        plane.tournaments.get(tournament_id)
-        plane.tournaments.under_way(tournament_id)
-        plane.tournaments.next(tournament_id, 32)
+def _pass(stores: Stores) -> None:
+    for tournament_id in stores.tournaments.tended():
+        stores.tournaments.mark_ended(stores.tournaments.get(tournament_id))
+        stores.tournaments.get(tournament_id)
+        stores.tournaments.under_way(tournament_id)
+        stores.tournaments.next(tournament_id, 32)

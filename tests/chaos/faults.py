@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from speciate.embedded import EmbeddedServerError
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from tests.chaos.fleet import SECOND, STANDBY, Fleet
 
 KILL, RESTART, CHILD, FLUSH = "kill -9", "restart", "kill -9 of a pool process", "FLUSHALL"
@@ -60,7 +60,7 @@ class Breaker:
     """Breaks parts of a fleet and watches them mend; only one thread may break."""
 
     fleet: Fleet
-    plane: Plane
+    stores: Stores
     begun: float
     faults: list[Fault] = field(default_factory=list)
     _watching: list[threading.Thread] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Breaker:
                 self.fleet.restart(part)
             case "FLUSHALL":
                 with suppress(redis.RedisError):
-                    self.plane.redis.flushall()
+                    self.stores.redis.flushall()
             case _:
                 with suppress(psutil.Error):
                     for child in psutil.Process(before).children()[:1]:
@@ -120,23 +120,23 @@ class Breaker:
             if part == "postgres":
                 return self._count({"ids": [], "tokens": []}) == 0
             if part == "valkey":
-                return bool(self.plane.redis.ping())
-            found = [key.decode() for key in self.plane.redis.scan_iter(match=f"speciate:worker:{part}@*")]
-            pids = [self.plane.redis.get(key) or b"" for key in found]
+                return bool(self.stores.redis.ping())
+            found = [key.decode() for key in self.stores.redis.scan_iter(match=f"speciate:worker:{part}@*")]
+            pids = [self.stores.redis.get(key) or b"" for key in found]
             return any(f'"pid":{self.fleet.pid(part)}'.encode() in bytes(said) for said in pids)  # type: ignore[arg-type]
         except (httpx.TransportError, redis.RedisError, EmbeddedServerError, OSError, KeyError):
             return False
 
     def _count(self, keys: dict[str, list[UUID]]) -> int:
         try:
-            with self.plane.engine.connect() as connection:
+            with self.stores.engine.connect() as connection:
                 return int(connection.execute(_HELD, keys).scalar_one())
         except (DBAPIError, sa.exc.TimeoutError):
             return -1
 
     def _read(self, query: sa.TextClause) -> list[sa.Row[tuple[UUID, UUID]]]:
         try:
-            with self.plane.engine.connect() as connection:
+            with self.stores.engine.connect() as connection:
                 return list(connection.execute(query))
         except (DBAPIError, sa.exc.TimeoutError):
             return []

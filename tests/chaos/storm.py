@@ -30,7 +30,7 @@ from speciate.domain.run import RunState
 from speciate.embedded import EmbeddedServerError
 from speciate.settings import Settings
 from speciate.storage.database import patient
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_problem
 from speciate.training.tasks import GROWN, Split
 from tests.chaos.faults import KILL, Breaker, Fault, order
@@ -103,13 +103,13 @@ class Storm:
     """One storm over one fleet."""
 
     fleet: Fleet
-    plane: Plane
+    stores: Stores
     home: Path
     plan: Plan
     patience_s: float = 60.0
 
     def __post_init__(self) -> None:
-        self._engine = self.plane.engine
+        self._engine = self.stores.engine
         self._begun = time.monotonic()
         self._client = RoundRobin([f"http://127.0.0.1:{port}" for port in self.fleet.ports.values()])
         self._runs: dict[UUID, str] = {}
@@ -121,8 +121,8 @@ class Storm:
     def run(self) -> Outcome:
         """Break, mend, wait for the end of every run, and check."""
         plan = self.plan
-        watch = Watch(self.fleet, self.plane, self.home / "tmp", self._begun, every_s=min(5.0, plan.seconds / 8))
-        breaker = Breaker(self.fleet, self.plane, self._begun)
+        watch = Watch(self.fleet, self.stores, self.home / "tmp", self._begun, every_s=min(5.0, plan.seconds / 8))
+        breaker = Breaker(self.fleet, self.stores, self._begun)
         self._prepare()
         self._keep_running(plan.runs)
         clients = self._start_clients()
@@ -162,8 +162,8 @@ class Storm:
         (maze,) = GROWN["maze"].problems(Split.TEST, 1)
         self._mazes = maze.slug
         for each in (problem, maze):
-            self.plane.catalog.add_problem(each)
-        self.plane.catalog.add_policy(policy)
+            self.stores.catalog.add_problem(each)
+        self.stores.catalog.add_policy(policy)
 
     def _keep(self) -> None:
         while not self._enough.wait(0.3):
@@ -174,12 +174,12 @@ class Storm:
 
     def _keep_running(self, wanted: int) -> None:
         """Begin runs through the API until as many as wanted go on."""
-        records = self.plane.runs.list(state=RunState.RUNNING, limit=500).items
-        paused = self.plane.runs.list(state=RunState.PAUSED, limit=500).items
+        records = self.stores.runs.list(state=RunState.RUNNING, limit=500).items
+        paused = self.stores.runs.list(state=RunState.PAUSED, limit=500).items
         for record in paused:
             # Its policy or evaluator did not answer for longer than it waits: whoever operates resumes it.
             with suppress(ConflictError):
-                self.plane.signals.committed(self.plane.runs.resume(record.id))
+                self.stores.signals.committed(self.stores.runs.resume(record.id))
                 self._resumed += 1
         for _ in range(wanted - len(records) - len(paused)):
             if self._enough.is_set():
@@ -287,16 +287,16 @@ class Storm:
             left_connections=watch.connections[-1] if watch.connections else 0,
             flaws=[*self._errors, *seen["flaws"], *map(str, leaks(watch.samples))],
         )
-        stored = self.plane.runs.list(limit=500)
+        stored = self.stores.runs.list(limit=500)
         ids = [run.id for run in stored.items]
         while stored.next_cursor:
-            stored = self.plane.runs.list(limit=500, cursor=stored.next_cursor)
+            stored = self.stores.runs.list(limit=500, cursor=stored.next_cursor)
             ids += [run.id for run in stored.items]
         if set(ids) != set(self._runs) or len(ids) != len(self._runs):
             outcome.flaws.append(f"{len(self._runs)} runs were asked for, {len(ids)} were made")
         for run_id in ids:
             outcome.flaws += self._flaws_of(run_id)
-            outcome.evaluations += self.plane.runs.get(run_id).spent.evaluations
+            outcome.evaluations += self.stores.runs.get(run_id).spent.evaluations
         for fault in breaker.faults:
             # Nothing can be mended while PostgreSQL is away: there it counts from when that is back.
             away_s = (fault.back_s or 0.0) if fault.part == "postgres" else 0.0
@@ -308,7 +308,7 @@ class Storm:
         return outcome
 
     def _flaws_of(self, run_id: UUID) -> list[str]:
-        run, flaws = self.plane.runs.get(run_id), []
+        run, flaws = self.stores.runs.get(run_id), []
         if run.state is not RunState.COMPLETED:
             flaws.append(f"run {run_id} is {run.state.value}: {run.reason}")
         if (run.spent.evaluations, run.spent.reserved_evaluations) != (self.plan.budget, 0):
@@ -370,12 +370,12 @@ def storm(plan: Plan) -> Outcome:
         with Fleet(settings, drain_s=1.0) as fleet:
             for _ in fleet.start():
                 pass
-            plane = open_plane(fleet.settings)
-            plane.runs.patience_s = 60.0
+            stores = open_stores(fleet.settings)
+            stores.runs.patience_s = 60.0
             try:
-                outcome = Storm(fleet, plane, home, plan).run()
+                outcome = Storm(fleet, stores, home, plan).run()
             finally:
-                plane.close()
+                stores.close()
         outcome.flaws += _left_behind(home / "tmp", outcome)
         outcome.failures = _failures(home / "data" / "logs")
         return outcome

@@ -14,7 +14,7 @@ import psutil
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from tests.chaos.fleet import Fleet
 
 EVERY_S = 5.0
@@ -37,7 +37,7 @@ class Watch:
     """Samples a fleet until stopped."""
 
     fleet: Fleet
-    plane: Plane
+    stores: Stores
     temporary: Path
     begun: float
     every_s: float = EVERY_S
@@ -73,7 +73,7 @@ class Watch:
             except (psutil.Error, OSError, KeyError):
                 continue  # it is being restarted
         try:
-            with self.plane.engine.connect() as connection:
+            with self.stores.engine.connect() as connection:
                 self.connections.append(int(connection.execute(_CONNECTIONS).scalar_one()))
         except SQLAlchemyError:
             pass

@@ -17,8 +17,8 @@ from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
 from speciate.runs.progress import Progress
 from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.plane import Plane
 from speciate.storage.progress_row import lock_progress
+from speciate.storage.stores import Stores
 from speciate.storage.work_store import PostgresWorkStore
 from speciate.testing.runs import toy_policy
 from speciate.testing.work_stores import WorkStoreConformance
@@ -78,51 +78,51 @@ class MemoryHarness:
 
 @dataclass
 class PostgresHarness:
-    plane: Plane
+    stores: Stores
 
     def __post_init__(self) -> None:
-        self.work: PostgresWorkStore = self.plane.work
+        self.work: PostgresWorkStore = self.stores.work
 
     def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
-        stored, _ = self.plane.catalog.add_problem(problem)
-        policy, _ = self.plane.catalog.add_policy(toy_policy())
-        run_id, _ = self.plane.runs.create(stored, policy, None, spec, granted=granted)
-        return self.plane.runs.start(run_id)
+        stored, _ = self.stores.catalog.add_problem(problem)
+        policy, _ = self.stores.catalog.add_policy(toy_policy())
+        run_id, _ = self.stores.runs.create(stored, policy, None, spec, granted=granted)
+        return self.stores.runs.start(run_id)
 
     def pause(self, run_id: UUID) -> Commit:
-        return self.plane.runs.pause(run_id)
+        return self.stores.runs.pause(run_id)
 
     def resume(self, run_id: UUID) -> Commit:
-        return self.plane.runs.resume(run_id)
+        return self.stores.runs.resume(run_id)
 
     def cancel(self, run_id: UUID) -> Commit:
-        return self.plane.runs.cancel(run_id)
+        return self.stores.runs.cancel(run_id)
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        return self.plane.runs.grant(run_id, granted)
+        return self.stores.runs.grant(run_id, granted)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        return self.plane.runs.close(run_id, reason)
+        return self.stores.runs.close(run_id, reason)
 
     def progress(self, run_id: UUID) -> Progress:
-        with self.plane.engine.begin() as connection:
+        with self.stores.engine.begin() as connection:
             return lock_progress(connection, run_id).progress
 
     def events(self, run_id: UUID) -> list[Event]:
-        records = self.plane.queries.events(run_id)
+        records = self.stores.queries.events(run_id)
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
         return [Event(EventKind(record.kind), record.data) for record in records]
 
     def claims(self, run_id: UUID) -> list[Claim]:
         query = sa.text("SELECT * FROM claims WHERE run_id = :id ORDER BY target, number")
-        with self.plane.engine.connect() as connection:
+        with self.stores.engine.connect() as connection:
             return [
                 Claim(r.target, r.number, r.evaluations, r.tokens, r.seconds, r.unlock, ClaimState(r.state))
                 for r in connection.execute(query, {"id": run_id})
             ]
 
     def candidates(self, run_id: UUID) -> list[tuple[int, str, int | None]]:
-        return [(c.number, c.program, c.duplicate_of) for c in self.plane.queries.export(run_id)]
+        return [(c.number, c.program, c.duplicate_of) for c in self.stores.queries.export(run_id)]
 
     def pass_time(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -136,8 +136,8 @@ class TestMemory(WorkStoreConformance):
 @pytest.mark.servers
 class TestPostgres(WorkStoreConformance):
     @pytest.fixture(autouse=True)
-    def _plane(self, plane: Plane) -> None:
-        self._opened = plane
+    def _stores(self, stores: Stores) -> None:
+        self._opened = stores
 
     def make_harness(self) -> PostgresHarness:
         return PostgresHarness(self._opened)

@@ -18,7 +18,7 @@ from service.app import create_app
 from speciate.domain.guidance import Guidance
 from speciate.embedded import Endpoints
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.testing.http_server import serve_app
 from tests.dashboard import exhibits
 from tests.dashboard.round_robin import one_request, round_robin
@@ -35,7 +35,7 @@ class Exhibition:
 
     Attributes:
         url: Address of the service.
-        plane: The stores behind it.
+        stores: The stores behind it.
         done: A run that has ended, with five rewards.
         running: One like it that goes on when a test works on it.
         single: A run with one reward.
@@ -50,7 +50,7 @@ class Exhibition:
 
     url: str
     settings: Settings
-    plane: Plane
+    stores: Stores
     done: UUID
     running: UUID
     single: UUID
@@ -76,7 +76,7 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
         secret_key=SecretStr("s" * 32),
         allowed_networks=("loopback",),
     )
-    plane = open_plane(settings)
+    stores = open_stores(settings)
     try:
         # Two replicas and no stickiness, for all tests: whatever a page needs, any replica can answer.
         with (
@@ -84,11 +84,11 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
             serve_app(one_request(create_app(settings))) as second,
             round_robin([_port(first), _port(second)]) as proxy,
         ):
-            yield _filled(plane, settings, f"http://127.0.0.1:{proxy.port}")
+            yield _filled(stores, settings, f"http://127.0.0.1:{proxy.port}")
             # Connections take turns: two are enough for both replicas, a test that runs alone may make fewer.
             assert len(proxy.served) == min(2, proxy.served.total()), proxy.served
     finally:
-        plane.close()
+        stores.close()
         with _admin(servers) as connection:
             connection.execute(f"DROP DATABASE {_DATABASE} WITH (FORCE)")
 
@@ -97,28 +97,28 @@ def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _filled(plane: Plane, settings: Settings, url: str) -> Exhibition:
+def _filled(stores: Stores, settings: Settings, url: str) -> Exhibition:
     antenna, plain = exhibits.antenna(), exhibits.mutator()
     vpo = exhibits.mutator("maze-vpo", training_method="vpo")
-    done = exhibits.start(plane, antenna, plain, 80)
-    exhibits.work(plane, done)
-    running = exhibits.start(plane, antenna, vpo, 5000, seed=3)
-    exhibits.work(plane, running, 8)
-    single = exhibits.start(plane, exhibits.single(), vpo, 20)
-    exhibits.work(plane, single)
-    cases = exhibits.start(plane, exhibits.cases(), plain, 20, strategy="vector_evolution")
-    exhibits.work(plane, cases)
-    doomed = exhibits.start(plane, exhibits.doomed(), plain, 16)
-    exhibits.work(plane, doomed)
-    empty = exhibits.start(plane, exhibits.cases(), vpo, 30)
-    plane.runs.pause(empty, exhibits.HOSTILE)
-    advised = exhibits.start(plane, exhibits.single(), exhibits.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
-    exhibits.work(plane, advised)
-    tournament = exhibits.tournament(plane, problems=2, seeds=1)
-    opened = exhibits.tournament(plane, "open", problems=2, seeds=1, play=False)
-    campaign = exhibits.campaign(plane)
+    done = exhibits.start(stores, antenna, plain, 80)
+    exhibits.work(stores, done)
+    running = exhibits.start(stores, antenna, vpo, 5000, seed=3)
+    exhibits.work(stores, running, 8)
+    single = exhibits.start(stores, exhibits.single(), vpo, 20)
+    exhibits.work(stores, single)
+    cases = exhibits.start(stores, exhibits.cases(), plain, 20, strategy="vector_evolution")
+    exhibits.work(stores, cases)
+    doomed = exhibits.start(stores, exhibits.doomed(), plain, 16)
+    exhibits.work(stores, doomed)
+    empty = exhibits.start(stores, exhibits.cases(), vpo, 30)
+    stores.runs.pause(empty, exhibits.HOSTILE)
+    advised = exhibits.start(stores, exhibits.single(), exhibits.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
+    exhibits.work(stores, advised)
+    tournament = exhibits.tournament(stores, problems=2, seeds=1)
+    opened = exhibits.tournament(stores, "open", problems=2, seeds=1, play=False)
+    campaign = exhibits.campaign(stores)
     runs = (done, running, single, cases, doomed, empty, advised)
-    return Exhibition(url, settings, plane, *runs, tournament, opened, campaign)
+    return Exhibition(url, settings, stores, *runs, tournament, opened, campaign)
 
 
 def _admin(endpoints: Endpoints) -> psycopg.Connection:

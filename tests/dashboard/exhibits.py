@@ -22,7 +22,7 @@ from speciate.runs.campaigns import pin as pin_campaign
 from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin
 from speciate.runs.workbench import Workbench
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from workers.campaigns import CampaignTender
 from workers.tournaments import Tender
 
@@ -154,26 +154,26 @@ class Landscape:
         return Evaluation(failure=Failure(kind, reason, detail), tier=self.tier, wall_s=0.1, cpu_s=0.1, artifacts=note)
 
 
-def start(plane: Plane, problem: Problem, policy: Policy, evaluations: int = 200, **spec: object) -> UUID:
+def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 200, **spec: object) -> UUID:
     """Start a run; problem and policy are added where they are not there."""
     given = {"budget": Budget(evaluations=evaluations), "lanes": 2, "batch": 8, **spec}
     run_id, _ = start_run(
-        plane.runs,
-        plane.signals,
-        problem=plane.catalog.add_problem(problem)[0],
-        policy=plane.catalog.add_policy(policy)[0],
+        stores.runs,
+        stores.signals,
+        problem=stores.catalog.add_problem(problem)[0],
+        policy=stores.catalog.add_policy(policy)[0],
         mutator=None,
         spec=RunSpec.model_validate(given),
     )
     return run_id
 
 
-def work(plane: Plane, run_id: UUID, units: int | None = None) -> int:
+def work(stores: Stores, run_id: UUID, units: int | None = None) -> int:
     """Do units of a run's work in this process, all there are by default; return how many were done."""
-    bench = Workbench(plane.work, plane.signals, Landscape(), build_client, lambda _: nullcontext())
+    bench = Workbench(stores.work, stores.signals, Landscape(), build_client, lambda _: nullcontext())
     done = 0
     while units is None or done < units:
-        waiting = next((unit for unit in plane.runs.work_in_flight() if unit.run_id == run_id), None)
+        waiting = next((unit for unit in stores.runs.work_in_flight() if unit.run_id == run_id), None)
         if waiting is None or not bench.perform(waiting.work_id):
             break
         done += 1
@@ -181,16 +181,16 @@ def work(plane: Plane, run_id: UUID, units: int | None = None) -> int:
 
 
 def tournament(
-    plane: Plane, slug: str = "head-to-head", *, problems: int = 6, seeds: int = 2, play: bool = True
+    stores: Stores, slug: str = "head-to-head", *, problems: int = 6, seeds: int = 2, play: bool = True
 ) -> str:
     """Declare a tournament of two policies and a third search on variants of one problem, and play it to its end."""
-    plane.catalog.add_policy(mutator("left"))
-    plane.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
+    stores.catalog.add_policy(mutator("left"))
+    stores.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
     names = []
     for i in range(problems):
         easy = single().model_copy(update={"slug": f"variant-{i}", "title": f"Variant {i}"})
         rule = Target(name="high", rule=f"score >= {8.0 + 0.35 * i:.2f}", unlock=True)
-        plane.catalog.add_problem(easy.model_copy(update={"targets": (rule,)}))
+        stores.catalog.add_problem(easy.model_copy(update={"targets": (rule,)}))
         names.append(f"variant-{i}")
     declared = Tournament.model_validate(
         {
@@ -207,28 +207,28 @@ def tournament(
             "budget": {"evaluations": 12},
         }
     )
-    made, _ = plane.tournaments.create(pin(declared, plane.catalog), request_digest=declared.digest)
-    while play and plane.tournaments.get(made).state is TournamentState.RUNNING:
-        play_on(plane, slug)
-    return plane.tournaments.get(made).slug
+    made, _ = stores.tournaments.create(pin(declared, stores.catalog), request_digest=declared.digest)
+    while play and stores.tournaments.get(made).state is TournamentState.RUNNING:
+        play_on(stores, slug)
+    return stores.tournaments.get(made).slug
 
 
-def play_on(plane: Plane, slug: str) -> None:
+def play_on(stores: Stores, slug: str) -> None:
     """Begin the next runs of a tournament, and do all the work of those that are under way."""
-    Tender().run(plane)
-    for run in plane.tournaments.under_way(plane.tournaments.get(slug).id):
-        work(plane, run.run_id)
+    Tender().run(stores)
+    for run in stores.tournaments.under_way(stores.tournaments.get(slug).id):
+        work(stores, run.run_id)
 
 
-def campaign(plane: Plane, slug: str = "sweep", *, passes: int = 4) -> str:
+def campaign(stores: Stores, slug: str = "sweep", *, passes: int = 4) -> str:
     """Declare a campaign on problems of unlike difficulty, and play some passes of it."""
     for i in range(5):
         rules = (
             Target(name="begun", rule="score >= 5"),
             Target(name="high", rule=f"score >= {8.0 + 0.45 * i:.2f}", unlock=True),
         )
-        plane.catalog.add_problem(single().model_copy(update={"slug": f"swept-{i}", "targets": rules}))
-    plane.catalog.add_policy(mutator("sweeper"))
+        stores.catalog.add_problem(single().model_copy(update={"slug": f"swept-{i}", "targets": rules}))
+    stores.catalog.add_policy(mutator("sweeper"))
     declared = Campaign.model_validate(
         {
             "slug": slug,
@@ -241,15 +241,15 @@ def campaign(plane: Plane, slug: str = "sweep", *, passes: int = 4) -> str:
             "parallel": 2,
         }
     )
-    made, _ = plane.campaigns.create(pin_campaign(declared, plane.catalog), request_digest=declared.digest)
+    made, _ = stores.campaigns.create(pin_campaign(declared, stores.catalog), request_digest=declared.digest)
     for _ in range(passes):
-        sweep(plane, slug)
-    return plane.campaigns.get(made).slug
+        sweep(stores, slug)
+    return stores.campaigns.get(made).slug
 
 
-def sweep(plane: Plane, slug: str) -> None:
+def sweep(stores: Stores, slug: str) -> None:
     """Hand out the next slices of a campaign, and do their work."""
-    CampaignTender().run(plane)
-    for problem in plane.campaigns.get(slug).problems:
+    CampaignTender().run(stores)
+    for problem in stores.campaigns.get(slug).problems:
         if problem.run_id is not None:
-            work(plane, problem.run_id)
+            work(stores, problem.run_id)

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.servers
 @pytest.mark.parametrize("name", ["done", "doomed", "cases", "empty"])
 def test_columns_hold_what_records_hold(name: str, exhibition: Exhibition, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = getattr(exhibition, name)
-    run = exhibition.plane.runs.get(run_id)
-    names = exhibition.plane.catalog.problem(run.problem_id).definition.space.names
+    run = exhibition.stores.runs.get(run_id)
+    names = exhibition.stores.catalog.problem(run.problem_id).definition.space.names
     # Read in several answers, as a run with millions of candidates is.
     monkeypatch.setattr("speciate.storage.series._MOST_BYTES", 20_000)
-    columns = Series(exhibition.plane.engine).columns(run_id, len(names))
-    records = exhibition.plane.queries.candidates(run_id, limit=500).items
+    columns = Series(exhibition.stores.engine).columns(run_id, len(names))
+    records = exhibition.stores.queries.candidates(run_id, limit=500).items
     assert len(columns) == len(records) == run.candidates
     place = {number: row for row, number in enumerate(columns.number.tolist())}
     for record in records:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.servers
 @pytest.fixture
 def labelled(exhibition: Exhibition) -> Iterator[Exhibition]:
     """The exhibition with two runs that share a tag; they are unlabelled again afterwards."""
-    runs = exhibition.plane.runs
+    runs = exhibition.stores.runs
     runs.label(exhibition.done, Relabelling(name=HOSTILE, tags=("arm:a", "x" * 40), note=f"{HOSTILE}\nsecond line"))
     runs.label(exhibition.running, Relabelling(name="%{x} goes on", tags=("arm:a",)))
     yield exhibition
@@ -38,7 +38,7 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     page.get_by_role("button", name="Keep these labels").click()
     expect(page).to_have_url(f"{plain_visitor.url}/runs/{run_id}#labels")
     expect(page.get_by_role("heading", level=1)).to_have_text("my run")
-    record = labelled.plane.runs.get(run_id)
+    record = labelled.stores.runs.get(run_id)
     assert Labels(name=record.name, tags=record.tags, note=record.note) == Labels(
         name="my run", tags=("arm:a", "sweep:3"), note="first\nsecond"
     )
@@ -46,7 +46,7 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     page.get_by_role("button", name="Keep these labels").click()
     expect(page.get_by_role("alert")).to_contain_text("These labels cannot be kept")
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
-    assert labelled.plane.runs.get(run_id).tags == ("arm:a", "sweep:3")
+    assert labelled.stores.runs.get(run_id).tags == ("arm:a", "sweep:3")
     # The browser reports the refusal as a failed load.
     assert all("422" in told for told in plain_visitor.trouble)
     plain_visitor.trouble.clear()

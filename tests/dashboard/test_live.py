@@ -59,12 +59,12 @@ def process(exhibition: Exhibition) -> Iterator[tuple[subprocess.Popen[bytes], i
     settings = exhibition.settings
     assert settings.database_url is not None
     assert settings.redis_url is not None
-    stores = {
+    variables = {
         "SPECIATE_DATABASE_URL": settings.database_url.get_secret_value(),
         "SPECIATE_REDIS_URL": settings.redis_url.get_secret_value(),
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    with subprocess.Popen([*command, "--log-level", "error"], env=os.environ | stores) as made:
+    with subprocess.Popen([*command, "--log-level", "error"], env=os.environ | variables) as made:
         try:
             wait_for(lambda: _listens(port))
             yield made, port
@@ -84,7 +84,7 @@ def _free_port() -> int:
 
 
 def _spent(exhibition: Exhibition) -> str:
-    return f"{exhibition.plane.runs.get(exhibition.running).spent.evaluations:,}".replace(",", "\u202f")
+    return f"{exhibition.stores.runs.get(exhibition.running).spent.evaluations:,}".replace(",", "\u202f")
 
 
 def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> None:
@@ -92,23 +92,23 @@ def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> N
     visitor.drawn()
     expect(visitor.page.locator("#link")).to_have_text("live")
     before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.asked")
-    exhibits.work(exhibition.plane, exhibition.running, 6)
+    exhibits.work(exhibition.stores, exhibition.running, 6)
     expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(exhibition))
     best = visitor.page.locator("[data-figure*=best]")
     best.scroll_into_view_if_needed()
     expect(best).not_to_have_attribute("data-asked", before)
     visitor.go("/")
-    exhibits.work(exhibition.plane, exhibition.running, 4)
+    exhibits.work(exhibition.stores, exhibition.running, 4)
     expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
 
 
 def test_charts_of_a_run_that_begins_are_drawn_later(visitor: Visitor, exhibition: Exhibition) -> None:
-    run_id = exhibits.start(exhibition.plane, exhibits.single(), exhibits.mutator(), 24)
+    run_id = exhibits.start(exhibition.stores, exhibits.single(), exhibits.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
     figure = visitor.page.locator("figure:has([data-figure*=best])")
     expect(figure).to_contain_text("Nothing to show yet.")
     expect(visitor.page.locator("#link")).to_have_text("live")
-    exhibits.work(exhibition.plane, run_id)
+    exhibits.work(exhibition.stores, run_id)
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".main-svg").first).to_be_visible()
     expect(figure.locator(".empty")).to_be_hidden()
@@ -120,7 +120,7 @@ def test_a_chart_that_could_not_be_loaded_is_drawn_later(visitor: Visitor, exhib
     plot = visitor.page.locator("[data-figure*=best]")
     plot.scroll_into_view_if_needed()
     expect(plot).to_contain_text("could not be loaded")
-    exhibits.work(exhibition.plane, exhibition.running, 4)
+    exhibits.work(exhibition.stores, exhibition.running, 4)
     expect(plot.locator(".main-svg").first).to_be_visible()
     expect(plot).not_to_contain_text("could not be loaded")
     visitor.trouble = [told for told in visitor.trouble if "ERR_FAILED" not in told]
@@ -135,7 +135,7 @@ def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibit
     for box in ticked:
         box.check()
     page.get_by_role("region", name="Runs, table").focus()
-    exhibits.work(exhibition.plane, exhibition.running, 4)
+    exhibits.work(exhibition.stores, exhibition.running, 4)
     row = page.locator(f"tr:has(a[href='/runs/{exhibition.running}'])")
     expect(row).to_contain_text(f"{_spent(exhibition)} / 5\u202f000")
     assert page.evaluate("document.activeElement.ariaLabel") == "Runs, table"
@@ -146,12 +146,12 @@ def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibit
 
 def test_what_came_while_a_dialog_was_open_is_shown_when_it_is_closed(visitor: Visitor, exhibition: Exhibition) -> None:
     page = visitor.page
-    run_id = exhibits.start(exhibition.plane, exhibits.single(), exhibits.mutator(), 24)
+    run_id = exhibits.start(exhibition.stores, exhibits.single(), exhibits.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
     expect(page.locator("#link")).to_have_text("live")
     page.get_by_role("button", name="Cancel …").click()
     page.locator("#cancel").get_by_label("Why, for the record").fill("it takes too long")
-    exhibits.work(exhibition.plane, run_id)
+    exhibits.work(exhibition.stores, run_id)
     expect(page.locator("#link")).to_have_text("ended")
     expect(page.locator("#cancel")).to_be_visible()
     page.get_by_role("button", name="Keep it", exact=True).click()
@@ -168,7 +168,7 @@ def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibit
     rows = figure.locator("[data-rows]")
     before = rows.inner_text()
     assert figure.locator("tbody tr").count() > 0
-    exhibits.work(exhibition.plane, exhibition.running, 6)
+    exhibits.work(exhibition.stores, exhibition.running, 6)
     expect(rows).not_to_have_text(before, use_inner_text=True)
     told = rows.inner_text()
     visitor.go(f"/runs/{exhibition.running}")
@@ -183,9 +183,9 @@ def test_a_restarted_server_is_found_again(browser: Browser, exhibition: Exhibit
             visitor.go(f"/runs/{exhibition.running}/events")
             expect(visitor.page.locator("#link")).to_have_text("live")
         expect(visitor.page.locator("#link")).to_have_text("connecting …")
-        exhibits.work(exhibition.plane, exhibition.running, 3)
+        exhibits.work(exhibition.stores, exhibition.running, 3)
         with serving(exhibition, port):
-            last = exhibition.plane.runs.get(exhibition.running).last_event
+            last = exhibition.stores.runs.get(exhibition.running).last_event
             expect(visitor.page.locator(f"#event-{last}")).to_be_visible(timeout=10_000)
             numbers = [int(cell) for cell in visitor.page.locator("tbody td:first-child").all_inner_texts()]
             assert numbers == list(range(last, last - len(numbers), -1))
@@ -194,7 +194,7 @@ def test_a_restarted_server_is_found_again(browser: Browser, exhibition: Exhibit
 
 
 def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser, exhibition: Exhibition) -> None:
-    plane, run_id = exhibition.plane, exhibition.running
+    stores, run_id = exhibition.stores, exhibition.running
     ours = int(exhibition.url.rpartition(":")[2])
     with process(exhibition) as (killed, port), round_robin([port]) as proxy:
         address = f"http://127.0.0.1:{proxy.port}"
@@ -210,8 +210,8 @@ def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser
             killed.kill()
             begun = time.monotonic()
             expect(visitor.page.locator("#link")).to_have_text("connecting …")
-            exhibits.work(plane, run_id, 3)
-            last = plane.runs.get(run_id).last_event
+            exhibits.work(stores, run_id, 3)
+            last = stores.runs.get(run_id).last_event
             expect(visitor.page.locator(f"#event-{last}")).to_be_visible()
             # The machine of a test may be busy; on a quiet one it is 1.4 s.
             assert time.monotonic() - begun < 3 * PATIENCE
@@ -224,24 +224,24 @@ def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser
 
 
 def test_a_tournament_its_pair_and_a_campaign_go_on_while_one_looks(visitor: Visitor, exhibition: Exhibition) -> None:
-    plane, page = exhibition.plane, visitor.page
-    opened = exhibits.tournament(plane, "live", problems=2, seeds=1, play=False)
+    stores, page = exhibition.stores, visitor.page
+    opened = exhibits.tournament(stores, "live", problems=2, seeds=1, play=False)
     visitor.go(f"/tournaments/{opened}/pair")
     with visiting(page.context, exhibition.url) as other:
         other.go(f"/tournaments/{opened}")
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
             expect(looking.page.locator(".matrix")).to_contain_text("0/0")
-        while plane.tournaments.get(opened).state is TournamentState.RUNNING:
-            exhibits.play_on(plane, opened)
+        while stores.tournaments.get(opened).state is TournamentState.RUNNING:
+            exhibits.play_on(stores, opened)
         for looking in (visitor, other):
             expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
         expect(other.page.locator("[role=status]")).to_have_text("completed")
     visitor.go(f"/campaigns/{exhibition.campaign}")
     expect(page.locator("#link")).to_have_text("live")
     before = page.locator("[data-part=decisions] tbody tr").count()
-    exhibits.sweep(plane, exhibition.campaign)
-    exhibits.sweep(plane, exhibition.campaign)
+    exhibits.sweep(stores, exhibition.campaign)
+    exhibits.sweep(stores, exhibition.campaign)
     expect(page.locator("[data-part=decisions] tbody tr")).not_to_have_count(before)
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
@@ -250,13 +250,13 @@ def test_a_tournament_its_pair_and_a_campaign_go_on_while_one_looks(visitor: Vis
 def test_a_candidate_is_replayed_and_the_outcome_comes_by_itself(
     visitor: Visitor, exhibition: Exhibition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plane, page = exhibition.plane, visitor.page
-    scored = next(c for c in plane.queries.candidates(exhibition.done, limit=50).items if c.rewards)
+    stores, page = exhibition.stores, visitor.page
+    scored = next(c for c in stores.queries.candidates(exhibition.done, limit=50).items if c.rewards)
     visitor.go(f"/runs/{exhibition.done}/candidates/{scored.number}")
     page.get_by_role("button", name="Replay …").press("Enter")
     page.get_by_role("button", name="Replay it").click()
     expect(page.locator("[data-part=replay]")).to_contain_text("waiting for a worker")
-    monkeypatch.setattr(tasks, "plane", lambda: plane)
+    monkeypatch.setattr(tasks, "stores", lambda: stores)
     monkeypatch.setattr(tasks, "LateEvaluator", exhibits.Landscape)
     tasks.replay(str(scored.id))
     expect(page.locator("[data-part=replay]")).to_contain_text("The same as the first time")
@@ -269,19 +269,19 @@ def test_a_candidate_is_replayed_and_the_outcome_comes_by_itself(
 
 
 def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, exhibition: Exhibition) -> None:
-    plane, page = exhibition.plane, visitor.page
-    run_id = exhibits.start(plane, exhibits.single(), exhibits.mutator(), 50)
+    stores, page = exhibition.stores, visitor.page
+    run_id = exhibits.start(stores, exhibits.single(), exhibits.mutator(), 50)
     visitor.go(f"/runs/{run_id}")
     page.get_by_role("button", name="Pause …").press("Enter")
     page.get_by_label("Why, for the record").first.fill(exhibits.HOSTILE)
     page.get_by_role("button", name="Pause the run").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
-    assert plane.runs.get(run_id).reason == exhibits.HOSTILE
+    assert stores.runs.get(run_id).reason == exhibits.HOSTILE
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[role=status]")).to_have_text("running")
     page.get_by_role("button", name="Cancel …").click()
     page.get_by_role("button", name="Keep it", exact=True).click()
-    assert plane.runs.get(run_id).state is RunState.RUNNING
+    assert stores.runs.get(run_id).state is RunState.RUNNING
     page.get_by_role("button", name="Cancel …").click()
     page.get_by_role("button", name="Cancel the run").click()
     expect(page.locator("[role=status]")).to_have_text("cancelled")
@@ -302,7 +302,7 @@ def test_a_run_is_started_from_a_form_that_keeps_what_was_filled_in(visitor: Vis
     page.locator("[name='option.chains']").fill("3")
     page.get_by_role("button", name="Start the run").click()
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
-    spec = exhibition.plane.runs.list(limit=1).items[0].spec
+    spec = exhibition.stores.runs.list(limit=1).items[0].spec
     assert (spec.seed, spec.strategy_options, spec.budget.evaluations) == (77, {"chains": 3}, 30)
     visitor.trouble = [told for told in visitor.trouble if "422" not in told]
 
@@ -343,7 +343,7 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhi
     page.locator("[name=seeds]").fill("0-1")
     page.get_by_role("button", name="Declare the tournament").click()
     expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
-    assert exhibition.plane.tournaments.get("from-a-page").planned == 8
+    assert exhibition.stores.tournaments.get("from-a-page").planned == 8
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
 
@@ -365,7 +365,7 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibi
     page.locator("[name='option.founders']").fill("5")
     page.get_by_role("button", name="Declare the campaign").click()
     expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
-    declared = exhibition.plane.campaigns.get("from-a-form").declaration
+    declared = exhibition.stores.campaigns.get("from-a-form").declaration
     assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
     assert declared.strategy_options == {"founders": 5}
     page.get_by_role("button", name="Cancel").click()
@@ -385,7 +385,7 @@ def test_forms_of_other_sites_are_refused(exhibition: Exhibition) -> None:
         ):
             assert http.post(path, data={"reason": "x"}, headers=headers).status_code == 403
         assert http.post(path, content=b"{}", headers=own | {"Content-Type": "application/json"}).status_code == 415
-    assert exhibition.plane.runs.get(exhibition.running).state is RunState.RUNNING
+    assert exhibition.stores.runs.get(exhibition.running).state is RunState.RUNNING
 
 
 def test_a_form_that_is_sent_twice_starts_one_run(exhibition: Exhibition) -> None:

@@ -169,7 +169,7 @@ def test_without_javascript_pages_are_complete(plain_visitor: Visitor, exhibitio
 
 
 def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
-    page, listed = plain_visitor.page, exhibition.plane.queries.candidates
+    page, listed = plain_visitor.page, exhibition.stores.queries.candidates
 
     def shown() -> list[int]:
         return [int(number) for number in page.locator("tbody td:first-child").all_inner_texts()]

@@ -38,7 +38,7 @@ def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Ex
         page.get_by_role("button", name="Try it").click()
         expect(page.get_by_role("status")).to_contain_text("It answers.")
         expect(page.get_by_role("status")).to_contain_text("Nothing is registered yet.")
-        assert exhibition.plane.catalog.policies(slug="from-a-form").items == ()
+        assert exhibition.stores.catalog.policies(slug="from-a-form").items == ()
         assert KEY not in page.content()
         page.get_by_role("button", name="Register the policy").click()
         expect(page).to_have_url(re.compile(r"/policies/from-a-form@1$"))
@@ -67,5 +67,5 @@ def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, exhib
     expect(page).to_have_url(re.compile(r"/policies/plainly@1$"))
     page.get_by_role("button", name="Does it answer?").click()
     expect(page.get_by_role("status")).to_contain_text("It answers.")
-    assert exhibition.plane.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
+    assert exhibition.stores.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
     plain_visitor.trouble = [told for told in plain_visitor.trouble if "422" not in told]

@@ -16,7 +16,7 @@ import yaml
 from service.metrics import Installation, Meter
 from speciate.storage import counters
 from speciate.storage.counters import FAMILIES, Counters
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from tests.deploy.compose import ROOT
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
@@ -35,8 +35,8 @@ def _targets() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.servers
-def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_shown(plane: Plane) -> None:
-    counting = Counters(plane.redis)
+def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_shown(stores: Stores) -> None:
+    counting = Counters(stores.redis)
     for family in FAMILIES:
         labels = tuple("x" for _ in family.labels)
         if family.buckets:
@@ -44,12 +44,12 @@ def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_sho
         else:
             counting.add(family, *labels)
     counting.close()
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO reconciler (id, alive_at) VALUES (1, now())")
     meter = Meter()
     meter.book("GET", "/v1/runs", 200, 0.01)
-    url = plane.engine.url.render_as_string(hide_password=False)
-    installation = Installation(plane, url, stall_s=900, streams=lambda: 0)
+    url = stores.engine.url.render_as_string(hide_password=False)
+    installation = Installation(stores, url, stall_s=900, streams=lambda: 0)
     meter.watch(installation)
     text = meter.text().decode()
     meter.forget(installation)

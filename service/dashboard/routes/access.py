@@ -43,7 +43,7 @@ def create_token(request: Request, form: FormDep, deck: DeckDep, principal: Prin
         body = TokenRequest(
             name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_end(form.text("days"))
         )
-        made = deck.plane.access.create(
+        made = deck.stores.access.create(
             principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
         )
     except (SpeciateError, ValidationError, ValueError) as error:
@@ -60,7 +60,7 @@ def revoke_token(token_id: str, form: FormDep, deck: DeckDep, principal: Princip
         found = UUID(token_id)
     except ValueError:
         raise NotFoundError(f"there is no token {token_id[:60]!r}.") from None
-    deck.plane.access.revoke(principal.project_id, found)
+    deck.stores.access.revoke(principal.project_id, found)
     return RedirectResponse("/access", 303)
 
 
@@ -69,7 +69,7 @@ def create_project(request: Request, form: FormDep, deck: DeckDep, principal: Pr
     """Make a project."""
     try:
         body = ProjectRequest(slug=form.text("slug"), title=form.text("title"))
-        deck.plane.projects.create(body.slug, body.title)
+        deck.stores.projects.create(body.slug, body.title)
     except (SpeciateError, ValidationError) as error:
         return _page(request, deck, principal, given=form.fields, told=refusal(error))
     return RedirectResponse("/access", 303)
@@ -83,7 +83,7 @@ def set_quota(request: Request, name: str, form: FormDep, deck: DeckDep, princip
     limits = {each: form.text(each) for each in Quota.model_fields}
     try:
         quota = Quota.model_validate({k: number_or_text("integer", v) if v else None for k, v in limits.items()})
-        deck.plane.projects.limit(name, quota)
+        deck.stores.projects.limit(name, quota)
     except ValidationError as error:
         return _page(request, deck, principal, told=refusal(error))
     return RedirectResponse("/access", 303)
@@ -100,7 +100,7 @@ def _page(
 ) -> Response:
     admin = principal.scope.includes(Scope.ADMIN)
     context: dict[str, Any] = {
-        "tokens": deck.plane.access.tokens(principal.project_id, limit=_MOST).items if admin else None,
+        "tokens": deck.stores.access.tokens(principal.project_id, limit=_MOST).items if admin else None,
         "projects": _projects(deck, principal),
         "scopes": [scope.value for scope in Scope],
         "made": made,
@@ -112,7 +112,7 @@ def _page(
 
 def _projects(deck: Deck, principal: Principal) -> list[ProjectUsage]:
     only = None if principal.all_projects else principal.project_id
-    return [deck.plane.projects.usage(p.slug) for p in deck.plane.projects.list(only=only, limit=_MOST).items]
+    return [deck.stores.projects.usage(p.slug) for p in deck.stores.projects.list(only=only, limit=_MOST).items]
 
 
 def _end(days: str) -> datetime | None:

@@ -32,13 +32,13 @@ async def watch_activity(deck: DeckDep, seen: str = Query("", max_length=100)) -
 
 
 def _found(deck: Deck) -> dict[str, Any]:
-    plane = deck.plane
+    stores = deck.stores
     return {
         "counts": {state.value: count for state, count in deck.overview.runs_by_state().items()},
-        "running": plane.runs.list(state=RunState.RUNNING, limit=12).items,
-        "latest": plane.runs.list(limit=8).items,
+        "running": stores.runs.list(state=RunState.RUNNING, limit=12).items,
+        "latest": stores.runs.list(limit=8).items,
         "unlocks": deck.overview.latest_unlocks(10),
-        "tournaments": plane.tournaments.list(state=TournamentState.RUNNING, limit=5).items,
+        "tournaments": stores.tournaments.list(state=TournamentState.RUNNING, limit=5).items,
         "workers": workers_of(deck),
     }
 
@@ -46,6 +46,6 @@ def _found(deck: Deck) -> dict[str, Any]:
 def workers_of(deck: Deck) -> tuple[WorkerProcess, ...] | None:
     """Return the workers that are there, or None when Redis, which knows, does not answer."""
     try:
-        return present(deck.plane.redis)
+        return present(deck.stores.redis)
     except redis.RedisError:
         return None

@@ -35,7 +35,7 @@ _ENDED: Final = frozenset({CampaignState.COMPLETED, CampaignState.CANCELLED})
 @router.get("")
 def list_campaigns(request: Request, deck: DeckDep, cursor: Annotated[str, Query(max_length=2000)] = "") -> Response:
     """Show campaigns, newest first."""
-    found = deck.plane.campaigns.list(limit=_LIMIT, cursor=cursor or None)
+    found = deck.stores.campaigns.list(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/campaigns", cursor=found.next_cursor)
     return page(request, "campaigns.html", campaigns=found.items, older=older)
 
@@ -82,14 +82,14 @@ def steer(name: str, verb: str, form: FormDep, deck: DeckDep) -> Response:
     if verb not in _GOALS:
         raise NotFoundError(f"a campaign cannot be asked to {verb[:40]!r}.")
     record = _record(deck, name)
-    deck.plane.campaigns.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
+    deck.stores.campaigns.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
     return RedirectResponse(f"/campaigns/{record.slug}", 303)
 
 
 def _record(deck: Deck, name: str) -> CampaignRecord:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no campaign has such a name.")
-    return deck.plane.campaigns.get(name)
+    return deck.stores.campaigns.get(name)
 
 
 def _revision(record: CampaignRecord) -> str:
@@ -104,12 +104,12 @@ def _shown(deck: Deck, record: CampaignRecord) -> dict[str, object]:
         "problems": problems[:_PROBLEMS],
         "waiting": WAITING,
         "targets": sum(len(problem.reached) for problem in record.problems),
-        "decisions": deck.plane.campaigns.decisions(record.id, limit=_DECISIONS).items,
+        "decisions": deck.stores.campaigns.decisions(record.id, limit=_DECISIONS).items,
     }
 
 
 def _charts(deck: Deck, record: CampaignRecord) -> dict[str, Chart]:
-    newest: tuple[SliceRecord, ...] = deck.plane.campaigns.decisions(record.id, limit=MOST_SLICES).items
+    newest: tuple[SliceRecord, ...] = deck.stores.campaigns.decisions(record.id, limit=MOST_SLICES).items
     found = (allocation(newest[::-1]), reached(newest[::-1]))
     return {chart.name: chart for chart in found}
 

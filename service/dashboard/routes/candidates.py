@@ -56,14 +56,14 @@ def list_candidates(
     cursor: _Text = "",
 ) -> Response:
     """Show a run's candidates: those that are asked for, in the order that is asked for, newest first by default."""
-    run = deck.plane.runs.get(run_id)
-    problem = deck.plane.catalog.problem(run.problem_id).definition
+    run = deck.stores.runs.get(run_id)
+    problem = deck.stores.catalog.problem(run.problem_id).definition
     given = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
     names = problem.space.names
     given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != NUMBER else ""}
     told, found = None, Page[CandidateRecord](items=())
     try:
-        found = deck.plane.queries.candidates(run_id, _wanted(deck, given), limit=_LIMIT, cursor=cursor or None)
+        found = deck.stores.queries.candidates(run_id, _wanted(deck, given), limit=_LIMIT, cursor=cursor or None)
     except InvalidInputError as error:
         told = refusal(error)
     chosen = tuple(name for name in names if name in (show or ()))
@@ -91,7 +91,7 @@ def find_candidate(candidate_id: str, deck: DeckDep) -> Response:
         known = UUID(candidate_id)
     except ValueError:
         raise NotFoundError(f"there is no candidate {candidate_id[:60]!r}.") from None
-    candidate = deck.plane.queries.candidate(known)
+    candidate = deck.stores.queries.candidate(known)
     return RedirectResponse(f"/runs/{candidate.run_id}/candidates/{candidate.number}", 303)
 
 
@@ -99,9 +99,9 @@ def find_candidate(candidate_id: str, deck: DeckDep) -> Response:
 def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep) -> Response:
     """Show a candidate: what it changed, what was asked and answered, what it got, where it comes from."""
     candidate = _candidate(deck, run_id, number)
-    run = deck.plane.runs.get(run_id)
-    problem = deck.plane.catalog.problem(run.problem_id).definition
-    parent = deck.plane.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
+    run = deck.stores.runs.get(run_id)
+    problem = deck.stores.catalog.problem(run.problem_id).definition
+    parent = deck.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
     return page(
         request,
         "candidate.html",
@@ -109,8 +109,8 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
         diff=_diff(candidate, parent) if parent else None,
-        rollout=deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
-        ancestors=deck.plane.queries.ancestors(candidate, _ANCESTORS),
+        rollout=deck.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
+        ancestors=deck.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_rewards(problem),
         most=MOST_CHARACTERS,
         **_replay(deck, candidate),
@@ -143,7 +143,7 @@ async def watch_replay(
 def get_text(run_id: RunDep, number: str, text: str, deck: DeckDep) -> Response:
     """Send one of a candidate's texts as it is, as a file: nothing in it is ever shown as a page."""
     candidate = _candidate(deck, run_id, number)
-    rollout = deck.plane.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
+    rollout = deck.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
     texts = _texts(candidate, rollout)
     if text not in texts:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
@@ -173,7 +173,7 @@ def _wanted(deck: Deck, given: dict[str, str]) -> Wanted:
         status=CandidateStatus(given["status"]) if given["status"] in {"evaluated", "failed"} else None,
         island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
         role=PolicyRole(given["role"]) if given["role"] in set(PolicyRole) else None,
-        policy_id=deck.plane.catalog.policy(given["policy"]).id if given["policy"] else None,
+        policy_id=deck.stores.catalog.policy(given["policy"]).id if given["policy"] else None,
         target=given["target"] or None,
         rule=given["rule"] or None,
         elite=bool(given["elite"]),
@@ -205,7 +205,7 @@ def _replay(deck: Deck, candidate: CandidateDetail) -> dict[str, Any]:
 def _candidate(deck: Deck, run_id: UUID, number: str) -> CandidateDetail:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         raise NotFoundError(f"there is no candidate {number[:60]!r} in run {run_id}.")
-    return deck.plane.queries.candidate_of(run_id, int(number))
+    return deck.stores.queries.candidate_of(run_id, int(number))
 
 
 def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:

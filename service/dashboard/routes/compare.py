@@ -65,7 +65,7 @@ def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
 
 
 def _views(deck: Deck, runs: list[str] | None) -> list[RunView]:
-    return [RunView(deck, deck.plane.runs.get(run_id)) for run_id in _ids(runs)[:MOST]]
+    return [RunView(deck, deck.stores.runs.get(run_id)) for run_id in _ids(runs)[:MOST]]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:

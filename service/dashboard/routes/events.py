@@ -24,7 +24,7 @@ def show_events(
     request: Request, run_id: RunDep, deck: DeckDep, before: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
     """Show the log, newest first."""
-    run = deck.plane.runs.get(run_id)
+    run = deck.stores.runs.get(run_id)
     end = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else run.last_event + 1
     return page(request, "events.html", **_found(deck, run, end), newest=not before)
 
@@ -34,7 +34,7 @@ async def watch_events(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_
     """Send the newest events whenever there are new ones."""
 
     def render() -> Part:
-        run = deck.plane.runs.get(run_id)
+        run = deck.stores.runs.get(run_id)
         text = fragment("events_live.html", **_found(deck, run, run.last_event + 1))
         return Part(text, str(run.revision), final=run.state.ended)
 
@@ -43,6 +43,6 @@ async def watch_events(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_
 
 def _found(deck: Deck, run: RunRecord, end: int) -> dict[str, Any]:
     after = max(0, min(end, run.last_event + 1) - 1 - _LIMIT)
-    events = deck.plane.queries.events(run.id, after=after, limit=_LIMIT)
+    events = deck.stores.queries.events(run.id, after=after, limit=_LIMIT)
     lines = [(event, *told(event)) for event in reversed(events) if event.seq < end]
     return {"run": run, "lines": lines, "older": after + 1 if after else None}

@@ -21,7 +21,7 @@ _Of = Annotated[str, Query(max_length=20)]
 @router.get("")
 def show_lineage(request: Request, run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
     """Show the family tree of a run."""
-    view = RunView(deck, deck.plane.runs.get(run_id))
+    view = RunView(deck, deck.stores.runs.get(run_id))
     names = [*(view.problem.space.names if not view.many else ()), GENERATION]
     context: dict[str, Any] = {"run": view.run, "chart": _chart(view, y, of), "names": names, "y": y, "of": of}
     return page(request, "lineage.html", **context, query=address("", y=y, of=of))
@@ -30,14 +30,14 @@ def show_lineage(request: Request, run_id: RunDep, deck: DeckDep, y: _Y = "", of
 @router.get("/lineage.json")
 def get_figure(request: Request, run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
     """Send the family tree as Plotly's JSON."""
-    view = RunView(deck, deck.plane.runs.get(run_id))
+    view = RunView(deck, deck.stores.runs.get(run_id))
     return deck.charts.answer(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
 
 
 @router.get("/lineage.csv")
 def get_data(run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
     """Send the ancestors as a file."""
-    chart = _chart(RunView(deck, deck.plane.runs.get(run_id)), y, of)
+    chart = _chart(RunView(deck, deck.stores.runs.get(run_id)), y, of)
     return download(chart.table, f"run-{run_id}-lineage")
 
 

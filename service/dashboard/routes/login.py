@@ -38,7 +38,7 @@ def log_in(request: Request, form: FormDep, parts: PartsDep) -> Response:
         bearer = keeper.bearer(Asked(given or "-", None, None, None, asked.address))
     except SpeciateError as error:
         return page(request, "login.html", 401, told=refusal(error), next=form.text("next"))
-    secret = parts.plane.access.log_in(bearer, keeper.operator_token)
+    secret = parts.stores.access.log_in(bearer, keeper.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
     answer = RedirectResponse(own_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
@@ -51,7 +51,7 @@ async def log_out(request: Request, form: FormDep, parts: PartsDep) -> Response:
     """End the session."""
     asked: Asked = request.state.asked
     if asked.session:
-        await run_in_threadpool(parts.plane.access.log_out, asked.session)
+        await run_in_threadpool(parts.stores.access.log_out, asked.session)
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(SESSION_COOKIE)
     return answer
@@ -60,7 +60,7 @@ async def log_out(request: Request, form: FormDep, parts: PartsDep) -> Response:
 @router.post("/project", dependencies=[NeedsOperator])
 def choose_project(request: Request, form: FormDep, parts: PartsDep) -> Response:
     """Look at another project from now on."""
-    project = parts.plane.projects.get(form.text("project")[:80])
+    project = parts.stores.projects.get(form.text("project")[:80])
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
         PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_safe(request, parts)

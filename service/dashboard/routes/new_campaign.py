@@ -51,15 +51,15 @@ def declare(request: Request, form: FormDep, deck: DeckDep) -> Response:
     given = form.fields
     try:
         declared = Campaign.model_validate(_declaration(given))
-        campaign_id, _ = deck.plane.campaigns.create(
-            pin(declared, deck.plane.catalog),
+        campaign_id, _ = deck.stores.campaigns.create(
+            pin(declared, deck.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one campaign.
             idempotency_key=f"form:{given['key'][:100]}" if given.get("key") else None,
         )
     except (SpeciateError, ValidationError) as error:
         return _form(request, deck, given, refusal(error))
-    return RedirectResponse(f"/campaigns/{deck.plane.campaigns.get(campaign_id).slug}", 303)
+    return RedirectResponse(f"/campaigns/{deck.stores.campaigns.get(campaign_id).slug}", 303)
 
 
 def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
-    catalog, defaults = deck.plane.catalog, Campaign.model_fields
+    catalog, defaults = deck.stores.catalog, Campaign.model_fields
     usual = {name: "" if defaults[name].is_required() else str(defaults[name].default) for name in _COUNTS}
     counts = [
         Field(name, name.replace("_", " "), "integer", given.get(name, usual[name]), note)

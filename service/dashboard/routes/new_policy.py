@@ -89,7 +89,7 @@ async def register(
 ) -> Response:
     """Register it and go to its page, or show the form again with what is wrong."""
     try:
-        version, _ = await registration.register(submission_of(form.fields), parts, deck.plane, principal)
+        version, _ = await registration.register(submission_of(form.fields), parts, deck.stores, principal)
     except (SpeciateError, ValidationError) as error:
         return _form(request, form.fields, told=told_of(error))
     return RedirectResponse(f"/policies/{version.name}", 303)

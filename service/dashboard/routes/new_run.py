@@ -62,7 +62,7 @@ def start(request: Request, form: FormDep, deck: DeckDep) -> Response:
 
 
 def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
-    plane = deck.plane
+    stores = deck.stores
     text = {name: value.strip() for name, value in given.items()}
     limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
     submitted = RunSubmission.model_validate(
@@ -78,11 +78,11 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
             **labels_of(given),
         }
     )
-    policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, plane.catalog)
+    policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, stores.catalog)
     run_id, _ = start_run(
-        plane.runs,
-        plane.signals,
-        problem=plane.catalog.problem(submitted.problem),
+        stores.runs,
+        stores.signals,
+        problem=stores.catalog.problem(submitted.problem),
         policy=policy,
         mutator=mutator,
         spec=submitted.spec(),
@@ -102,7 +102,7 @@ def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal 
         )
         for name in _COUNTS
     ]
-    catalog = deck.plane.catalog
+    catalog = deck.stores.catalog
     return page(
         request,
         "new_run.html",
@@ -130,7 +130,7 @@ def _names(versions: Any) -> list[str]:
 
 def _like(deck: Deck, run: str) -> dict[str, str]:
     try:
-        record = deck.plane.runs.get(UUID(run))
+        record = deck.stores.runs.get(UUID(run))
     except ValueError:
         raise NotFoundError(f"there is no run {run[:60]!r}.") from None
     spec = record.spec

@@ -43,15 +43,15 @@ def declare(request: Request, form: FormDep, deck: DeckDep) -> Response:
     given = form.fields
     try:
         declared = Tournament.model_validate(_declaration(given))
-        tournament_id, _ = deck.plane.tournaments.create(
-            pin(declared, deck.plane.catalog),
+        tournament_id, _ = deck.stores.tournaments.create(
+            pin(declared, deck.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one tournament.
             idempotency_key=f"form:{given['key'][:100]}" if given.get("key") else None,
         )
     except (SpeciateError, ValidationError) as error:
         return _form(request, deck, given, refusal(error))
-    return RedirectResponse(f"/tournaments/{deck.plane.tournaments.get(tournament_id).slug}", 303)
+    return RedirectResponse(f"/tournaments/{deck.stores.tournaments.get(tournament_id).slug}", 303)
 
 
 def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def seeds_of(text: str) -> list[Any]:
 
 
 def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
-    catalog = deck.plane.catalog
+    catalog = deck.stores.catalog
     context: dict[str, Any] = {
         "given": given,
         "told": told,

@@ -25,7 +25,7 @@ _LIMIT: Final = 60
 @router.get("")
 def list_policies(request: Request, deck: DeckDep, cursor: Annotated[str, Query(max_length=2000)] = "") -> Response:
     """Show policy versions, newest first."""
-    found = deck.plane.catalog.policies(limit=_LIMIT, cursor=cursor or None)
+    found = deck.stores.catalog.policies(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/policies", cursor=found.next_cursor)
     cells = deck.overview.matrix([policy.id for policy in found.items])
     solved = {}
@@ -62,7 +62,7 @@ async def ask_policy(
 def _version(deck: Deck, name: str) -> PolicyVersion:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no policy has such a name.")
-    return deck.plane.catalog.policy(name)
+    return deck.stores.catalog.policy(name)
 
 
 def _page(
@@ -76,7 +76,7 @@ def _page(
         sign=sign,
         told=told,
         figures=deck.overview.policy(version.id),
-        versions=deck.plane.catalog.policies(slug=version.definition.slug, limit=20).items,
-        unlocks=deck.plane.unlocks.list(policy_id=version.id, limit=60).items,
-        runs=deck.plane.runs.list(policy_id=version.id, limit=12).items,
+        versions=deck.stores.catalog.policies(slug=version.definition.slug, limit=20).items,
+        unlocks=deck.stores.unlocks.list(policy_id=version.id, limit=60).items,
+        runs=deck.stores.runs.list(policy_id=version.id, limit=12).items,
     )

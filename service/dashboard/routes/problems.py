@@ -34,7 +34,7 @@ _Text = Annotated[str, Query(max_length=2000)]
 @router.get("")
 def list_problems(request: Request, deck: DeckDep, cursor: _Text = "") -> Response:
     """Show problem versions, newest first, with who unlocked them."""
-    found = deck.plane.catalog.problems(limit=_LIMIT, cursor=cursor or None)
+    found = deck.stores.catalog.problems(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/problems", cursor=found.next_cursor)
     solved = _solved(deck)
     return page(request, "problems.html", problems=found.items, solved=solved, older=older)
@@ -59,7 +59,7 @@ def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
     try:
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
-        version, _ = deck.plane.catalog.add_problem(problem)
+        version, _ = deck.stores.catalog.add_problem(problem)
     except SpeciateError as error:
         return _form(request, {"toml": definition}, files, refusal(error))
     return RedirectResponse(f"/problems/{version.definition.slug}@{version.version}", 303)
@@ -69,22 +69,22 @@ def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
 def show_problem(request: Request, name: str, deck: DeckDep) -> Response:
     """Show a problem version with its record history."""
     version = _version(deck, name)
-    unlocks = deck.plane.unlocks.list(problem_id=version.id, limit=_RECORDS).items
+    unlocks = deck.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
     unlocking = [unlock for unlock in unlocks if unlock.unlock]
     problem = version.definition
     cells = deck.overview.matrix(problem=version.id)
     context: dict[str, Any] = {
         "version": version,
         "problem": problem,
-        "versions": deck.plane.catalog.problems(slug=problem.slug, limit=20).items,
-        "runs": deck.plane.runs.list(problem_id=version.id, limit=12).items,
+        "versions": deck.stores.catalog.problems(slug=problem.slug, limit=20).items,
+        "runs": deck.stores.runs.list(problem_id=version.id, limit=12).items,
         "chart": record_history(unlocking),
         "reached": _cheapest(unlocks),
         "cells": sorted(
             cells,
             key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
         ),
-        "casts": known(deck.plane.catalog, cells),
+        "casts": known(deck.stores.catalog, cells),
     }
     return page(request, "problem.html", **context)
 
@@ -107,11 +107,11 @@ def get_data(name: str, deck: DeckDep) -> Response:
 def _version(deck: Deck, name: str) -> ProblemVersion:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no problem has such a name.")
-    return deck.plane.catalog.problem(name)
+    return deck.stores.catalog.problem(name)
 
 
 def _records(deck: Deck, problem_id: UUID) -> Chart:
-    return record_history(deck.plane.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
+    return record_history(deck.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
 
 
 def _solved(deck: Deck) -> dict[UUID, tuple[int, int, int]]:

@@ -66,7 +66,7 @@ class RunView:
     @cached_property
     def problem(self) -> Problem:
         """The problem, which declares the objectives."""
-        return self.deck.plane.catalog.problem(self.run.problem_id).definition
+        return self.deck.stores.catalog.problem(self.run.problem_id).definition
 
     @cached_property
     def population(self) -> Population:
@@ -81,14 +81,14 @@ class RunView:
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
         """The holders of cells."""
-        return self.deck.plane.queries.archive(self.run.id)
+        return self.deck.stores.queries.archive(self.run.id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
         """What it told itself, newest first; nothing where it writes none."""
         if self.run.spec.guidance is None:
             return ()
-        return self.deck.plane.queries.advice(self.run.id, limit=self.most_advice).items
+        return self.deck.stores.queries.advice(self.run.id, limit=self.most_advice).items
 
     @property
     def many(self) -> bool:
@@ -153,7 +153,7 @@ class RunView:
 @router.get("/{run_id}")
 def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    return run_page(request, RunView(deck, deck.plane.runs.get(run_id), x, y))
+    return run_page(request, RunView(deck, deck.stores.runs.get(run_id), x, y))
 
 
 def run_page(
@@ -176,7 +176,7 @@ def run_page(
 async def watch_run(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send what changes on a run's page after every commit, until the run has ended."""
     return deck.watch(
-        f"run {run_id}", lambda: RunView(deck, deck.plane.runs.get(run_id)).part(), run_id=run_id, seen=seen
+        f"run {run_id}", lambda: RunView(deck, deck.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
 
 
@@ -185,14 +185,14 @@ def get_figure(
     request: Request, run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "", narrow: bool = False
 ) -> Response:
     """Send a figure of a run as Plotly's JSON."""
-    view = RunView(deck, deck.plane.runs.get(run_id), x, y, narrow)
+    view = RunView(deck, deck.stores.runs.get(run_id), x, y, narrow)
     return deck.charts.answer(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
 
 
 @router.get("/{run_id}/figures/{name}.csv")
 def get_figure_data(run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
     """Send what a figure shows as a file."""
-    chart = _maker(RunView(deck, deck.plane.runs.get(run_id), x, y), name)()
+    chart = _maker(RunView(deck, deck.stores.runs.get(run_id), x, y), name)()
     return download(chart.table, f"run-{run_id}-{chart.name}")
 
 

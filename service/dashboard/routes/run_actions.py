@@ -25,21 +25,21 @@ _MOST_WORDS: Final = 2000
 @router.post("/{run_id}/pause")
 def pause(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
     """Stop handing out its work."""
-    pause_run(deck.plane.runs, deck.plane.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
+    pause_run(deck.stores.runs, deck.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/resume")
 def resume(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:  # noqa: ARG001 - read to see where it comes from
     """Hand out its work again."""
-    resume_run(deck.plane.runs, deck.plane.signals, run_id)
+    resume_run(deck.stores.runs, deck.stores.signals, run_id)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
 def cancel(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
     """End it; what was committed stays."""
-    cancel_run(deck.plane.runs, deck.plane.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
+    cancel_run(deck.stores.runs, deck.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
@@ -50,6 +50,6 @@ def label(request: Request, run_id: RunDep, form: FormDep, deck: DeckDep) -> Res
         change = Relabelling.model_validate(labels_of(form.fields))
     except ValidationError as error:
         told = replace(refusal(error), title="These labels cannot be kept")
-        return run_page(request, RunView(deck, deck.plane.runs.get(run_id)), told, form.fields)
-    label_run(deck.plane.runs, deck.plane.signals, run_id, change)
+        return run_page(request, RunView(deck, deck.stores.runs.get(run_id)), told, form.fields)
+    label_run(deck.stores.runs, deck.stores.signals, run_id, change)
     return RedirectResponse(f"/runs/{run_id}#labels", 303)

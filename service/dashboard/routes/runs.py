@@ -68,8 +68,8 @@ async def watch_runs(deck: DeckDep, filters: FiltersDep, seen: str = Query("", m
 
 
 def _found(deck: Deck, filters: Filters, cursor: str) -> dict[str, Any]:
-    catalog = deck.plane.catalog
-    found = deck.plane.runs.list(
+    catalog = deck.stores.catalog
+    found = deck.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,
         policy_id=catalog.policy(filters.policy).id if filters.policy else None,
         state=RunState(filters.state) if filters.state in set(RunState) else None,

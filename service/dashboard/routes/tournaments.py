@@ -40,7 +40,7 @@ _GOALS: Final = {
 @router.get("")
 def list_tournaments(request: Request, deck: DeckDep, cursor: Annotated[str, Query(max_length=2000)] = "") -> Response:
     """Show tournaments, newest first."""
-    found = deck.plane.tournaments.list(limit=_LIMIT, cursor=cursor or None)
+    found = deck.stores.tournaments.list(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/tournaments", cursor=found.next_cursor)
     return page(request, "tournaments.html", tournaments=found.items, older=older)
 
@@ -83,7 +83,7 @@ async def watch_pair(
 def get_matrix(name: str, deck: DeckDep) -> Response:
     """Send the matrix: runs that reached the target, of how many."""
     record = _record(deck, name)
-    matrix = deck.plane.tournaments.matrix(record)
+    matrix = deck.stores.tournaments.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 
@@ -109,14 +109,14 @@ def steer(name: str, verb: str, form: FormDep, deck: DeckDep) -> Response:
     if verb not in _GOALS:
         raise NotFoundError(f"a tournament cannot be asked to {verb[:40]!r}.")
     record = _record(deck, name)
-    deck.plane.tournaments.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
+    deck.stores.tournaments.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
     return RedirectResponse(f"/tournaments/{record.slug}", 303)
 
 
 def _record(deck: Deck, name: str) -> TournamentRecord:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no tournament has such a name.")
-    return deck.plane.tournaments.get(name)
+    return deck.stores.tournaments.get(name)
 
 
 def _part(deck: Deck, name: str, show: Callable[[TournamentRecord], str]) -> Callable[[], Part]:

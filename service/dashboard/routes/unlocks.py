@@ -81,7 +81,7 @@ def show_matrix(
         "left_out": max(0, len(rows) - MOST_ROWS),
         "given": {"a": a, "b": b, "problems": problems, "show": show},
         "kinds": _KINDS,
-        "sets": [found.slug for found in deck.plane.catalog.problem_sets(limit=100).items],
+        "sets": [found.slug for found in deck.stores.catalog.problem_sets(limit=100).items],
         "csv": address("/unlocks/matrix.csv", a=a, b=b, problems=problems),
         "query": address("", a=a, b=b, problems=problems),
     }
@@ -105,7 +105,7 @@ def get_matrix(deck: DeckDep, a: _Text = "", b: _Text = "", problems: _Text = ""
 
 
 def _matrix(deck: Deck, a: str, b: str, problems: str) -> Matrix:
-    catalog = deck.plane.catalog
+    catalog = deck.stores.catalog
     first, second = named(catalog, a) if a else None, named(catalog, b) if b else None
     cells = deck.overview.matrix()
     everybody = known(catalog, cells)
@@ -136,7 +136,7 @@ def _columns(
 
 def _all_problems(deck: Deck, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
     tried = {cell.problem_id for cell in cells}
-    return [problem for problem in every(deck.plane.catalog.problems) if problem.id in tried]
+    return [problem for problem in every(deck.stores.catalog.problems) if problem.id in tried]
 
 
 def _kind(

@@ -30,7 +30,7 @@ async def watch_workers(deck: DeckDep, seen: str = Query("", max_length=100)) ->
 
 
 def _found(deck: Deck) -> dict[str, Any]:
-    work = deck.plane.runs.work_in_flight(limit=_UNITS)
+    work = deck.stores.runs.work_in_flight(limit=_UNITS)
     leased: dict[str, int] = {}
     for unit in work:
         if unit.state == "leased":

@@ -30,8 +30,8 @@ from speciate.runs.steer import start_run
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
-from speciate.storage.plane import Plane, open_plane
 from speciate.storage.revision import NEWEST
+from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -43,17 +43,17 @@ Call = Callable[..., tuple[int, dict[str, Any], str]]
 class _Hands:
     """Does a run's work in this process until told to stop."""
 
-    def __init__(self, plane: Plane) -> None:
-        self._plane = plane
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
         self.stopping = threading.Event()
 
     def committed(self, commit: Commit) -> None:
-        self._plane.signals.committed(commit)
+        self._stores.signals.committed(commit)
 
     def work(self, units: int = 1_000_000) -> None:
-        bench = Workbench(self._plane.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
+        bench = Workbench(self._stores.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
         for _ in range(units):
-            waiting = self._plane.runs.work_in_flight(limit=1)
+            waiting = self._stores.runs.work_in_flight(limit=1)
             if not waiting or self.stopping.is_set():
                 return
             bench.perform(waiting[0].work_id)
@@ -88,38 +88,40 @@ def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
     return run
 
 
-def _begin(plane: Plane, evaluations: int, seed: int = 0) -> UUID:
-    problem, _ = plane.catalog.add_problem(toy_problem())
+def _begin(stores: Stores, evaluations: int, seed: int = 0) -> UUID:
+    problem, _ = stores.catalog.add_problem(toy_problem())
     good = "```python\nx = 1.{number}\ny = 3\n```"
-    policy, _ = plane.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
+    policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
     spec = toy_spec(evaluations, seed=seed, strategy="best_of_n")
-    return start_run(plane.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
+    return start_run(stores.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
 
 
-def _record(plane: Plane, run_id: UUID) -> list[str]:
-    found: list[Any] = [plane.runs.get(run_id), *plane.queries.export(run_id), *plane.queries.recorded(run_id)]
-    return [record.model_dump_json() for record in (*found, *plane.queries.events(run_id), *plane.unlocks.list().items)]
+def _record(stores: Stores, run_id: UUID) -> list[str]:
+    found: list[Any] = [stores.runs.get(run_id), *stores.queries.export(run_id), *stores.queries.recorded(run_id)]
+    return [
+        record.model_dump_json() for record in (*found, *stores.queries.events(run_id), *stores.unlocks.list().items)
+    ]
 
 
-def _check_whole(plane: Plane, run_id: UUID) -> None:
-    run = plane.runs.get(run_id)
-    numbers = [candidate.number for candidate in plane.queries.export(run_id)]
+def _check_whole(stores: Stores, run_id: UUID) -> None:
+    run = stores.runs.get(run_id)
+    numbers = [candidate.number for candidate in stores.queries.export(run_id)]
     assert numbers == list(range(1, run.spent.evaluations + 1))
-    assert [event.seq for event in plane.queries.events(run_id, limit=5000)] == list(range(1, run.last_event + 1))
+    assert [event.seq for event in stores.queries.events(run_id, limit=5000)] == list(range(1, run.last_event + 1))
 
 
 def test_what_was_running_goes_on_in_another_database(
-    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path
+    stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
 ) -> None:
     assert settings.database_url is not None
     source, file = settings.database_url.get_secret_value(), tmp_path / "all.dump"
-    hands = _Hands(plane)
-    ended = _begin(plane, 12, seed=1)
+    hands = _Hands(stores)
+    ended = _begin(stores, 12, seed=1)
     hands.work()
-    running = _begin(plane, BUDGET)
+    running = _begin(stores, BUDGET)
     hands.work(units=20)
-    leased = plane.work.claim(plane.runs.work_in_flight(limit=1)[0].work_id)
-    assert leased is None or plane.work.extend(leased)
+    leased = stores.work.claim(stores.runs.work_in_flight(limit=1)[0].work_id)
+    assert leased is None or stores.work.extend(leased)
     worker = threading.Thread(target=hands.work)
     worker.start()
 
@@ -138,9 +140,9 @@ def test_what_was_running_goes_on_in_another_database(
     code, told, err = call(empty_url, "restore", str(file))
 
     assert (code, told["revision"], told["runs"], err) == (Exit.OK, NEWEST, 1, "")
-    restored = open_plane(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
+    restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
     try:
-        assert _record(restored, ended) == _record(plane, ended)
+        assert _record(restored, ended) == _record(stores, ended)
         _check_whole(restored, running)
         assert restored.runs.get(running).state is RunState.RUNNING
         with restored.engine.begin() as connection:
@@ -159,7 +161,7 @@ def test_what_was_running_goes_on_in_another_database(
 
 
 def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
-    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settings.database_url is not None
     text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -177,8 +179,8 @@ def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
         command = command.replace("--dbname=speciate", f"--dbname={there.database}")
         subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
 
-    ended = _begin(plane, 12)
-    _Hands(plane).work()
+    ended = _begin(stores, 12)
+    _Hands(stores).work()
     dump, *restore = commands
     compose(settings.database_url.get_secret_value(), dump)
 
@@ -186,20 +188,20 @@ def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
     for command in restore:
         compose(empty_url, command)
 
-    restored = open_plane(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
+    restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
     try:
-        assert _record(restored, ended) == _record(plane, ended)
+        assert _record(restored, ended) == _record(stores, ended)
     finally:
         restored.close()
 
 
 def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
-    plane: Plane, settings: Settings, call: Call, empty_url: str, tmp_path: Path
+    stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
 ) -> None:
     assert settings.database_url is not None
     source, file, noise = settings.database_url.get_secret_value(), tmp_path / "new.dump", tmp_path / "noise"
-    upgrade(plane.engine)
-    with plane.engine.begin() as connection:
+    upgrade(stores.engine)
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     assert call(source, "backup", str(file))[0] == Exit.OK
     code, _, err = call(empty_url, "restore", str(file))

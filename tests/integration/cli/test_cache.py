@@ -21,7 +21,7 @@ from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.steer import start_run
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 
 Rebuild = Callable[[], tuple[int, str, str]]
 
@@ -42,27 +42,27 @@ def rebuild(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     return run
 
 
-def _begin(plane: Plane, signals: LocalSignals) -> UUID:
-    problem, _ = plane.catalog.add_problem(load_problem(bundled()["sorting-network-8"]))
-    policy, _ = plane.catalog.add_policy(Policy(slug="mutator", kind="program_mutator"))
+def _begin(stores: Stores, signals: LocalSignals) -> UUID:
+    problem, _ = stores.catalog.add_problem(load_problem(bundled()["sorting-network-8"]))
+    policy, _ = stores.catalog.add_policy(Policy(slug="mutator", kind="program_mutator"))
     spec = RunSpec(budget=Budget(evaluations=200), lanes=1, batch=4, strategy="best_of_n")
-    return start_run(plane.runs, signals, problem=problem, policy=policy, mutator=None, spec=spec)[0]
+    return start_run(stores.runs, signals, problem=problem, policy=policy, mutator=None, spec=spec)[0]
 
 
 @pytest.mark.servers
-def test_the_archive_of_a_run_is_made_anew(plane: Plane, rebuild: Rebuild, strongest: Broker) -> None:
+def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, strongest: Broker) -> None:
     # Signals that stay here leave a cache that has heard of nothing.
     signals = LocalSignals()
-    run_id = _begin(plane, signals)
-    drive(Workbench(plane.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
-    archive = plane.queries.archive(run_id)
+    run_id = _begin(stores, signals)
+    drive(Workbench(stores.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
+    archive = stores.queries.archive(run_id)
     assert archive
 
     code, out, _ = rebuild()
 
     assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "elites": len(archive)})
-    assert plane.cache.is_whole(run_id)
-    elites = plane.work.elites(run_id, 0)
+    assert stores.cache.is_whole(run_id)
+    elites = stores.work.elites(run_id, 0)
     assert sorted(zip(elites.cells, elites.numbers, strict=True)) == sorted((e.cell, e.number) for e in archive)
 
 
@@ -81,9 +81,9 @@ def test_nothing_to_do(rebuild: Rebuild) -> None:
     ],
 )
 def test_a_server_that_is_away_is_named(
-    plane: Plane, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, name: str, url: str, named: str
+    stores: Stores, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, name: str, url: str, named: str
 ) -> None:
-    _begin(plane, LocalSignals())
+    _begin(stores, LocalSignals())
     monkeypatch.setenv(name, url)
     code, _, err = rebuild()
     assert code == Exit.UNREACHABLE

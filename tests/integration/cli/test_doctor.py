@@ -15,7 +15,7 @@ from speciate.cli.secret_checks import of_this_machine
 from speciate.domain.policy import Policy
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 
 pytestmark = pytest.mark.servers
 
@@ -25,13 +25,13 @@ OTHER = "o" * 40
 def _remotely(settings: Settings) -> Finding:
     """What is found in the metrics of an API with these settings."""
     assert settings.database_url is not None
-    plane, meter = open_plane(settings), Meter()
-    installation = Installation(plane, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
+    stores, meter = open_stores(settings), Meter()
+    installation = Installation(stores, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
     meter.watch(installation)
     answer = SimpleNamespace(status_code=200, text=meter.text().decode())
     found = list(deployment_checks._work(SimpleNamespace(get=lambda _: answer)))
     meter.forget(installation)
-    plane.close()
+    stores.close()
     return next(each for each in found if each.name == "service's secret key")
 
 
@@ -44,17 +44,17 @@ def _both(settings: Settings) -> tuple[Finding, Finding]:
     return here, there
 
 
-def test_sealed_secrets_are_tried_with_the_key(settings: Settings, plane: Plane) -> None:
+def test_sealed_secrets_are_tried_with_the_key(settings: Settings, stores: Stores) -> None:
     keyless = settings.model_copy(update={"secret_key": None})
     other = settings.model_copy(update={"secret_key": SecretStr(OTHER)})
     for each in (settings, keyless):
         assert {(f.status, f.detail) for f in _both(each)} == {(Status.GOOD, "nothing is sealed yet")}
 
-    key_id = plane.policy_keys.new_id()
-    plane.policy_keys.store(key_id, "sk-something")
+    key_id = stores.policy_keys.new_id()
+    stores.policy_keys.store(key_id, "sk-something")
     endpoint = {"kind": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_id": key_id}
-    plane.catalog.add_policy(Policy.model_validate({"slug": "hosted", **endpoint}))
-    webhook = plane.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
+    stores.catalog.add_policy(Policy.model_validate({"slug": "hosted", **endpoint}))
+    webhook = stores.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
     assert {(f.status, f.detail) for f in _both(settings)} == {(Status.GOOD, "opens all 2 sealed secrets")}
 
     here, there = _both(keyless)
@@ -72,8 +72,8 @@ def test_sealed_secrets_are_tried_with_the_key(settings: Settings, plane: Plane)
     assert "speciate secrets renew" in here.remedy
 
 
-def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, plane: Plane, tmp_path: Path) -> None:
-    plane.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
+def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, stores: Stores, tmp_path: Path) -> None:
+    stores.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
     at_hand = settings.model_copy(update={"secret_key": None, "data_dir": tmp_path})
     file = tmp_path / "secret.key"
     file.write_text("a secret key of tests that is long enough\n")
@@ -91,8 +91,8 @@ def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, pl
         assert "too-short-a-key" not in str(found)
 
 
-def test_an_older_schema_ends_nothing(settings: Settings, plane: Plane) -> None:
-    with plane.engine.begin() as connection:
+def test_an_older_schema_ends_nothing(settings: Settings, stores: Stores) -> None:
+    with stores.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE webhooks CASCADE")
     (found,) = of_this_machine(settings)
     assert (found.status, found.remedy) == (Status.WARNING, "Run `speciate migrate`.")

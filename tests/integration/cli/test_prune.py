@@ -17,7 +17,7 @@ from speciate.runs.drive import LocalSignals
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.ids import floor7
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.storage.tables import audit
 from speciate.testing.runs import toy_problem, toy_spec
 
@@ -42,29 +42,29 @@ def prune(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     return run
 
 
-def _cancelled(plane: Plane) -> UUID:
-    problem, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
+def _cancelled(stores: Stores) -> UUID:
+    problem, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
     run_id, _ = start_run(
-        plane.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
+        stores.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
     )
-    plane.signals.committed(plane.runs.cancel(run_id))
+    stores.signals.committed(stores.runs.cancel(run_id))
     return run_id
 
 
-def _old_entry(plane: Plane) -> None:
+def _old_entry(stores: Stores) -> None:
     at = datetime.now(UTC) - timedelta(days=406)
     values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "action": "", "object": "", "address": ""}
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         connection.execute(insert(audit).values(status=200, **values))
 
 
-def test_it_looks_asks_and_prunes(plane: Plane, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_asks_and_prunes(stores: Stores, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = prune("--dry-run")
     assert (code, out) == (Exit.OK, "")
     assert "No run is old enough" in err
-    run_id = _cancelled(plane)
-    _old_entry(plane)
+    run_id = _cancelled(stores)
+    _old_entry(stores)
 
     code, out, _ = prune("--dry-run", "--json")
     assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "bytes": 0, "audit": 1, "pruned": False})
@@ -72,18 +72,18 @@ def test_it_looks_asks_and_prunes(plane: Plane, prune: Call, monkeypatch: pytest
     assert code == Exit.CONFIGURATION
     assert str(run_id) in out
     assert "Give --yes" in err
-    assert plane.runs.get(run_id).pruned_at is None
+    assert stores.runs.get(run_id).pruned_at is None
 
     code, out, _ = prune("--yes")
     assert code == Exit.OK
     assert "1 run pruned, 1 entry of the audit log deleted" in out
-    (entry,) = plane.audit.list(project=None).items
+    (entry,) = stores.audit.list(project=None).items
     assert (entry.who, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
-    _old_entry(plane)
+    _old_entry(stores)
     monkeypatch.setenv("SPECIATE_AUDIT_DAYS", "0")
     assert "No run is old enough" in prune("--dry-run")[2]
     monkeypatch.setenv("SPECIATE_AUDIT_DAYS", "410")
     assert json.loads(prune("--dry-run", "--json")[1])["audit"] == 0
     assert json.loads(prune("--yes", "--json", "--audit-older-than", "405")[1])["audit"] == 1
-    assert plane.runs.get(run_id).pruned_at is not None
+    assert stores.runs.get(run_id).pruned_at is not None
     assert prune("--yes", "--completed", "--json")[0] == Exit.OK

@@ -23,7 +23,7 @@ from speciate.ports.records.runs import RunRecord
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.database import patient
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 
 LEASE_S = 4.0
 LIMIT_S = 120.0
@@ -34,17 +34,17 @@ class Service:
     """A running service with direct access to its stores."""
 
     stack: Stack
-    plane: Plane
+    stores: Stores
     patience_s: float = 30.0
 
     def __post_init__(self) -> None:
-        self._engine = self.plane.engine
+        self._engine = self.stores.engine
 
     def begin(self, problem: Problem, policy: Policy, spec: RunSpec) -> UUID:
-        stored, _ = self.plane.catalog.add_problem(problem)
-        registered, _ = self.plane.catalog.add_policy(policy)
+        stored, _ = self.stores.catalog.add_problem(problem)
+        registered, _ = self.stores.catalog.add_policy(policy)
         run_id, _ = start_run(
-            self.plane.runs, self.plane.signals, problem=stored, policy=registered, mutator=None, spec=spec
+            self.stores.runs, self.stores.signals, problem=stored, policy=registered, mutator=None, spec=spec
         )
         return run_id
 
@@ -53,12 +53,12 @@ class Service:
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             self.stack.revive()
-            run = self.plane.runs.get(run_id)
+            run = self.stores.runs.get(run_id)
             if until(run):
                 return run
             assert not run.state.ended, f"the run ended too early: {run}"
             time.sleep(0.05)
-        raise AssertionError(f"not reached within {LIMIT_S} s: {self.plane.runs.get(run_id)}")
+        raise AssertionError(f"not reached within {LIMIT_S} s: {self.stores.runs.get(run_id)}")
 
     def wait_for_end(self, run_id: UUID) -> RunRecord:
         return self.wait(run_id, lambda run: run.state.ended)
@@ -90,13 +90,13 @@ class Service:
 
     def check_complete(self, run_id: UUID, budget: int) -> None:
         """Check that the budget was spent exactly, with nothing lost and nothing doubled."""
-        run = self.plane.runs.get(run_id)
+        run = self.stores.runs.get(run_id)
         assert run.state.value == "completed", run.reason
         assert (run.spent.evaluations, run.spent.reserved_evaluations) == (budget, 0)
-        numbers = [candidate.number for candidate in self.plane.queries.export(run_id)]
+        numbers = [candidate.number for candidate in self.stores.queries.export(run_id)]
         assert numbers == list(range(1, budget + 1))
         seqs = []
-        while page := self.plane.queries.events(run_id, after=len(seqs)):
+        while page := self.stores.queries.events(run_id, after=len(seqs)):
             seqs += [event.seq for event in page]
         assert seqs == list(range(1, run.last_event + 1))
         assert self.query("SELECT DISTINCT state FROM work WHERE run_id = :id", id=run_id) == [("done",)]
@@ -110,7 +110,7 @@ def service() -> Iterator[Service]:
     with Stack(settings) as stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        yield Service(stack, plane)
-        plane.close()
+        stores = open_stores(stack.settings)
+        yield Service(stack, stores)
+        stores.close()
     shutil.rmtree(home)

@@ -33,10 +33,10 @@ def _declare(service: Service, slug: str) -> UUID:
         half, both = toy_problem().targets
         changes: dict[str, Any] = {"kind": ProblemKind.DATA, "evaluator": _EVALUATOR, "slug": f"campaign-{name}"}
         changes["targets"] = (half, both.model_copy(update={"rule": rule}))
-        service.plane.catalog.add_problem(toy_problem().model_copy(update=changes))
+        service.stores.catalog.add_problem(toy_problem().model_copy(update=changes))
     completions = [f"x = {i % 10}\ny = {i % 7}\n" for i in range(70)]
     policy = Policy(slug="guesser", kind="scripted", options={"completions": completions, "order": "seed"})
-    service.plane.catalog.add_policy(policy)
+    service.stores.catalog.add_policy(policy)
     declared = Campaign.model_validate(
         {
             "slug": slug,
@@ -50,7 +50,7 @@ def _declare(service: Service, slug: str) -> UUID:
             "parallel": 2,
         }
     )
-    campaign_id, _ = service.plane.campaigns.create(pin(declared, service.plane.catalog), request_digest="")
+    campaign_id, _ = service.stores.campaigns.create(pin(declared, service.stores.catalog), request_digest="")
     return campaign_id
 
 
@@ -58,7 +58,7 @@ def _wait(service: Service, campaign_id: UUID, spent: int) -> None:
     deadline = time.monotonic() + 3 * LIMIT_S
     while time.monotonic() < deadline:
         service.stack.revive()
-        record = service.plane.campaigns.get(campaign_id)
+        record = service.stores.campaigns.get(campaign_id)
         if record.spent >= spent and (spent < 203 or record.state is CampaignState.COMPLETED):
             return
         time.sleep(0.05)
@@ -66,7 +66,7 @@ def _wait(service: Service, campaign_id: UUID, spent: int) -> None:
 
 
 def _decisions(service: Service, campaign_id: UUID) -> list[tuple[object, ...]]:
-    made = service.plane.campaigns.decisions(campaign_id, limit=500).items
+    made = service.stores.campaigns.decisions(campaign_id, limit=500).items
     return [(s.ord, s.problem, s.evaluations, s.gap, s.spent, s.reached, s.closed) for s in made]
 
 

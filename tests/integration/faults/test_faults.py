@@ -77,7 +77,7 @@ def test_killers_never_harm_others(service: Service) -> None:
     run_id = service.begin(problem, policy, spec)
     run = service.wait_for_end(run_id)
     service.check_complete(run_id, 60)
-    outcomes = {c.program: c.failure for c in service.plane.queries.export(run_id)}
+    outcomes = {c.program: c.failure for c in service.stores.queries.export(run_id)}
     for program, failure in outcomes.items():
         assert (failure is None) == program.startswith("def solve(a, b):\n    return a + b"), (program, failure)
     assert run.unlocked
@@ -86,43 +86,43 @@ def test_killers_never_harm_others(service: Service) -> None:
 def test_pause_resume_and_cancel_in_flight(service: Service) -> None:
     run_id = _begin(service)
     service.wait(run_id, lambda run: run.spent.evaluations >= BUDGET // 4)
-    service.plane.signals.committed(service.plane.runs.pause(run_id, "a look around"))
+    service.stores.signals.committed(service.stores.runs.pause(run_id, "a look around"))
     # What is in flight is booked; then nothing moves until the run is resumed.
     service.seconds_until_done(service.leased(run_id, "evaluate") | service.leased(run_id, "generate"))
-    before = service.plane.runs.get(run_id).spent.evaluations
+    before = service.stores.runs.get(run_id).spent.evaluations
     time.sleep(1.5)
-    paused = service.plane.runs.get(run_id)
+    paused = service.stores.runs.get(run_id)
     assert (paused.state.value, paused.reason, paused.spent.evaluations) == ("paused", "a look around", before)
-    service.plane.signals.committed(service.plane.runs.resume(run_id))
+    service.stores.signals.committed(service.stores.runs.resume(run_id))
     service.wait(run_id, lambda run: run.spent.evaluations > before)
-    service.plane.signals.committed(service.plane.runs.cancel(run_id))
-    cancelled = service.plane.runs.get(run_id)
+    service.stores.signals.committed(service.stores.runs.cancel(run_id))
+    cancelled = service.stores.runs.get(run_id)
     time.sleep(1.5)
-    later = service.plane.runs.get(run_id)
+    later = service.stores.runs.get(run_id)
     assert (later.state.value, later.spent.evaluations) == ("cancelled", cancelled.spent.evaluations)
     assert later.spent.reserved_evaluations == 0
 
 
 def test_webhooks_are_told_though_their_sender_is_killed(service: Service, receiver: Receiver) -> None:
     """A receiver that hangs delays no run; whoever was sending to it when it was killed is followed by another."""
-    webhook = service.plane.webhooks.add(Webhook(url=receiver.url))
+    webhook = service.stores.webhooks.add(Webhook(url=receiver.url))
     receiver.drip_s = 0.1
     run_id = _begin(service, 48)
     service.wait_for_end(run_id)
     _wait(lambda: receiver.seen)
     os.kill(service.stack.poll()["control"].pid, signal.SIGKILL)
     receiver.drip_s = 0.0
-    with service.plane.engine.begin() as connection:  # as if the sender's lease had run out
+    with service.stores.engine.begin() as connection:  # as if the sender's lease had run out
         connection.execute(sa.text("UPDATE webhook_deliveries SET lease_until = now() WHERE state = 'pending'"))
     _wait(lambda: not service.stack.revive() and _states(service, webhook.id) == {"delivered"})
-    told = service.plane.webhooks.deliveries(webhook.id).items
+    told = service.stores.webhooks.deliveries(webhook.id).items
     assert [d.event.value for d in told].count("run.finished") == 1
     assert len({json.loads(body)["id"] for _, body in receiver.seen}) == len(told)
-    service.plane.webhooks.remove(webhook.id)
+    service.stores.webhooks.remove(webhook.id)
 
 
 def _states(service: Service, webhook_id: UUID) -> set[str]:
-    return {delivery.state.value for delivery in service.plane.webhooks.deliveries(webhook_id).items}
+    return {delivery.state.value for delivery in service.stores.webhooks.deliveries(webhook_id).items}
 
 
 def _wait(condition: Callable[[], object]) -> None:

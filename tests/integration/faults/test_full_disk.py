@@ -15,7 +15,7 @@ from speciate.cli.stack import Stack
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings
-from speciate.storage.plane import open_plane
+from speciate.storage.stores import open_stores
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LEASE_S, Service
 
@@ -50,8 +50,8 @@ def test_a_full_disk_pauses_the_run(small_disk: Path) -> None:
     with Stack(settings) as stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        service = Service(stack, plane)
+        stores = open_stores(stack.settings)
+        service = Service(stack, stores)
         policy = Policy(slug="long", kind="scripted", options={"template": _template()})
         spec = RunSpec.model_validate({"budget": {"evaluations": BUDGET}, "lanes": 2, "strategy": "best_of_n"})
         run_id = service.begin(toy_problem(), policy, spec)
@@ -64,7 +64,7 @@ def test_a_full_disk_pauses_the_run(small_disk: Path) -> None:
         assert paused.reason is not None
         assert "disk is full" in paused.reason
         filler.unlink()
-        plane.signals.committed(plane.runs.resume(run_id))
+        stores.signals.committed(stores.runs.resume(run_id))
         service.wait_for_end(run_id)
         service.check_complete(run_id, BUDGET)
-        plane.close()
+        stores.close()

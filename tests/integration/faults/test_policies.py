@@ -44,6 +44,6 @@ def test_an_endpoint_that_cannot_be_used_pauses_the_run(
         assert paused.reason is not None
         assert expected in paused.reason
         endpoint.misbehave = lambda _: None
-        service.plane.signals.committed(service.plane.runs.resume(run_id))
+        service.stores.signals.committed(service.stores.runs.resume(run_id))
         service.wait_for_end(run_id)
         service.check_complete(run_id, BUDGET)

@@ -19,7 +19,7 @@ from speciate.client import Client
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings
-from speciate.storage.plane import open_plane
+from speciate.storage.stores import open_stores
 from tests.chaos.fleet import SECOND, Fleet
 from tests.chaos.round_robin import RoundRobin
 from tests.integration.faults.conftest import Service
@@ -39,9 +39,9 @@ def fleet() -> Iterator[Service]:
     with Fleet(settings, drain_s=0.3) as stack:
         for _ in stack.start():
             pass
-        plane = open_plane(stack.settings)
-        yield Service(stack, plane)
-        plane.close()
+        stores = open_stores(stack.settings)
+        yield Service(stack, stores)
+        stores.close()
     shutil.rmtree(home)
 
 
@@ -96,7 +96,7 @@ def test_every_process_restarts_while_runs_go_on(fleet: Service) -> None:
     try:
         for part in ("evaluate", "generate", "control", "api", SECOND, "evaluate"):
             while not (in_flight := fleet.leased(runs[-1], "evaluate")):
-                if fleet.plane.runs.get(runs[-1]).state.ended:
+                if fleet.stores.runs.get(runs[-1]).state.ended:
                     runs.append(_begin(fleet))
                 time.sleep(0.02)
             stack.restart(part)
@@ -114,7 +114,7 @@ def test_every_process_restarts_while_runs_go_on(fleet: Service) -> None:
         fleet.check_complete(run_id, BUDGET)
     assert caller.failures == []
     assert caller.asked > 100
-    assert seen == list(range(1, fleet.plane.runs.get(runs[0]).last_event + 1))
+    assert seen == list(range(1, fleet.stores.runs.get(runs[0]).last_event + 1))
     # The processes' own start is in it, on a busy machine; a lease is not.
     assert slowest < LEASE_S / 2
 

@@ -30,11 +30,11 @@ def score(text, context):
 def _declare(service: Service, slug: str) -> UUID:
     for name in ("one", "two", "three"):
         changes = {"kind": ProblemKind.DATA, "evaluator": _EVALUATOR, "slug": f"duel-{name}"}
-        service.plane.catalog.add_problem(toy_problem().model_copy(update=changes))
+        service.stores.catalog.add_problem(toy_problem().model_copy(update=changes))
     for name, y in (("low", 9), ("high", 2)):
         completions = [f"x = {x}\ny = {y}\n" for x in range(10)]
         options = {"completions": completions, "order": "seed"}
-        service.plane.catalog.add_policy(Policy(slug=name, kind="scripted", options=options))
+        service.stores.catalog.add_policy(Policy(slug=name, kind="scripted", options=options))
     entrant = {"strategy": "best_of_n", "batch": 2, "samples_per_prompt": 1}
     declared = Tournament.model_validate(
         {
@@ -46,7 +46,7 @@ def _declare(service: Service, slug: str) -> UUID:
             "budget": {"evaluations": 8},
         }
     )
-    tournament_id, _ = service.plane.tournaments.create(pin(declared, service.plane.catalog), request_digest="")
+    tournament_id, _ = service.stores.tournaments.create(pin(declared, service.stores.catalog), request_digest="")
     return tournament_id
 
 
@@ -54,7 +54,7 @@ def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
     deadline = time.monotonic() + 2 * LIMIT_S
     while time.monotonic() < deadline:
         service.stack.revive()
-        record = service.plane.tournaments.get(tournament_id)
+        record = service.stores.tournaments.get(tournament_id)
         if record.ended >= ended and (ended < record.planned or record.state is TournamentState.COMPLETED):
             return
         time.sleep(0.05)
@@ -63,7 +63,7 @@ def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
 
 def _numbers(service: Service, tournament_id: UUID) -> dict[str, Any]:
     """Return the report without the name of the tournament and what follows from it."""
-    report = service.plane.tournaments.report(service.plane.tournaments.get(tournament_id)).model_dump()
+    report = service.stores.tournaments.report(service.stores.tournaments.get(tournament_id)).model_dump()
     del report["design"]["declared"]["slug"], report["design"]["digest"], report["standings"]["slug"]
     return report
 

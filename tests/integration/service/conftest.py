@@ -18,7 +18,7 @@ from speciate.domain.policy import Policy
 from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.http_server import WAIT_S, serve_app
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 
@@ -77,7 +77,7 @@ class Lab:
     """A service with a toy problem and a policy for it, and hands that do a run's work in this process."""
 
     api: Api
-    plane: Plane
+    stores: Stores
 
     def start(self, evaluations: int = 13, **changes: Any) -> UUID:
         """Start a run through the API."""
@@ -88,19 +88,19 @@ class Lab:
 
     def work(self, units: int | None = None) -> int:
         """Do units of work, all there are by default; return how many were done."""
-        bench = Workbench(self.plane.work, self.plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+        bench = Workbench(self.stores.work, self.stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
         done = 0
-        while (units is None or done < units) and (waiting := self.plane.runs.work_in_flight(limit=1)):
+        while (units is None or done < units) and (waiting := self.stores.runs.work_in_flight(limit=1)):
             assert bench.perform(waiting[0].work_id)
             done += 1
         return done
 
 
 @pytest.fixture
-def lab(api: Api, plane: Plane) -> Lab:
-    plane.catalog.add_problem(toy_problem())
-    plane.catalog.add_policy(scripted())
-    return Lab(api, plane)
+def lab(api: Api, stores: Stores) -> Lab:
+    stores.catalog.add_problem(toy_problem())
+    stores.catalog.add_policy(scripted())
+    return Lab(api, stores)
 
 
 def refused(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:

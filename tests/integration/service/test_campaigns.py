@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
 from workers.campaigns import CampaignTender
@@ -47,9 +47,9 @@ def fair(lab: Lab) -> Lab:
         problem = toy_problem()
         half, both = problem.targets
         changes = {"slug": slug, "targets": (half, both.model_copy(update={"rule": rule}))}
-        lab.plane.catalog.add_problem(problem.model_copy(update=changes))
+        lab.stores.catalog.add_problem(problem.model_copy(update=changes))
     options = {"completions": ANSWERS + RARE, "order": "seed"}
-    lab.plane.catalog.add_policy(toy_policy(slug="guesser", options=options))
+    lab.stores.catalog.add_policy(toy_policy(slug="guesser", options=options))
     return lab
 
 
@@ -59,8 +59,8 @@ def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def _perform(plane: Plane, work_id: UUID) -> None:
-    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+def _perform(stores: Stores, work_id: UUID) -> None:
+    bench = Workbench(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
     assert bench.perform(work_id)
 
 
@@ -68,11 +68,11 @@ def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: in
     """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
     tender = CampaignTender()
     for _ in range(passes):
-        tender.run(lab.plane)
+        tender.run(lab.stores)
         for _ in range(units):
-            if waiting := lab.plane.runs.work_in_flight():
-                _perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
-        if not lab.plane.campaigns.tended():
+            if waiting := lab.stores.runs.work_in_flight():
+                _perform(lab.stores, (order.choice(waiting) if order else waiting[0]).work_id)
+        if not lab.stores.campaigns.tended():
             break
     return _get(lab)
 
@@ -92,12 +92,12 @@ def _slices(lab: Lab) -> list[dict[str, Any]]:
 
 
 def _rows(lab: Lab, query: str) -> list[Any]:
-    with lab.plane.engine.connect() as connection:
+    with lab.stores.engine.connect() as connection:
         return [tuple(row) for row in connection.execute(text(query))]
 
 
 def _forget(lab: Lab) -> None:
-    with lab.plane.engine.begin() as connection:
+    with lab.stores.engine.begin() as connection:
         connection.execute(text("TRUNCATE campaigns, runs, idempotency_keys CASCADE"))
 
 
@@ -175,15 +175,15 @@ def test_killed_at_any_step_and_resumed_it_spends_the_same(fair: Lab, monkeypatc
         monkeypatch.setattr(owner, method, call)
 
     for method in ("attach", "settle", "decide", "complete"):
-        dying(type(fair.plane.campaigns), method)
+        dying(type(fair.stores.campaigns), method)
     for method in ("create", "start", "grant", "close"):
-        dying(type(fair.plane.runs), method)
+        dying(type(fair.stores.runs), method)
     for _ in range(600):
         with suppress(Killed):
-            CampaignTender().run(fair.plane)
-        for waiting in fair.plane.runs.work_in_flight(limit=3):
-            _perform(fair.plane, waiting.work_id)
-        if not fair.plane.campaigns.tended():
+            CampaignTender().run(fair.stores)
+        for waiting in fair.stores.runs.work_in_flight(limit=3):
+            _perform(fair.stores, waiting.work_id)
+        if not fair.stores.campaigns.tended():
             break
     assert _get(fair)["state"] == "completed"
     assert _slices(fair) == undisturbed
@@ -210,22 +210,22 @@ def test_nobody_is_left(fair: Lab) -> None:
 def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
     _declare(fair)
     tender = CampaignTender()
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
     assert _rows(fair, states) == [("running", 2)]
     assert fair.api.post("/v1/campaigns/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert _rows(fair, states) == [("paused", 2)]
     refused(fair.api.post("/v1/campaigns/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/campaigns/first:resume").json()["state"] == "running"
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert _rows(fair, states) == [("running", 2)]
-    _perform(fair.plane, fair.plane.runs.work_in_flight()[0].work_id)
+    _perform(fair.stores, fair.stores.runs.work_in_flight()[0].work_id)
     assert fair.api.post("/v1/campaigns/first:cancel").json()["state"] == "cancelled"
     for _ in range(3):
-        tender.run(fair.plane)
+        tender.run(fair.stores)
     assert _rows(fair, states) == [("cancelled", 2)]
-    assert fair.plane.campaigns.tended() == ()
+    assert fair.stores.campaigns.tended() == ()
     assert [(each["spent"], each["closed"]) for each in _slices(fair)] == [
         (1, "its run is cancelled: campaign first is cancelled"),
         (0, "its run is cancelled: campaign first is cancelled"),
@@ -236,7 +236,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
 
 def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
     _declare(fair, problems=["rare", "never"])
-    CampaignTender().run(fair.plane)
+    CampaignTender().run(fair.stores)
     by_hand = next(p["run_id"] for p in _get(fair)["problems"] if p["problem"] == "rare@1")
     fair.api.post(f"/v1/runs/{by_hand}:cancel", {"reason": "mine"})
     done = _play(fair)
@@ -246,9 +246,9 @@ def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: 
 
 
 def test_a_set_and_an_ensemble(fair: Lab) -> None:
-    fair.plane.catalog.add_problem_set("toys", "", fair.plane.catalog.problem_ids(["easy", "never"]))
+    fair.stores.catalog.add_problem_set("toys", "", fair.stores.catalog.problem_ids(["easy", "never"]))
     other = toy_policy(slug="other", options={"completions": ANSWERS})
-    fair.plane.catalog.add_policy(other)
+    fair.stores.catalog.add_policy(other)
     made = _declare(fair, problems=["set:toys"], policy={"guesser": 1, "other": 3}, evaluations=30)
     assert made["declaration"]["problems"] == ["easy@1", "never@1"]
     assert made["declaration"]["policy"] == {"guesser@1": 1.0, "other@1": 3.0}

@@ -20,7 +20,7 @@ ANSWERS = [*(f"```python\nx = {x}\ny = {y}\n```" for x, y in SCORES), "```python
 @pytest.fixture
 def run(lab: Lab) -> str:
     """The address of a run with equal candidates, failed ones, and some that meet targets."""
-    lab.plane.catalog.add_policy(scripted(ANSWERS, slug="mixed"))
+    lab.stores.catalog.add_policy(scripted(ANSWERS, slug="mixed"))
     started = lab.start(40, policy="mixed", batch=5, seed=3)
     lab.work()
     return f"/v1/runs/{started}"

@@ -16,7 +16,7 @@ EXAMPLES = 2
 def test_every_operation_answers_as_described(lab: Lab) -> None:
     run_id = lab.start(9)
     lab.work()
-    candidate = lab.plane.queries.candidate_of(run_id, 2)
+    candidate = lab.stores.queries.candidate_of(run_id, 2)
     hook = lab.api.post("/v1/webhooks", {"url": "https://8.8.8.8/"}).json()["id"]
     known = {
         "run_id": str(run_id),

@@ -22,8 +22,8 @@ BODY = {"problem": "toy", "budget": {"evaluations": 60}, "lanes": 1, "batch": 4,
 def ids(lab: Lab) -> dict[str, str]:
     """Ids of three policies: the usual one, one that never writes a program, and one that always writes the same."""
     answers = {"mute": ["I would rather not."], "steady": ["```python\nx = 3\ny = 3\n```"]}
-    made = {slug: lab.plane.catalog.add_policy(scripted(given, slug=slug))[0] for slug, given in answers.items()}
-    made["scripted"] = lab.plane.catalog.policy("scripted")
+    made = {slug: lab.stores.catalog.add_policy(scripted(given, slug=slug))[0] for slug, given in answers.items()}
+    made["scripted"] = lab.stores.catalog.policy("scripted")
     return {slug: str(version.id) for slug, version in made.items()}
 
 
@@ -65,7 +65,7 @@ def test_a_run_of_several_is_replayed_event_by_event(lab: Lab, ids: dict[str, st
     run_id = lab.start(60, **changes)
     lab.work()
     assert {c["policy_id"] for c in _candidates(lab, run_id)} == {None, *ids.values()}
-    report = replay_run(lab.plane, run_id, ToyEvaluator())  # type: ignore[arg-type]
+    report = replay_run(lab.stores, run_id, ToyEvaluator())  # type: ignore[arg-type]
     assert report.identical, report.describe()
 
 

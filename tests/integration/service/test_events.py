@@ -91,10 +91,10 @@ def test_events_come_as_they_happen_and_end_with_the_run(talkative: Lab) -> None
         wait_for(lambda: first.seqs and second.seqs)
         assert talkative.api.hub.channels == 1
         while talkative.work(units=1):
-            stored = talkative.plane.runs.get(run_id).last_event
+            stored = talkative.stores.runs.get(run_id).last_event
             wait_for(lambda last=stored: first.seqs[-1] == second.seqs[-1] == last)
         wait_for(lambda: first.ended and second.ended)
-    run = talkative.plane.runs.get(run_id)
+    run = talkative.stores.runs.get(run_id)
     assert run.state.ended
     assert first.seqs == second.seqs == list(range(1, run.last_event + 1))
     assert [event["kind"] for event in first.events][:2] == ["run.created", "run.started"]
@@ -111,14 +111,14 @@ def test_a_stream_goes_on_where_the_last_one_stopped(talkative: Lab) -> None:
     with listening(talkative.api, run_id, **{"Last-Event-ID": str(before.seqs[-1])}) as after:
         talkative.work()
         wait_for(lambda: after.ended)
-    last = talkative.plane.runs.get(run_id).last_event
+    last = talkative.stores.runs.get(run_id).last_event
     assert before.seqs + after.seqs == list(range(1, last + 1))
 
 
 def test_an_ended_run_is_told_from_the_start_and_ends(talkative: Lab) -> None:
     run_id = talkative.start(9)
     talkative.work()
-    last = talkative.plane.runs.get(run_id).last_event
+    last = talkative.stores.runs.get(run_id).last_event
     with listening(talkative.api, run_id) as listener:
         wait_for(lambda: listener.ended)
     assert listener.seqs == list(range(1, last + 1))
@@ -135,7 +135,7 @@ def test_streams_go_on_without_redis(settings: Settings, lab: Lab, serve: Callab
     with listening(deaf, run_id) as listener:
         lab.work()
         wait_for(lambda: listener.ended)
-    assert listener.seqs == list(range(1, lab.plane.runs.get(run_id).last_event + 1))
+    assert listener.seqs == list(range(1, lab.stores.runs.get(run_id).last_event + 1))
 
 
 def test_redis_wakes_streams_long_before_they_would_look_themselves(talkative: Lab) -> None:
@@ -191,7 +191,7 @@ def test_pages_hold_the_same_events(lab: Lab) -> None:
     while page["next_cursor"]:
         page = lab.api.get(path, params={"limit": 3, "cursor": page["next_cursor"]}).json()
         events += page["items"]
-    assert [event["seq"] for event in events] == list(range(1, lab.plane.runs.get(run_id).last_event + 1))
+    assert [event["seq"] for event in events] == list(range(1, lab.stores.runs.get(run_id).last_event + 1))
     assert lab.api.get(path, params={"after": 4}).json()["items"] == events[4:]
 
 

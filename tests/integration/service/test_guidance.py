@@ -24,8 +24,8 @@ GUIDED = {"policy": "adviser", "guidance": {"every": 2, "most": 2}, "lanes": 1, 
 
 @pytest.fixture
 def guided(lab: Lab) -> Lab:
-    lab.plane.catalog.add_policy(scripted(SAYS, slug="adviser"))
-    lab.plane.catalog.add_policy(scripted(slug="tiny", prompt_format="completion", codec="programs"))
+    lab.stores.catalog.add_policy(scripted(SAYS, slug="adviser"))
+    lab.stores.catalog.add_policy(scripted(slug="tiny", prompt_format="completion", codec="programs"))
     return lab
 
 
@@ -84,7 +84,7 @@ def test_it_replays_and_a_pause_changes_nothing(guided: Lab) -> None:
     guided.work()
     events = guided.api.get(f"/v1/runs/{run_id}/events", params={"limit": 500}).json()["items"]
     assert any(event["kind"] == "advice.written" and event["data"]["dropped"] for event in events)
-    report = replay_run(guided.plane, run_id, ToyEvaluator())  # type: ignore[arg-type]
+    report = replay_run(guided.stores, run_id, ToyEvaluator())  # type: ignore[arg-type]
     assert report.identical, report.describe()
 
 
@@ -92,15 +92,15 @@ def test_what_a_lost_worker_asked_for_is_taken_up_once(guided: Lab) -> None:
     run_id = guided.start(30, **GUIDED)
     guided.work(4)
     # The unit that writes the first piece is taken and lost; another worker does it again.
-    (waiting,) = guided.plane.runs.work_in_flight()
-    assert guided.plane.work.claim(waiting.work_id) is not None
-    with guided.plane.engine.begin() as connection:
+    (waiting,) = guided.stores.runs.work_in_flight()
+    assert guided.stores.work.claim(waiting.work_id) is not None
+    with guided.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE work SET lease_until = now() - interval '1 s' WHERE state = 'leased'"))
-    assert guided.plane.work.sweep().retried == 1
+    assert guided.stores.work.sweep().retried == 1
     guided.work()
     numbers = [piece["number"] for piece in _items(guided, f"/v1/runs/{run_id}/guidance")]
     assert numbers == sorted(set(numbers), reverse=True)
-    assert replay_run(guided.plane, run_id, ToyEvaluator()).identical  # type: ignore[arg-type]
+    assert replay_run(guided.stores, run_id, ToyEvaluator()).identical  # type: ignore[arg-type]
 
 
 def test_a_run_without_it_has_none(guided: Lab) -> None:
@@ -115,7 +115,7 @@ def test_a_request_without_it_is_the_one_of_before_there_was_such_a_thing(guided
     body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}}
     run = guided.api.post("/v1/runs", body, headers={"Idempotency-Key": "k"}).json()
     before = {name: value for name, value in run["spec"].items() if name not in RunSpec.came_later}
-    with guided.plane.engine.connect() as connection:
+    with guided.stores.engine.connect() as connection:
         kept = connection.execute(sa.text("SELECT request_digest FROM idempotency_keys")).scalar_one()
     assert kept == digest_of([run["problem_id"], run["policy_id"], "None", before])
     other = guided.api.post("/v1/runs", body | {"guidance": {}}, headers={"Idempotency-Key": "k"})
@@ -141,6 +141,6 @@ def test_what_cannot_be_is_refused(guided: Lab, changes: dict[str, Any], told: s
 def test_deleting_a_run_takes_its_advice_along(guided: Lab) -> None:
     run_id = guided.start(30, **GUIDED)
     guided.work()
-    with guided.plane.engine.begin() as connection:
+    with guided.stores.engine.begin() as connection:
         connection.execute(sa.text("DELETE FROM runs WHERE id = :id"), {"id": run_id})
         assert connection.execute(sa.text("SELECT count(*) FROM advice")).scalar_one() == 0

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from service import openapi
 from speciate.settings import Settings
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.http_server import wait_for
 from tests.integration.service.conftest import Api, Lab, refused
 
@@ -95,7 +95,7 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
     rng = random.Random(seed)
     run_id = lab.start(9)
     lab.work()
-    candidate = lab.plane.queries.candidate_of(run_id, 2)
+    candidate = lab.stores.queries.candidate_of(run_id, 2)
     known = [str(run_id), str(candidate.id), str(candidate.rollout_id), "toy", "toy@1", "scripted", "2", "confirmed"]
     document = openapi.document(lab.api.app)
     schemas = document["components"]["schemas"]
@@ -116,9 +116,11 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
     wait_for(lambda: lab.api.hub.streams == 0)
 
 
-def test_a_statement_that_takes_too_long_is_ended(settings: Settings, plane: Plane, serve: Callable[..., Api]) -> None:
+def test_a_statement_that_takes_too_long_is_ended(
+    settings: Settings, stores: Stores, serve: Callable[..., Api]
+) -> None:
     served = serve(settings.model_copy(update={"statement_s": 0.3}))
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE"))
         details = refused(served.get("/v1/runs"), 503, "statement-too-long")
         assert "SPECIATE_STATEMENT_S" in details["detail"]

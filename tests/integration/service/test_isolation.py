@@ -31,7 +31,7 @@ from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin as pin_tournament
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from tests.integration.service.conftest import Api
 from workers.campaigns import CampaignTender
@@ -77,7 +77,7 @@ class World:
     run: UUID
     problem: UUID
     policy: UUID
-    plane: Plane = field(repr=False)
+    stores: Stores = field(repr=False)
 
 
 def routes(app: FastAPI) -> list[tuple[str, str]]:
@@ -92,25 +92,25 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
     return sorted(found, key=lambda route: (route[0] != "GET", route))
 
 
-def work(plane: Plane) -> None:
-    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
-    while waiting := plane.runs.work_in_flight(limit=1):
+def work(stores: Stores) -> None:
+    bench = Workbench(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    while waiting := stores.runs.work_in_flight(limit=1):
         assert bench.perform(waiting[0].work_id)
 
 
-def fill_project(plane: Plane) -> tuple[UUID, UUID, UUID]:
+def fill_project(stores: Stores) -> tuple[UUID, UUID, UUID]:
     """Make one of everything; return the ids of problem, policy and run."""
-    problem, _ = plane.catalog.add_problem(
+    problem, _ = stores.catalog.add_problem(
         toy_problem(seed_program=f"x = 1\ny = 9\n# {MARK}\n").model_copy(update={"slug": f"{MARK}-problem"})
     )
     texts = [f"```python\n# {MARK}\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
-    policy, _ = plane.catalog.add_policy(toy_policy(slug=f"{MARK}-policy", options={"completions": texts}))
-    plane.catalog.add_problem_set(f"{MARK}-set", "", [problem.id])
+    policy, _ = stores.catalog.add_policy(toy_policy(slug=f"{MARK}-policy", options={"completions": texts}))
+    stores.catalog.add_problem_set(f"{MARK}-set", "", [problem.id])
     run_id, _ = start_run(
-        plane.runs, plane.signals, problem=problem, policy=policy, mutator=None, spec=toy_spec(13),
+        stores.runs, stores.signals, problem=problem, policy=policy, mutator=None, spec=toy_spec(13),
         labels=Labels(name=f"a {MARK}", tags=(MARK,), note=f"about {MARK}"), idempotency_key="the same key",
     )  # fmt: skip
-    work(plane)
+    work(stores)
     entrants = [
         {"name": name, "policy": f"{MARK}-policy", "strategy": "best_of_n", "batch": batch}
         for name, batch in (("a", 1), ("b", 2))
@@ -125,39 +125,39 @@ def fill_project(plane: Plane) -> tuple[UUID, UUID, UUID]:
             "budget": {"evaluations": 3},
         }
     )
-    plane.tournaments.create(pin_tournament(tournament, plane.catalog), request_digest="t")
+    stores.tournaments.create(pin_tournament(tournament, stores.catalog), request_digest="t")
     campaign = Campaign(
         slug=f"{MARK}-campaign", problems=(f"{MARK}-problem",), policy={f"{MARK}-policy": 1.0}, evaluations=8, slice=4
     )
-    plane.campaigns.create(pin_campaign(campaign, plane.catalog), request_digest="c")
+    stores.campaigns.create(pin_campaign(campaign, stores.catalog), request_digest="c")
     return problem.id, policy.id, run_id
 
 
-def play(plane: Plane) -> None:
+def play(stores: Stores) -> None:
     """Let control do for every project what it does, and workers too."""
     tournaments, campaigns = Tender(), CampaignTender()
     for _ in range(20):
-        tournaments.run(plane)
-        campaigns.run(plane)
-        work(plane)
-        if not plane.tournaments.tended() and not plane.campaigns.tended():
+        tournaments.run(stores)
+        campaigns.run(stores)
+        work(stores)
+        if not stores.tournaments.tended() and not stores.campaigns.tended():
             return
     raise AssertionError("the tournament or campaign does not end")
 
 
 @pytest.fixture
-def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
+def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> World:
     # In the default project there is a problem of the same name, which is another one.
-    plane.catalog.add_problem(toy_problem().model_copy(update={"slug": f"{MARK}-problem", "title": "Another one"}))
-    home = plane.projects.create(f"{MARK}-project")
-    away = plane.projects.create("away")
-    bound = plane.within(home.id)
+    stores.catalog.add_problem(toy_problem().model_copy(update={"slug": f"{MARK}-problem", "title": "Another one"}))
+    home = stores.projects.create(f"{MARK}-project")
+    away = stores.projects.create("away")
+    bound = stores.within(home.id)
     problem, policy, run_id = fill_project(bound)
-    play(plane)
+    play(stores)
     hook = bound.webhooks.add(Webhook(url=f"https://8.8.8.8/{MARK}"))
-    owner = plane.access.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
-    tokens = {s: plane.access.create(away.id, s.value, s, created_by="test").token for s in Scope}
-    with plane.engine.connect() as connection:
+    owner = stores.access.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
+    tokens = {s: stores.access.create(away.id, s.value, s, created_by="test").token for s in Scope}
+    with stores.engine.connect() as connection:
         ids = {
             table: [str(each) for each in connection.execute(sa.text(f"SELECT id FROM {table}")).scalars()]
             for table in ("runs", "candidates", "rollouts", "tournaments", "campaigns", "policies", "problem_sets")
@@ -195,7 +195,7 @@ def world(settings: Settings, serve: Callable[..., Api], plane: Plane) -> World:
         *(each for found in ids.values() for each in found),
     }
     api = serve(settings.model_copy(update={"token": SecretStr(OPERATOR), "rate_limit": 0.0}))
-    return World(api, fills, secrets, tokens, owner.token, run_id, problem, policy, plane)
+    return World(api, fills, secrets, tokens, owner.token, run_id, problem, policy, stores)
 
 
 def filled(world: World, path: str) -> list[str]:
@@ -261,8 +261,8 @@ def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> 
                 problems += [f"{method} {target}: shows {secret}" for secret in seen(world, answer, target)]
     assert not problems, "\n".join(problems)
     # And nothing has been done to it either.
-    run = world.plane.runs.get(world.run)
-    assert (run.state.value, world.plane.access.bearer(world.owner) is not None) == ("completed", True)
+    run = world.stores.runs.get(world.run)
+    assert (run.state.value, world.stores.access.bearer(world.owner) is not None) == ("completed", True)
     assert (run.name, run.tags, run.note) == (f"a {MARK}", (MARK,), f"about {MARK}")
 
 
@@ -341,7 +341,7 @@ def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(worl
         assert not seen(world, answer, json.dumps(form)), path
 
 
-def test_names_keys_and_results_are_each_projects_own(world: World, plane: Plane) -> None:
+def test_names_keys_and_results_are_each_projects_own(world: World, stores: Stores) -> None:
     token = world.tokens[Scope.SUBMIT]
     definition = toy_problem().model_copy(update={"slug": f"{MARK}-problem"}).model_dump(mode="json")
     made = ask(world, "POST", "/v1/problems", token, json={"definition": definition}).json()
@@ -366,7 +366,7 @@ def test_names_keys_and_results_are_each_projects_own(world: World, plane: Plane
     theirs = ask(world, "POST", "/v1/runs", OPERATOR, json=body, headers=operator)
     assert theirs.status_code == 202, theirs.text
     assert theirs.json()["id"] != mine.json()["id"]
-    work(plane)
+    work(stores)
     for owner, headers, run in ((token, {}, mine), (OPERATOR, operator, theirs)):
         record = ask(world, "GET", f"/v1/runs/{run.json()['id']}", owner, headers=headers).json()
         assert (record["state"], record["reused"]) == ("completed", 0)
@@ -376,7 +376,7 @@ def test_names_keys_and_results_are_each_projects_own(world: World, plane: Plane
             assert found.status_code == 404, path
             assert not seen(world, found, name), path
     again = ask(world, "POST", "/v1/runs", token, json=body)
-    work(plane)
+    work(stores)
     assert ask(world, "GET", f"/v1/runs/{again.json()['id']}", token).json()["reused"] > 0
 
 

@@ -67,7 +67,7 @@ def test_labels_change_nothing_of_what_a_run_does(lab: Lab) -> None:
     for run_id in runs:
         lines = lab.api.get(f"/v1/runs/{run_id}/candidates", params={"limit": 500}).json()["items"]
         courses.append([(c["number"], c["program_hash"], c["rewards"], c["parents"]) for c in lines])
-        kinds = [event.kind for event in lab.plane.queries.events(run_id, after=0, limit=500)]
+        kinds = [event.kind for event in lab.stores.queries.events(run_id, after=0, limit=500)]
         assert not [kind for kind in kinds if "label" in kind]
     assert courses[0] == courses[1]
 

@@ -69,26 +69,26 @@ def test_workers_and_replicas_work_on_with_a_newer_schema(
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        with _reader(lab.plane.engine, "candidates"):
-            migrating = threading.Thread(target=migrate.upgrade, args=(lab.plane.engine,))
+        with _reader(lab.stores.engine, "candidates"):
+            migrating = threading.Thread(target=migrate.upgrade, args=(lab.stores.engine,))
             migrating.start()
             # While the migration cannot have its lock, commits go on: it never keeps anybody for longer than a moment.
             for _ in range(4):
-                spent = lab.plane.runs.get(run).spent.evaluations
+                spent = lab.stores.runs.get(run).spent.evaluations
                 deadline = time.monotonic() + 60
-                while lab.plane.runs.get(run).spent.evaluations == spent:
+                while lab.stores.runs.get(run).spent.evaluations == spent:
                     assert time.monotonic() < deadline, "nothing is committed while the migration waits"
                     time.sleep(0.02)
-            assert migrate.current(lab.plane.engine) == NEWEST
+            assert migrate.current(lab.stores.engine) == NEWEST
         migrating.join(60)
-        assert migrate.current(lab.plane.engine) == "9000"
-        spent = lab.plane.runs.get(run).spent.evaluations
+        assert migrate.current(lab.stores.engine) == "9000"
+        spent = lab.stores.runs.get(run).spent.evaluations
         assert lab.api.get("/readyz").status_code == 200
     finally:
         done.set()
         worker.join(60)
     assert spent < 4000  # there was work to do all the time
-    numbers = [candidate.number for candidate in lab.plane.queries.export(run)]
+    numbers = [candidate.number for candidate in lab.stores.queries.export(run)]
     assert numbers == list(range(1, len(numbers) + 1))
     with caplog.at_level(logging.WARNING, logger="workers.schema"):
         schema.wait_for_schema(settings)
@@ -99,7 +99,7 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
     lab: Lab, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(schema, "_TELL_S", 0.1)
-    with lab.plane.engine.begin() as connection:
+    with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     assert "not up to date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
     waiting = threading.Thread(target=schema.wait_for_schema, args=(settings,))
@@ -107,7 +107,7 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
     waiting.join(1)
     assert waiting.is_alive()
     assert f"revision 0001, {NEWEST} is needed: run `speciate migrate`" in caplog.text
-    with lab.plane.engine.begin() as connection:
+    with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST})
     waiting.join(10)
     assert not waiting.is_alive()
@@ -123,9 +123,9 @@ def test_a_table_that_stays_locked_ends_the_attempt_with_the_remedy(
     lab: Lab, later: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "_LOCK_TRIES", 1)
-    with _reader(lab.plane.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
-        migrate.upgrade(lab.plane.engine)
-    assert migrate.current(lab.plane.engine) == NEWEST
+    with _reader(lab.stores.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
+        migrate.upgrade(lab.stores.engine)
+    assert migrate.current(lab.stores.engine) == NEWEST
 
 
 def test_revisions_are_compared() -> None:

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from speciate.domain.scope import Scope
 from speciate.settings import Settings
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.openai_endpoint import serve as openai_endpoint
 from tests.integration.service.conftest import Api, scripted
@@ -83,11 +83,11 @@ def test_only_a_page_of_ours_may_send_it(api: Api) -> None:
 
 
 def test_scopes_and_the_operators_variables_are_heeded(
-    settings: Settings, serve: Callable[..., Api], plane: Plane
+    settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     api = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
     tokens = {
-        scope: plane.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
+        scope: stores.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
     }
     form = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on", "api_key_env": "POLICY_KEY_X"}
     for path in ("/policies", "/policies/new"):
@@ -99,7 +99,7 @@ def test_scopes_and_the_operators_variables_are_heeded(
         for token in ("0perat0r", *tokens.values())
     }
     assert shown == {"0perat0r": True} | dict.fromkeys(tokens.values(), False)
-    assert plane.catalog.policies().items == ()
+    assert stores.catalog.policies().items == ()
     assert _send(api, "/policies", form, "0perat0r").status_code == 303
     own = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
     assert _send(api, "/policies", own, tokens[Scope.SUBMIT]).status_code == 303

@@ -16,8 +16,8 @@ from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.counters import Counters
-from speciate.storage.plane import Plane, open_plane
 from speciate.storage.policy_keys import PolicyKeys
+from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import metadata
 from speciate.testing.openai_endpoint import serve as openai_endpoint
 from speciate.testing.runs import ToyEvaluator, toy_problem
@@ -35,16 +35,16 @@ def _definition(url: str, **changes: Any) -> dict[str, Any]:
     return {"slug": "hosted", "kind": "openai_compatible", "base_url": url, "model": "m", "options": options} | changes
 
 
-def _dump(plane: Plane) -> str:
-    with plane.engine.connect() as connection:
+def _dump(stores: Stores) -> str:
+    with stores.engine.connect() as connection:
         return "\n".join(
             repr(tuple(row)) for table in metadata.sorted_tables for row in connection.execute(sa.select(table))
         )
 
 
-def test_a_key_is_used_and_shown_nowhere(api: Api, plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    plane.catalog.add_problem(toy_problem())
+    stores.catalog.add_problem(toy_problem())
     with openai_endpoint() as endpoint:
         endpoint.key = KEY
         body = {"definition": _definition(endpoint.url), "api_key": KEY}
@@ -53,10 +53,10 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, plane: Plane, caplog: pytest.
         assert api.post("/v1/policies/hosted:ping").status_code == 200
         run = {"problem": "toy", "policy": "hosted", "budget": {"evaluations": 3}, "lanes": 1, "batch": 2}
         run_id = api.post("/v1/runs", run).json()["id"]
-        around = Surroundings(Settings(allowed_networks=("loopback",)).network, plane.policy_keys.open)
-        clients = ClientPool(around, Counters(plane.redis))
-        bench = Workbench(plane.work, plane.signals, ToyEvaluator(), clients, lambda _: nullcontext())
-        while waiting := plane.runs.work_in_flight(limit=1):
+        around = Surroundings(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
+        clients = ClientPool(around, Counters(stores.redis))
+        bench = Workbench(stores.work, stores.signals, ToyEvaluator(), clients, lambda _: nullcontext())
+        while waiting := stores.runs.work_in_flight(limit=1):
             assert bench.perform(waiting[0].work_id)
         for client in clients._clients.values():
             client.client.close()  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, plane: Plane, caplog: pytest.
         assert (exchanged.status_code, exchanged.json()) == (200, first.json())
         assert api.post("/v1/policies/hosted:ping").status_code == 200
 
-    shown = [first.text, told, caplog.text, _dump(plane)]
+    shown = [first.text, told, caplog.text, _dump(stores)]
     for path in ("/v1/policies", "/v1/policies/hosted", "/policies", "/policies/hosted", "/v1/openapi.json",
                  f"/v1/runs/{run_id}", f"/v1/runs/{run_id}/export", f"/v1/runs/{run_id}/rollouts", f"/runs/{run_id}",
                  f"/v1/runs/{run_id}/events"):  # fmt: skip
@@ -107,7 +107,9 @@ def test_what_would_give_secrets_away_is_refused(api: Api) -> None:
     assert api.get("/v1/policies").json()["items"] == []
 
 
-def test_a_missing_or_another_secret_key_is_named(settings: Settings, serve: Callable[..., Api], plane: Plane) -> None:
+def test_a_missing_or_another_secret_key_is_named(
+    settings: Settings, serve: Callable[..., Api], stores: Stores
+) -> None:
     with openai_endpoint() as endpoint:
         endpoint.key = KEY
         body = {"definition": _definition(endpoint.url), "api_key": KEY}
@@ -122,9 +124,9 @@ def test_a_missing_or_another_secret_key_is_named(settings: Settings, serve: Cal
         # The new key in front of the old one, everything sealed anew, the old one dropped.
         old = (settings.secret_key or SecretStr("")).get_secret_value()
         both = settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")})
-        assert PolicyKeys(plane.engine, both.sealer).renew() == 1
+        assert PolicyKeys(stores.engine, both.sealer).renew() == 1
         assert another.post("/v1/policies/hosted:ping").status_code == 200
-        fresh = open_plane(settings)
+        fresh = open_stores(settings)
         version = fresh.catalog.policy("hosted").definition
         with pytest.raises(Exception, match="does not open"):
             build_client(version, Surroundings(settings.network, fresh.policy_keys.open)).ping()  # type: ignore[attr-defined]
@@ -132,7 +134,7 @@ def test_a_missing_or_another_secret_key_is_named(settings: Settings, serve: Cal
 
 
 def test_an_endpoint_that_is_not_allowed_any_more_is_not_asked(
-    settings: Settings, serve: Callable[..., Api], plane: Plane
+    settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     with openai_endpoint() as endpoint:
         api = serve(settings)

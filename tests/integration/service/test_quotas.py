@@ -85,11 +85,11 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
     most = 0
     tender, told = Tender(), set()
     for _ in range(60):
-        tender.run(fair.plane)
+        tender.run(fair.stores)
         told.add(fair.api.get("/v1/tournaments/first").json()["reason"])
         most = max(most, used(fair)["concurrent_runs"])
         fair.work(2)
-        if not fair.plane.tournaments.tended():
+        if not fair.stores.tournaments.tended():
             break
     assert most == 1
     assert told == {WAITS, None}
@@ -97,19 +97,19 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
 
 
 def test_a_grant_that_wakes_a_run_needs_room_as_well(lab: Lab) -> None:
-    stored, policy = lab.plane.catalog.problem("toy"), lab.plane.catalog.policy("scripted")
-    waiting, _ = lab.plane.runs.create(stored, policy, None, toy_spec(10), granted=2)
-    lab.plane.signals.committed(lab.plane.runs.start(waiting))
+    stored, policy = lab.stores.catalog.problem("toy"), lab.stores.catalog.policy("scripted")
+    waiting, _ = lab.stores.runs.create(stored, policy, None, toy_spec(10), granted=2)
+    lab.stores.signals.committed(lab.stores.runs.start(waiting))
     lab.work()
-    assert lab.plane.runs.get(waiting).reason == WAITING
+    assert lab.stores.runs.get(waiting).reason == WAITING
     limit(lab, concurrent_runs=1)
     under_way = lab.start()
     with pytest.raises(QuotaExceededError):
-        lab.plane.runs.grant(waiting, 4)
-    assert lab.plane.runs.get(waiting).granted == 2
+        lab.stores.runs.grant(waiting, 4)
+    assert lab.stores.runs.get(waiting).granted == 2
     lab.api.post(f"/v1/runs/{under_way}:cancel")
-    lab.plane.signals.committed(lab.plane.runs.grant(waiting, 4))
-    assert lab.plane.runs.get(waiting).state is RunState.RUNNING
+    lab.stores.signals.committed(lab.stores.runs.grant(waiting, 4))
+    assert lab.stores.runs.get(waiting).state is RunState.RUNNING
 
 
 def test_a_tournament_counts_as_one_until_it_has_ended(fair: Lab) -> None:
@@ -138,10 +138,10 @@ def test_a_campaign_counts_as_one_and_waits_for_room(fair: Lab) -> None:
     refused(fair.api.post("/v1/runs", run(2)), 403, "quota-exceeded")
     most, tender = 0, CampaignTender()
     for _ in range(200):
-        tender.run(fair.plane)
+        tender.run(fair.stores)
         most = max(most, used(fair)["concurrent_runs"])
         fair.work(2)
-        if not fair.plane.campaigns.tended():
+        if not fair.stores.campaigns.tended():
             break
     assert most == 1
     found = fair.api.get("/v1/campaigns/c").json()

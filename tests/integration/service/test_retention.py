@@ -15,8 +15,8 @@ from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
 from speciate.storage import audit
 from speciate.storage.ids import floor7
-from speciate.storage.plane import Plane
 from speciate.storage.retention import DEAD, Retention
+from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab
@@ -49,17 +49,17 @@ def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
     play(fair)
     cancelled = fair.start(200, lanes=2)
     fair.work(12)
-    fair.plane.signals.committed(fair.plane.runs.cancel(cancelled))
+    fair.stores.signals.committed(fair.stores.runs.cancel(cancelled))
     living = fair.start(200)
     fair.work(6)
-    ended = [run.id for run in fair.plane.runs.list(limit=500).items if run.state.ended]
+    ended = [run.id for run in fair.stores.runs.list(limit=500).items if run.state.ended]
     before, texts = _record(fair, ended), _texts(fair)
     prompts = rows_of(fair, "SELECT digest FROM prompts")
     kept = {
         (row.run_id, row.number)
         for row in rows_of(fair, "SELECT run_id, number FROM claims UNION SELECT run_id, number FROM elites")
     }
-    retention, now = Retention(fair.plane.engine), datetime.now(UTC)
+    retention, now = Retention(fair.stores.engine), datetime.now(UTC)
 
     # Nothing is old enough; then only what is dead; then all that has ended.
     assert retention.prunable(now - SOON) == ()
@@ -80,35 +80,35 @@ def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
     # What lost its prompt can still be looked at, and the living run goes on.
     for rollout in fair.api.get(f"/v1/runs/{cancelled}/rollouts?limit=500").json()["items"]:
         assert fair.api.get(f"/v1/rollouts/{rollout['id']}").status_code == 200
-    fair.plane.signals.committed(fair.plane.runs.cancel(living))
+    fair.stores.signals.committed(fair.stores.runs.cancel(living))
 
 
 def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
     run = lab.start(9)
     lab.work()
-    assert replay_run(lab.plane, run, ToyEvaluator()).identical
-    assert prune_old(lab.plane, -1.0) == 1
+    assert replay_run(lab.stores, run, ToyEvaluator()).identical
+    assert prune_old(lab.stores, -1.0) == 1
     with pytest.raises(ReplayError, match=r"was pruned on .* its record is not"):
-        replay_run(lab.plane, run, ToyEvaluator())
+        replay_run(lab.stores, run, ToyEvaluator())
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
 
 
 def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
-    lab: Lab, plane: Plane, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("speciate.storage.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2")))
     now = datetime.now(UTC)
     for days in (900, 500, 401, 399, 0):
         at = now - timedelta(days=days)
         values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "object": "", "address": "", "status": 200}
-        with plane.engine.begin() as connection:
+        with stores.engine.begin() as connection:
             connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
-    assert plane.audit.count_old(now - timedelta(days=400)) == 3
+    assert stores.audit.count_old(now - timedelta(days=400)) == 3
     retainer = Retainer()
-    retainer.run(plane, None, 400.0)
+    retainer.run(stores, None, 400.0)
     assert retainer._thread is not None
     retainer._thread.join(30)
-    entries = plane.audit.list(project=None).items
+    entries = stores.audit.list(project=None).items
     assert [e.action for e in entries if e.who == "x"] == ["0 days ago", "399 days ago"]
     told = [e for e in entries if e.action == "DELETE audit"]
     # Two steps, newest first: each is an entry.
@@ -118,9 +118,9 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
     ]
     assert (now - timedelta(days=900)).date().isoformat() in told[1].object
     # What says so is an entry as any other, and everybody else is still refused.
-    assert plane.audit.forget(now - timedelta(days=400), "prune") == 0
-    assert len(plane.audit.list(project=None).items) == len(entries)
-    with pytest.raises(DBAPIError, match="append-only"), plane.engine.begin() as connection:
+    assert stores.audit.forget(now - timedelta(days=400), "prune") == 0
+    assert len(stores.audit.list(project=None).items) == len(entries)
+    with pytest.raises(DBAPIError, match="append-only"), stores.engine.begin() as connection:
         connection.execute(delete(audit_table))
 
 
@@ -131,14 +131,14 @@ def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
         return run
 
     first = play()
-    retention, now = Retention(lab.plane.engine), datetime.now(UTC)
+    retention, now = Retention(lab.stores.engine), datetime.now(UTC)
     for _ in retention.prune(retention.prunable(now + SOON, (RunState.COMPLETED,)), now + timedelta(hours=1)):
         pass
     gone = {row.number for row in rows_of(lab, "SELECT number FROM candidates WHERE program = ''")}
     assert gone
     second = play()
     query = "SELECT artifacts, reused_from FROM candidates WHERE run_id = :id"
-    with lab.plane.engine.connect() as connection:
+    with lab.stores.engine.connect() as connection:
         rows = connection.execute(text(query), {"id": second}).all()
     assert not any("pruned" in row.artifacts for row in rows)
     used = {row.reused_from for row in rows if row.reused_from}
@@ -153,9 +153,9 @@ def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()
     retainer = Retainer()
-    retainer.run(lab.plane, None, 0.0)
+    retainer.run(lab.stores, None, 0.0)
     assert retainer._thread is None
-    retainer.run(lab.plane, 30.0, 0.0)
+    retainer.run(lab.stores, 30.0, 0.0)
     assert retainer._thread is not None
     retainer._thread.join(30)
-    assert lab.plane.runs.get(run).pruned_at is None
+    assert lab.stores.runs.get(run).pruned_at is None

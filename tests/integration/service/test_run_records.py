@@ -46,7 +46,7 @@ def test_candidates_are_listed_read_and_exported(lab: Lab) -> None:
 
 def test_what_was_not_new_says_so(lab: Lab) -> None:
     answers = ["x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"]
-    lab.plane.catalog.add_policy(scripted(slug="same", completions=[f"```python\n{a}\n```" for a in answers]))
+    lab.stores.catalog.add_policy(scripted(slug="same", completions=[f"```python\n{a}\n```" for a in answers]))
     # One token each: {x, =, 3, y} and {x, =, 4, y, 3} have four of five in common.
     run = f"/v1/runs/{lab.start(4, policy='same', strategy='best_of_n', seed=1, novelty={'near': 0.8, 'shingle': 1})}"
     lab.work()
@@ -71,14 +71,14 @@ def test_a_result_of_another_run_names_its_candidate(lab: Lab) -> None:
     hit, own = (lab.api.get(f"/v1/runs/{run_id}/candidates/2").json() for run_id in (second, first))
     assert (hit["reused_from"], hit["rewards"], hit["wall_s"]) == (f"{first}/2", own["rewards"], 0)
     assert own["reused_from"] is None
-    report = replay_run(lab.plane, second, ToyEvaluator())  # type: ignore[arg-type]
+    report = replay_run(lab.stores, second, ToyEvaluator())  # type: ignore[arg-type]
     assert report.identical, report.describe()
 
 
 def test_results_go_with_the_run_that_they_are_from(lab: Lab) -> None:
     first = lab.start(40, reuse_results=True)
     lab.work()
-    with lab.plane.engine.begin() as connection:
+    with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("DELETE FROM runs WHERE id = :id"), {"id": first})
     second = lab.start(40, reuse_results=True)
     lab.work()
@@ -148,7 +148,7 @@ def test_a_lineage_is_one_statement_and_reads_no_more_than_it_tells(lab: Lab) ->
     run = lab.start(60)
     lab.work()
     parents = {c["number"]: c["parents"] for c in lab.api.get(f"/v1/runs/{run}/candidates?limit=500").json()["items"]}
-    queries = lab.plane.queries
+    queries = lab.stores.queries
     for number in parents:
         line, waiting = [], set(parents[number])
         while waiting:
@@ -156,10 +156,12 @@ def test_a_lineage_is_one_statement_and_reads_no_more_than_it_tells(lab: Lab) ->
             waiting |= set(parents[line[-1]])
             waiting -= set(line)
         child, asked = queries.candidate_of(run, number), []
-        sa.event.listen(lab.plane.engine, "before_cursor_execute", note := lambda *given, to=asked: to.append(given[2]))
+        sa.event.listen(
+            lab.stores.engine, "before_cursor_execute", note := lambda *given, to=asked: to.append(given[2])
+        )
         assert [each.number for each in queries.ancestors(child, 500)] == line
         assert [each.number for each in queries.ancestors(child, 3)] == line[:3]
-        sa.event.remove(lab.plane.engine, "before_cursor_execute", note)
+        sa.event.remove(lab.stores.engine, "before_cursor_execute", note)
         assert len([statement for statement in asked if "candidates" in statement]) == 2
 
 

@@ -19,7 +19,7 @@ from service.middleware import access
 from speciate.problems.template import example
 from speciate.settings import Settings
 from speciate.storage.database import connect
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
@@ -57,7 +57,7 @@ def test_metrics_are_the_operator_s_and_prometheus_has_a_token_for_nothing_else(
     assert api.get("/metrics").status_code == api.get("/v1/runs", headers=bearer("m3ter")).status_code == 401
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, plane: Plane) -> None:
+def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, stores: Stores) -> None:
     made = make(lab)
     assert made["token"].startswith("spc_")
     assert len(made["token"]) == 68
@@ -65,7 +65,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, plane: Plane) -> Non
     (listed,) = lab.get("/v1/tokens", headers=OPERATOR).json()["items"]
     assert listed == {name: value for name, value in made.items() if name != "token"}
     secret = made["token"].removeprefix("spc_")
-    with plane.engine.connect() as connection:
+    with stores.engine.connect() as connection:
         for table in ("tokens", "audit", "sessions"):
             for row in connection.execute(sa.text(f"SELECT t::text FROM {table} t")).scalars():
                 assert secret[8:] not in row
@@ -79,7 +79,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, plane: Plane) -> Non
 
 
 def test_what_is_revoked_or_over_is_refused_at_once_by_every_replica(
-    lab: Api, settings: Settings, serve: Callable[..., Api], plane: Plane
+    lab: Api, settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     other = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
     made = make(lab, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
@@ -91,7 +91,7 @@ def test_what_is_revoked_or_over_is_refused_at_once_by_every_replica(
     for api in (other, lab):
         refused(api.get("/v1/runs", headers=bearer(made["token"])), 401, "unauthorized")
     short = make(lab, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE tokens SET expires_at = now() WHERE id = :id"), {"id": short["id"]})
     refused(lab.get("/v1/runs", headers=bearer(short["token"])), 401, "unauthorized")
     past = {"name": "x", "expires_at": "2020-01-01T00:00:00Z"}
@@ -157,7 +157,7 @@ def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
     assert api.get("/v1/whoami", headers=bearer("left over in the environment")).json()["who"] == "local"
 
 
-def test_who_asked_for_what_is_written_down_and_stays(lab: Api, plane: Plane) -> None:
+def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) -> None:
     made = make(lab, "submit")
     lab.get("/v1/runs", headers=bearer(made["token"]))
     lab.post("/v1/policies", {"definition": scripted().model_dump(mode="json")}, headers=bearer(made["token"]))
@@ -179,14 +179,14 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, plane: Plane) ->
     rest = lab.get("/v1/audit", params={"cursor": page["next_cursor"]}, headers=OPERATOR).json()
     assert [e["id"] for e in [*page["items"], *rest["items"]]] == [e["id"] for e in entries if e["project"]]
     for change in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
-        with pytest.raises(DBAPIError, match="append-only"), plane.engine.begin() as connection:
+        with pytest.raises(DBAPIError, match="append-only"), stores.engine.begin() as connection:
             connection.execute(sa.text(change))
 
 
-def test_a_stream_ends_with_its_token(lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
-    plane.catalog.add_problem(toy_problem())
-    plane.catalog.add_policy(scripted())
+    stores.catalog.add_problem(toy_problem())
+    stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
     run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
     made = make(lab)
@@ -195,26 +195,26 @@ def test_a_stream_ends_with_its_token(lab: Api, plane: Plane, monkeypatch: pytes
         chunks = answer.iter_raw()
         assert answer.status_code == 200
         next(chunks)
-        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
-        Lab(lab, plane).work()
+        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        Lab(lab, stores).work()
         received = b"".join(chunks)
-    assert plane.runs.get(UUID(run_id)).state.ended
+    assert stores.runs.get(UUID(run_id)).state.ended
     assert b"event: end" not in received
 
 
 def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
-    lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch
+    lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
-    plane.catalog.add_problem(toy_problem())
-    plane.catalog.add_policy(scripted())
+    stores.catalog.add_problem(toy_problem())
+    stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}}
     run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
     made = make(lab)
 
     def lines(_: object) -> Iterator[str]:
         yield "{}\n"
-        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         yield "{}\n"
 
     monkeypatch.setattr(run_records, "json_lines", lines)
@@ -224,11 +224,11 @@ def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
 
 @pytest.mark.parametrize("revoked", [False, True])
 def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_open(
-    lab: Api, plane: Plane, monkeypatch: pytest.MonkeyPatch, revoked: bool
+    lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch, revoked: bool
 ) -> None:
     monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
-    plane.catalog.add_problem(toy_problem())
-    plane.catalog.add_policy(scripted())
+    stores.catalog.add_problem(toy_problem())
+    stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
     run_id = lab.post("/v1/runs", body, headers=OPERATOR).json()["id"]
     made = make(lab)
@@ -238,8 +238,8 @@ def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_o
         next(chunks)
         guesses = [lab.get("/v1/strategies", headers=bearer(f"guess-{i}")).status_code for i in range(60)]
         assert guesses[-1] == 429
-        plane.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
-        Lab(lab, plane).work()
+        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        Lab(lab, stores).work()
         received = b"".join(chunks)
     assert (b"event: end" in received) is not revoked
 
@@ -306,11 +306,11 @@ def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: C
 
 
 def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
-    api: Api, allow: Callable[[bool], None], plane: Plane, caplog: pytest.LogCaptureFixture
+    api: Api, allow: Callable[[bool], None], stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = api.app.state.parts
-    parts.plane.catalog.patience_s = 0.2
-    parts.plane.audit.patience_s = 15.0
+    parts.stores.catalog.patience_s = 0.2
+    parts.stores.audit.patience_s = 15.0
     problem = toy_problem().model_dump(mode="json")
     allow(False)
     before = time.monotonic()
@@ -329,7 +329,7 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
         assert all(field in line for field in fields)
     assert "status=503" in lost[0]
     # It is written again as soon as it can be.
-    parts.plane.catalog.patience_s = 5.0
+    parts.stores.catalog.patience_s = 5.0
     assert api.post("/v1/problems", {"definition": problem}).status_code == 201
-    (entry,) = plane.audit.list(project=None).items
+    (entry,) = stores.audit.list(project=None).items
     assert (entry.action, entry.status) == ("POST /v1/problems", 201)

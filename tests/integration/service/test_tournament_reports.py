@@ -22,7 +22,7 @@ pytestmark = pytest.mark.servers
 
 def _some(lab: Lab) -> None:
     """Work until the first runs have ended."""
-    while lab.plane.tournaments.get("first").ended == 0:
+    while lab.stores.tournaments.get("first").ended == 0:
         play(lab, passes=1, units=6)
 
 
@@ -34,7 +34,7 @@ def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> Non
         "```python\nx = 9\ny = 0\n```",
         "```python\nx = 1\ny = 1\n```",
     ]
-    fair.plane.catalog.add_policy(toy_policy(slug="good", options={"completions": talk}))
+    fair.stores.catalog.add_policy(toy_policy(slug="good", options={"completions": talk}))
     declare(fair, budget={"evaluations": 9}, seeds=[0, 1])
     play(fair)
     report = report_of(fair)
@@ -75,7 +75,7 @@ def test_answers_of_one_completion_are_told_from_those_of_two(fair: Lab) -> None
     near = "```python\nx = 2\ny = 5\n```\n```python\nx = 3\ny = 5\n```"
     far = "```python\nx = 8\ny = 5\n```\n```python\nx = 9\ny = 5\n```"
     several = toy_policy(slug="good", answers_per_rollout=2, options={"completions": [near, far]})
-    fair.plane.catalog.add_policy(several)
+    fair.stores.catalog.add_policy(several)
     declare(fair, budget={"evaluations": 9}, seeds=[0, 1])
     play(fair)
     good = report_of(fair)["health"][1]
@@ -113,11 +113,11 @@ def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) ->
 def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: Lab) -> None:
     declare(fair)
     _some(fair)
-    store, asked = fair.plane.tournaments, list[str]()
+    store, asked = fair.stores.tournaments, list[str]()
     some = store.get("first")
     assert 0 < some.ended < some.planned
     first = store.standings(some)
-    event.listen(fair.plane.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    event.listen(fair.stores.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     assert store.standings(some) is first
     assert asked == []
     play(fair)
@@ -128,7 +128,7 @@ def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: 
     newer = rows_of(fair, f"SELECT 1 FROM tournament_runs WHERE revision > {before}")
     assert 0 < len(newer) < whole.planned
     # Somebody who begins now says the same.
-    assert TournamentResults(fair.plane.engine).report(whole) == store.report(whole)
+    assert TournamentResults(fair.stores.engine).report(whole) == store.report(whole)
 
 
 def test_every_planned_run_is_a_line(fair: Lab) -> None:
@@ -155,13 +155,13 @@ def test_runs_that_ended_before_the_numbers_were_kept_are_read_again(fair: Lab) 
     declare(fair)
     play(fair)
     report = report_of(fair)
-    with fair.plane.engine.begin() as connection:  # as the migration leaves them
+    with fair.stores.engine.begin() as connection:  # as the migration leaves them
         connection.exec_driver_sql(
             "UPDATE tournament_runs SET ended = false, revision = NULL, state = NULL, numbers = NULL"
         )
     play(fair)
     assert (
-        json.loads(TournamentResults(fair.plane.engine).report(fair.plane.tournaments.get("first")).model_dump_json())
+        json.loads(TournamentResults(fair.stores.engine).report(fair.stores.tournaments.get("first")).model_dump_json())
         == report
     )
 
@@ -172,7 +172,7 @@ def test_the_html_of_real_results_has_every_section(fair: Lab) -> None:
 
     declare(fair)
     play(fair)
-    found = titles(page(fair.plane.tournaments.report(fair.plane.tournaments.get("first"))))
+    found = titles(page(fair.stores.tournaments.report(fair.stores.tournaments.get("first"))))
     assert found.index("Standings") < found.index("Performance profiles") < found.index("Hypervolume and diversity")
     assert (
         found.index("Hypervolume and diversity")

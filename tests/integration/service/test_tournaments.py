@@ -76,7 +76,7 @@ def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
     reports = []
     for seed in range(2):
         # Another name is another declaration with other random numbers: the same one must be run again from nothing.
-        with fair.plane.engine.begin() as connection:
+        with fair.stores.engine.begin() as connection:
             connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
         declare(fair)
         play(fair, order=Random(seed))
@@ -88,10 +88,10 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
     declare(fair)
     play(fair)
     undisturbed = report_of(fair)
-    with fair.plane.engine.begin() as connection:
+    with fair.stores.engine.begin() as connection:
         connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
     declare(fair)
-    store, chance = type(fair.plane.tournaments), Random(0)
+    store, chance = type(fair.stores.tournaments), Random(0)
 
     class Killed(BaseException):
         pass
@@ -111,10 +111,10 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
         monkeypatch.setattr(store, method, dying(method))
     for _ in range(400):
         with suppress(Killed):
-            Tender().run(fair.plane)
-        for waiting in fair.plane.runs.work_in_flight(limit=20):
-            perform(fair.plane, waiting.work_id)
-        if not fair.plane.tournaments.tended():
+            Tender().run(fair.stores)
+        for waiting in fair.stores.runs.work_in_flight(limit=20):
+            perform(fair.stores, waiting.work_id)
+        if not fair.stores.tournaments.tended():
             break
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
     assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
@@ -124,23 +124,23 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
 def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
     declare(fair)
     tender = Tender()
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
     assert rows_of(fair, states) == [("running", 12)]
     by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
     fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "mine"})
     assert fair.api.post("/v1/tournaments/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert rows_of(fair, states) == [("paused", 12)]
     refused(fair.api.post("/v1/tournaments/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert rows_of(fair, states) == [("running", 12)]
     assert fair.api.post("/v1/tournaments/first:cancel").json()["state"] == "cancelled"
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert rows_of(fair, states) == [("cancelled", 12)]
-    tender.run(fair.plane)
-    assert fair.plane.tournaments.tended() == ()
+    tender.run(fair.stores)
+    assert fair.stores.tournaments.tended() == ()
     details = refused(fair.api.post("/v1/tournaments/first:resume"), 409, "conflict")
     assert details["detail"] == "tournament 'first' is cancelled and cannot become running: it has ended."
     report = report_of(fair)
@@ -149,17 +149,17 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
 
 
 def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_them(fair: Lab) -> None:
-    told = fair.plane.webhooks.add(Webhook(url="https://8.8.8.8/")).id
+    told = fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/")).id
     declare(fair)
     tender = Tender()
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     runs = [run["id"] for run in fair.api.get("/v1/runs").json()["items"]]
     for run in runs[1:]:
         fair.api.post(f"/v1/runs/{run}:pause", {"reason": "the endpoint is gone"})
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "running"
     fair.api.post(f"/v1/runs/{runs[0]}:pause", {"reason": "the endpoint is gone"})
-    tender.run(fair.plane)
+    tender.run(fair.stores)
     stuck = fair.api.get("/v1/tournaments/first").json()
     assert stuck["state"] == "paused"
     assert stuck["reason"] == "nothing goes on: 12 of its runs are paused, the first one for: the endpoint is gone"
@@ -167,7 +167,7 @@ def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_t
     data = {"name": "tournament.paused", "message": stuck["reason"], "tournament": "first"}
     asked = "SELECT event, data FROM webhook_deliveries"
     assert rows_of(fair, asked) == [("alarm", data)]
-    (parcel,) = fair.plane.webhooks.claim(8)
+    (parcel,) = fair.stores.webhooks.claim(8)
     assert parcel.webhook_id == told
     links = json.loads(body_of(parcel, "http://speciate.example"))["links"]
     assert {fair.api.get(link.removeprefix("http://speciate.example")).status_code for link in links.values()} == {200}
@@ -185,14 +185,14 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
 
     declare(fair)
     monkeypatch.setattr("workers.tournaments.start_run", refuse)
-    Tender().run(fair.plane)
+    Tender().run(fair.stores)
     paused = fair.api.get("/v1/tournaments/first").json()
     assert (paused["state"], paused["reason"]) == ("paused", "a run cannot be started: the strategy is gone.")
 
 
 def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
     declare(fair)
-    Tender().run(fair.plane)
+    Tender().run(fair.stores)
     (run,) = rows_of(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
     fair.api.post(f"/v1/runs/{run[0]}:cancel", {"reason": "a mishap"})
     play(fair)
@@ -225,7 +225,7 @@ def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) ->
 def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair: Lab) -> None:
     slugs = [f"toy-{i}" for i in range(12)]
     for slug in slugs:
-        fair.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
+        fair.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
     entrants = [{**entrant, "batch": 25, "samples_per_prompt": 25} for entrant in body()["entrants"]]
     changes = {"entrants": entrants, "budget": {"evaluations": 25}, "alpha": 0.3, "seeds": [1]}
     declare(fair, problems=slugs, stopping="e_process", **changes)
@@ -246,8 +246,8 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
 
 def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
     declare(fair)
-    Tender().run(fair.plane)
-    fair.plane.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
+    Tender().run(fair.stores)
+    fair.stores.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
     play(fair)
     assert {row[0] for row in rows_of(fair, "SELECT DISTINCT policy_version FROM (SELECT a.version AS policy_version"
                                     " FROM runs r JOIN policies a ON a.id = r.policy_id) v")} == {1}  # fmt: skip

@@ -28,7 +28,7 @@ BAD = ["```python\nx = 6\ny = 9\n```"]
 @pytest.fixture
 def tried(lab: Lab) -> Lab:
     """Two runs of a policy that unlocks under two strategies, and one of a policy that never does."""
-    lab.plane.catalog.add_policy(scripted(BAD, slug="bad"))
+    lab.stores.catalog.add_policy(scripted(BAD, slug="bad"))
     for policy, strategy, seed in (("bad", "best_of_n", 1), ("scripted", "best_of_n", 1), ("scripted", "best_of_n", 2)):
         lab.start(40, policy=policy, strategy=strategy, seed=seed)
         lab.work()
@@ -82,8 +82,8 @@ def test_records_only_ever_get_better_and_obey_constraints(lab: Lab) -> None:
     constrained = problem.model_copy(
         update={"slug": "held", "objectives": (problem.objectives[0], held), "weights": {"x": 1.0}}
     )
-    lab.plane.catalog.add_problem(constrained)
-    lab.plane.catalog.add_policy(
+    lab.stores.catalog.add_problem(constrained)
+    lab.stores.catalog.add_policy(
         scripted([f"```python\nx = {x}\ny = {y}\n```" for x, y in ((3, 4), (9, 5), (5, 1))], slug="p")
     )
     lab.start(20, problem="held", policy="p", strategy="best_of_n")
@@ -124,11 +124,11 @@ def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None
     answers = [
         f"```python\ndef sound():\n    return {s}\ndef cost():\n    return {c}\n```" for s, c in ((0, 1), (1, 12))
     ]
-    lab.plane.catalog.add_problem(staged)
-    lab.plane.catalog.add_policy(scripted(answers, slug="p"))
+    lab.stores.catalog.add_problem(staged)
+    lab.stores.catalog.add_policy(scripted(answers, slug="p"))
     run_id = lab.start(20, problem="staged", policy="p", strategy="best_of_n")
-    bench = Workbench(lab.plane.work, lab.plane.signals, strongest, build_client, lambda _: nullcontext())
-    while waiting := lab.plane.runs.work_in_flight(limit=1):
+    bench = Workbench(lab.stores.work, lab.stores.signals, strongest, build_client, lambda _: nullcontext())
+    while waiting := lab.stores.runs.work_in_flight(limit=1):
         assert bench.perform(waiting[0].work_id)
     candidates = lab.api.get(f"/v1/runs/{run_id}/candidates").json()["items"]
     assert {(c["rewards"]["cost"], c["stopped_at"]) for c in candidates} == {(10.0, "slow"), (12.0, None)}
@@ -138,7 +138,7 @@ def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None
 
 @pytest.mark.parametrize("change", [{"title": "Another title"}, {"evaluator": "def evaluate(c, x):\n    return {}\n"}])
 def test_a_new_version_or_evaluator_never_inherits_unlocks(tried: Lab, change: dict[str, str]) -> None:
-    newer, new = tried.plane.catalog.add_problem(toy_problem().model_copy(update=change))
+    newer, new = tried.stores.catalog.add_problem(toy_problem().model_copy(update=change))
     assert new
     assert newer.version == 2
     assert tried.api.get("/v1/unlocks", params={"problem": "toy@2"}).json()["items"] == []
@@ -173,8 +173,8 @@ def test_what_a_policy_reaches_with_a_mutator_is_not_its_own(tried: Lab) -> None
     assert f"<option>{pair}</option>" in page
     assert pair in tried.api.get("/problems/toy@1/records.csv").text
     refused(tried.api.get("/unlocks", params={"a": "bad@1 with nobody"}), 404, "not-found")
-    own = tried.plane.catalog.policy("bad")
-    figures = Overview(tried.plane.engine).policy(own.id)
+    own = tried.stores.catalog.policy("bad")
+    figures = Overview(tried.stores.engine).policy(own.id)
     assert (figures.runs, figures.unlocked) == (1, 0)
 
 
@@ -189,7 +189,7 @@ def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
 
 
 def test_an_ensemble_is_the_same_whichever_of_its_policies_is_named_first(lab: Lab) -> None:
-    lab.plane.catalog.add_policy(scripted(BAD, slug="bad"))
+    lab.stores.catalog.add_policy(scripted(BAD, slug="bad"))
     for seed, names in enumerate((("bad", "scripted"), ("scripted", "bad"), ("scripted", "bad"))):
         lab.start(40, policy=dict.fromkeys(names, 1), strategy="best_of_n", seed=seed)
         lab.work()

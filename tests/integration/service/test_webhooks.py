@@ -20,7 +20,7 @@ from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
 from speciate.storage.access import OPERATOR
 from speciate.storage.database import reading
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
 from speciate.testing.http_server import wait_for
 from speciate.testing.runs import toy_problem
@@ -34,11 +34,11 @@ __all__ = ["receiver"]
 
 
 @pytest.fixture
-def couriers(plane: Plane, settings: Settings) -> Iterator[Callable[[], Courier]]:
+def couriers(stores: Stores, settings: Settings) -> Iterator[Callable[[], Courier]]:
     started: list[Courier] = []
 
     def start() -> Courier:
-        started.append(Courier(plane, settings.network, "http://speciate.example"))
+        started.append(Courier(stores, settings.network, "http://speciate.example"))
         started[-1].start()
         return started[-1]
 
@@ -64,13 +64,13 @@ def _received(receiver: Receiver, event: str) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_told_of_once_with_a_signature(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url, description="ours")
     only_alarms = _add(lab.api, receiver.url, events=["alarm"])
     listed = lab.api.get("/v1/webhooks").text
     assert hook["secret"] not in listed + lab.api.get(f"/v1/webhooks/{hook['id']}").text
-    with plane.engine.connect() as connection:
+    with stores.engine.connect() as connection:
         assert hook["secret"] not in repr(connection.execute(sa.text("SELECT * FROM webhooks")).all())
 
     run_id = lab.start(13)
@@ -111,7 +111,7 @@ def test_what_several_policies_unlock_is_told_with_all_of_them(
 ) -> None:
     _add(lab.api, receiver.url, events=["unlock"])
     for slug in ("other", "third"):
-        lab.plane.catalog.add_policy(scripted(slug=slug))
+        lab.stores.catalog.add_policy(scripted(slug=slug))
     lab.start(40, mutator="other")
     lab.start(40, policy={"third": 1, "other": 1})
     lab.start(40, mutator="scripted")
@@ -123,65 +123,65 @@ def test_what_several_policies_unlock_is_told_with_all_of_them(
 
 
 def test_a_sender_that_dies_is_followed_by_another(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
     sent = lab.api.post(f"/v1/webhooks/{hook['id']}:test")
     assert sent.status_code == 202
-    (parcel,) = plane.webhooks.claim(8)  # and is never heard of again
-    assert plane.webhooks.claim(8) == ()
-    with plane.engine.begin() as connection:
+    (parcel,) = stores.webhooks.claim(8)  # and is never heard of again
+    assert stores.webhooks.claim(8) == ()
+    with stores.engine.begin() as connection:
         connection.execute(sa.update(webhook_deliveries).values(lease_until=sa.func.now()))
     couriers()
     wait_for(lambda: _deliveries(lab.api, hook, state="delivered"))
     (delivery,) = _deliveries(lab.api, hook)
     assert (delivery["id"], delivery["attempts"]) == (sent.json()["id"], 2)
     assert [value["id"] for value in _received(receiver, "test")] == [str(parcel.id)]
-    plane.webhooks.postpone(parcel, 500, "too late to say so", 1.0)
+    stores.webhooks.postpone(parcel, 500, "too late to say so", 1.0)
     assert _deliveries(lab.api, hook)[0]["state"] == "delivered"
 
 
-def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, plane: Plane) -> None:
+def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, stores: Stores) -> None:
     slow = [_add(lab.api, f"http://127.0.0.1:9/{i}")["id"] for i in range(3)]
     healthy = _add(lab.api, "http://127.0.0.1:9/healthy")["id"]  # the youngest, and the last in any order
     for hook in (*slow * 3, healthy):
-        plane.webhooks.test(UUID(hook))
+        stores.webhooks.test(UUID(hook))
     # One place is free, again and again, and whoever had it is due again at once.
     for _ in range(200):
-        (parcel,) = plane.webhooks.claim(1)
+        (parcel,) = stores.webhooks.claim(1)
         if str(parcel.webhook_id) == healthy:
             break
-        plane.webhooks.postpone(parcel, None, "no answer", 0.0)
+        stores.webhooks.postpone(parcel, None, "no answer", 0.0)
     else:
         pytest.fail("the healthy receiver was never asked")
 
 
-def test_what_is_made_is_made_once_when_its_answer_was_lost(plane: Plane) -> None:
-    hooks, access = plane.webhooks, plane.access
+def test_what_is_made_is_made_once_when_its_answer_was_lost(stores: Stores) -> None:
+    hooks, access = stores.webhooks, stores.access
     hook = hooks._add(Webhook(url="http://127.0.0.1:9/"), uuid4(), "whsec_a")
     assert hooks._add(Webhook(url="http://127.0.0.1:9/"), hook.id, "whsec_a") == hook
     assert [each.id for each in hooks.list().items] == [hook.id]
     delivery = hooks._test(hook.id, uuid4())
     assert hooks._test(hook.id, delivery.id) == delivery
     values = {"id": uuid4(), "slug": "twice", "title": ""}
-    assert plane.projects._create(values) == plane.projects._create(values)
+    assert stores.projects._create(values) == stores.projects._create(values)
     with pytest.raises(ConflictError):
-        plane.projects.create("twice")
+        stores.projects.create("twice")
     assert access._log_in("secret", OPERATOR, None) == access._log_in("secret", OPERATOR, None)
     made = {
         "id": uuid4(), "project_id": DEFAULT_PROJECT_ID, "name": "n", "prefix": "p", "hash": b"h", "scope": "read",
         "created_by": "operator", "expires_at": None,
     }  # fmt: skip
     assert access._create("token", made) == access._create("token", made)
-    members = [plane.catalog.add_problem(toy_problem())[0].id]
+    members = [stores.catalog.add_problem(toy_problem())[0].id]
     set_id = uuid4()
     for _ in range(2):
-        plane.catalog._add_problem_set(set_id, "twice", "", members)
-    assert [problem.id for problem in plane.catalog.problem_set("twice").problems] == members
+        stores.catalog._add_problem_set(set_id, "twice", "", members)
+    assert [problem.id for problem in stores.catalog.problem_set("twice").problems] == members
 
 
 def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], plane: Plane
+    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
     receiver.status, receiver.said = 500, b"\x1b[31mno\x00" + b"x" * 5000
@@ -193,16 +193,16 @@ def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
     assert delivery["due_at"] > delivery["created_at"]
     assert len(delivery["error"]) < 1100
     assert "\x1b" not in delivery["error"]
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         day = sa.text("UPDATE webhook_deliveries SET created_at = created_at - interval '1 day', due_at = now()")
         connection.execute(day)
     wait_for(lambda: _deliveries(lab.api, hook, state="failed"))
     (delivery,) = _deliveries(lab.api, hook)
     assert (delivery["attempts"], delivery["ended_at"] is not None) == (2, True)
-    assert plane.webhooks.claim(8) == ()
-    with plane.engine.begin() as connection:
+    assert stores.webhooks.claim(8) == ()
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE webhook_deliveries SET ended_at = ended_at - interval '31 days'"))
-    assert plane.webhooks.forget_old() == 1
+    assert stores.webhooks.forget_old() == 1
 
 
 def test_a_dead_receiver_delays_neither_runs_nor_others(
@@ -221,9 +221,9 @@ def test_a_dead_receiver_delays_neither_runs_nor_others(
     wait_for(lambda: all(d["error"] for d in _deliveries(lab.api, dead)))
 
 
-def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, plane: Plane) -> None:
+def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, stores: Stores) -> None:
     hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
-    assert plane.webhooks.alarm("queue.stuck", "Nothing is evaluated.", {"since_s": 60}) == 1
+    assert stores.webhooks.alarm("queue.stuck", "Nothing is evaluated.", {"since_s": 60}) == 1
     (told,) = _deliveries(lab.api, hook)
     assert told["event"] == "alarm"
     failing = ["no program at all"]
@@ -234,7 +234,7 @@ def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, plane: Plane) -> None:
     events = lab.api.get(f"/v1/runs/{run_id}/events", params={"limit": 500}).json()["items"]
     assert sum(event["kind"] == "alarm.raised" for event in events) > 1
     assert len(_deliveries(lab.api, hook)) == 2
-    with plane.engine.connect() as connection:
+    with stores.engine.connect() as connection:
         told = (
             connection.execute(sa.select(webhook_deliveries.c.data).order_by(webhook_deliveries.c.id)).scalars().all()
         )
@@ -242,11 +242,11 @@ def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, plane: Plane) -> None:
     assert (told[1]["name"], told[1]["run_id"]) == ("failures", str(run_id))
 
 
-def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, plane: Plane, tmp_path: Path) -> None:
+def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, stores: Stores, tmp_path: Path) -> None:
     hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
 
     def told() -> list[str]:
-        with plane.engine.connect() as connection:
+        with stores.engine.connect() as connection:
             query = sa.select(webhook_deliveries.c.data).order_by(webhook_deliveries.c.id)
             found = connection.execute(query).scalars().all()
         assert {each["name"] for each in found} <= {"run.paused"}
@@ -259,22 +259,22 @@ def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, plane: Plane, tmp_p
     lab.api.post(f"/v1/runs/{run_id}:resume")
     assert told() == []
     # The policy does not answer.
-    ref = plane.runs.work_in_flight(limit=1)[0]
-    lease = plane.work.claim(ref.work_id)
+    ref = stores.runs.work_in_flight(limit=1)[0]
+    lease = stores.work.claim(ref.work_id)
     assert lease is not None
-    plane.work.give_back(lease, "the endpoint does not answer")
+    stores.work.give_back(lease, "the endpoint does not answer")
     lab.api.post(f"/v1/runs/{run_id}:resume")
     assert told() == ["the endpoint does not answer"]
     # Whatever asks the policy kills its worker, again and again.
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         expired = "state = 'leased', lease_until = now() - interval '1 s', attempt = 3"
         connection.exec_driver_sql(f"UPDATE work SET {expired} WHERE id = %s", (ref.work_id,))
-    assert plane.work.sweep().poisoned == 1
+    assert stores.work.sweep().poisoned == 1
     lab.api.post(f"/v1/runs/{run_id}:resume")
     assert told()[1:] == ["batch 1 lost its worker 3 times while asking the policy"]
     # The disk is full.
     (tmp_path / "postgres").mkdir()
-    assert pause_when_full(plane, tmp_path, 1 << 62) == 1
+    assert pause_when_full(stores, tmp_path, 1 << 62) == 1
     assert told()[2].startswith("the disk is full")
     assert len(_deliveries(lab.api, hook)) == 3
     events = lab.api.get(f"/v1/runs/{run_id}/events").json()["items"]
@@ -282,24 +282,24 @@ def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, plane: Plane, tmp_p
     assert faults == [None, True, True, True]
 
 
-def test_webhooks_belong_to_a_project(api: Api, plane: Plane) -> None:
+def test_webhooks_belong_to_a_project(api: Api, stores: Stores) -> None:
     hook = _add(api, "https://8.8.8.8/")
-    other = plane.within(plane.projects.create("other").id)
+    other = stores.within(stores.projects.create("other").id)
     assert other.webhooks.list().items == ()
     for method in (other.webhooks.get, other.webhooks.remove, other.webhooks.test, other.webhooks.deliveries):
         with pytest.raises(NotFoundError, match="no webhook"):
             method(UUID(hook["id"]))
     assert other.webhooks.alarm("x", "y") == 0
-    assert plane.webhooks.alarm("x", "y") == 1
+    assert stores.webhooks.alarm("x", "y") == 1
 
 
-def test_one_that_is_removed_while_a_test_is_sent_is_not_there(api: Api, plane: Plane) -> None:
+def test_one_that_is_removed_while_a_test_is_sent_is_not_there(api: Api, stores: Stores) -> None:
     hook = UUID(_add(api, "https://8.8.8.8/")["id"])
     waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-    with ThreadPoolExecutor(1) as pool, plane.engine.connect() as removing:
+    with ThreadPoolExecutor(1) as pool, stores.engine.connect() as removing:
         removing.execute(sa.delete(webhooks).where(webhooks.c.id == hook))
-        asked = pool.submit(plane.webhooks.test, hook)
-        with reading(plane.engine) as looking:
+        asked = pool.submit(stores.webhooks.test, hook)
+        with reading(stores.engine) as looking:
             wait_for(lambda: looking.execute(waiting).scalar_one() or asked.done())
         removing.commit()
         with pytest.raises(NotFoundError):
@@ -333,10 +333,10 @@ def test_secrets_of_webhooks_are_sealed_anew(api: Api, settings: Settings, recei
     hook = _add(api, receiver.url)
     api.post(f"/v1/webhooks/{hook['id']}:test")
     old = (settings.secret_key or SecretStr("")).get_secret_value()
-    both = open_plane(settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")}))
+    both = open_stores(settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")}))
     assert both.webhooks.renew() == 1
     both.close()
-    fresh = open_plane(settings.model_copy(update={"secret_key": SecretStr("n" * 32)}))
+    fresh = open_stores(settings.model_copy(update={"secret_key": SecretStr("n" * 32)}))
     (parcel,) = fresh.webhooks.claim(1)
     assert fresh.webhooks.secret_of(parcel) == hook["secret"]
     assert hook["secret"] not in repr(parcel)

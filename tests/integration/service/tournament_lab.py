@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from speciate.policies import build_client
 from speciate.runs.workbench import Workbench
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab
 from workers.tournaments import Tender
@@ -40,11 +40,11 @@ def body(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def fair(lab: Lab) -> Lab:
     for slug in PROBLEMS:
-        lab.plane.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
+        lab.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
     for slug, completions in (("good", GOOD), ("bad", BAD)):
         # Hashed, so that a seed may miss what another one finds.
         options = {"completions": completions, "order": "seed", "tokens_per_completion": 5}
-        lab.plane.catalog.add_policy(toy_policy(slug=slug, options=options))
+        lab.stores.catalog.add_policy(toy_policy(slug=slug, options=options))
     return lab
 
 
@@ -54,8 +54,8 @@ def declare(lab: Lab, **changes: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def perform(plane: Plane, work_id: UUID) -> None:
-    bench = Workbench(plane.work, plane.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+def perform(stores: Stores, work_id: UUID) -> None:
+    bench = Workbench(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
     assert bench.perform(work_id)
 
 
@@ -63,11 +63,11 @@ def play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int
     """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
     tender = Tender()
     for _ in range(passes):
-        tender.run(lab.plane)
+        tender.run(lab.stores)
         for _ in range(units):
-            if waiting := lab.plane.runs.work_in_flight():
-                perform(lab.plane, (order.choice(waiting) if order else waiting[0]).work_id)
-        if not lab.plane.tournaments.tended():
+            if waiting := lab.stores.runs.work_in_flight():
+                perform(lab.stores, (order.choice(waiting) if order else waiting[0]).work_id)
+        if not lab.stores.tournaments.tended():
             return
 
 
@@ -78,5 +78,5 @@ def report_of(lab: Lab, name: str = "first") -> dict[str, Any]:
 
 
 def rows_of(lab: Lab, query: str) -> list[Any]:
-    with lab.plane.engine.connect() as connection:
+    with lab.stores.engine.connect() as connection:
         return list(connection.execute(text(query)))

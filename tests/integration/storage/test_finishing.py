@@ -10,63 +10,63 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.ports.work import Commit, Lease
-from speciate.storage.plane import Plane
 from speciate.storage.progress_row import lock_progress
+from speciate.storage.stores import Stores
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
 
-def _lease(plane: Plane) -> Lease:
-    stored, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    run_id, _ = plane.runs.create(stored, policy, None, toy_spec())
-    lease = plane.work.claim(plane.runs.start(run_id).dispatch[0].id)
+def _lease(stores: Stores) -> Lease:
+    stored, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(stored, policy, None, toy_spec())
+    lease = stores.work.claim(stores.runs.start(run_id).dispatch[0].id)
     assert lease is not None
     return lease
 
 
-def _finish_during(plane: Plane, lease: Lease, change: str, **values: object) -> Commit | None:
+def _finish_during(stores: Stores, lease: Lease, change: str, **values: object) -> Commit | None:
     """Finish a unit whose run is locked by a transaction that makes a change before it commits."""
     with ThreadPoolExecutor(1) as threads:
-        with plane.engine.begin() as connection:
+        with stores.engine.begin() as connection:
             lock_progress(connection, lease.run_id)
-            finishing: Future[Commit | None] = threads.submit(plane.work.end_lane, lease)
-            _wait_for_a_waiter(plane)
+            finishing: Future[Commit | None] = threads.submit(stores.work.end_lane, lease)
+            _wait_for_a_waiter(stores)
             connection.execute(sa.text(change), {"run_id": lease.run_id, "id": lease.work_id, **values})
         return finishing.result(timeout=60)
 
 
-def _wait_for_a_waiter(plane: Plane) -> None:
+def _wait_for_a_waiter(stores: Stores) -> None:
     query = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        with plane.engine.connect() as connection:
+        with stores.engine.connect() as connection:
             if connection.execute(query).scalar_one():
                 return
         time.sleep(0.01)
     raise AssertionError("nobody waits for the lock")
 
 
-def test_a_lease_that_is_taken_over_meanwhile_is_lost(plane: Plane) -> None:
-    lease = _lease(plane)
-    assert _finish_during(plane, lease, "UPDATE work SET lease_token = :token WHERE id = :id", token=uuid4()) is None
+def test_a_lease_that_is_taken_over_meanwhile_is_lost(stores: Stores) -> None:
+    lease = _lease(stores)
+    assert _finish_during(stores, lease, "UPDATE work SET lease_token = :token WHERE id = :id", token=uuid4()) is None
 
 
-def test_work_that_is_cancelled_meanwhile_stays_cancelled(plane: Plane) -> None:
-    lease = _lease(plane)
-    assert _finish_during(plane, lease, "UPDATE work SET state = 'cancelled' WHERE id = :id") is None
-    with plane.engine.connect() as connection:
+def test_work_that_is_cancelled_meanwhile_stays_cancelled(stores: Stores) -> None:
+    lease = _lease(stores)
+    assert _finish_during(stores, lease, "UPDATE work SET state = 'cancelled' WHERE id = :id") is None
+    with stores.engine.connect() as connection:
         query = sa.text("SELECT state FROM work WHERE id = :id")
         assert connection.execute(query, {"id": lease.work_id}).scalar_one() == "cancelled"
 
 
-def test_counters_that_change_meanwhile_are_not_overwritten(plane: Plane) -> None:
-    lease = _lease(plane)
-    commit = _finish_during(plane, lease, "UPDATE run_progress SET rollouts = rollouts + 7 WHERE run_id = :run_id")
+def test_counters_that_change_meanwhile_are_not_overwritten(stores: Stores) -> None:
+    lease = _lease(stores)
+    commit = _finish_during(stores, lease, "UPDATE run_progress SET rollouts = rollouts + 7 WHERE run_id = :run_id")
     assert commit is not None
-    with plane.engine.connect() as connection:
+    with stores.engine.connect() as connection:
         query = sa.text("SELECT rollouts FROM run_progress WHERE run_id = :run_id")
         assert connection.execute(query, {"run_id": lease.run_id}).scalar_one() == 7

@@ -15,60 +15,60 @@ from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals
 from speciate.runs.workbench import Workbench
-from speciate.storage.plane import Plane
+from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
 
-def _begin(plane: Plane, **spec: object) -> Commit:
-    problem, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    run_id, _ = plane.runs.create(problem, policy, None, toy_spec(**spec))
-    return plane.runs.start(run_id)
+def _begin(stores: Stores, **spec: object) -> Commit:
+    problem, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(problem, policy, None, toy_spec(**spec))
+    return stores.runs.start(run_id)
 
 
-def _from_tomorrow(plane: Plane, run_id: UUID) -> None:
-    with plane.engine.begin() as connection:
+def _from_tomorrow(stores: Stores, run_id: UUID) -> None:
+    with stores.engine.begin() as connection:
         newer = 'UPDATE runs SET spec = spec || \'{"tomorrow": "secret"}\' WHERE id = :id'
         connection.execute(sa.text(newer), {"id": run_id})
 
 
-def _from_today(plane: Plane, run_id: UUID) -> None:
-    with plane.engine.begin() as connection:
+def _from_today(stores: Stores, run_id: UUID) -> None:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET spec = spec - 'tomorrow' WHERE id = :id"), {"id": run_id})
 
 
-def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(plane: Plane) -> None:
-    commit = _begin(plane)
-    _from_tomorrow(plane, commit.run_id)
-    bench = Workbench(plane.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
+def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(stores: Stores) -> None:
+    commit = _begin(stores)
+    _from_tomorrow(stores, commit.run_id)
+    bench = Workbench(stores.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
     (unit,) = commit.dispatch
     assert bench.perform(unit.id)
     with pytest.raises(NewerRecordError, match="tomorrow") as raised:
-        plane.runs.get(commit.run_id)
+        stores.runs.get(commit.run_id)
     assert "secret" not in str(raised.value)
-    _from_today(plane, commit.run_id)
-    run = plane.runs.get(commit.run_id)
+    _from_today(stores, commit.run_id)
+    run = stores.runs.get(commit.run_id)
     assert run.state is RunState.PAUSED
     assert run.reason is not None
     assert "restart this process with that version" in run.reason
     assert "tomorrow" in run.reason
     assert run.spent.evaluations == 0
-    plane.runs.resume(commit.run_id)
+    stores.runs.resume(commit.run_id)
     assert bench.perform(unit.id)
-    assert plane.runs.get(commit.run_id).state is RunState.RUNNING
+    assert stores.runs.get(commit.run_id).state is RunState.RUNNING
 
 
-def test_a_run_that_cannot_be_read_keeps_no_other_from_its_end(plane: Plane) -> None:
+def test_a_run_that_cannot_be_read_keeps_no_other_from_its_end(stores: Stores) -> None:
     overdue = Budget(evaluations=100, seconds=1)
-    runs = [_begin(plane, budget=overdue).run_id for _ in range(3)]
-    _from_tomorrow(plane, runs[1])
-    with plane.engine.begin() as connection:
+    runs = [_begin(stores, budget=overdue).run_id for _ in range(3)]
+    _from_tomorrow(stores, runs[1])
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET seconds = 5"))
-    plane.work.sweep()
-    _from_today(plane, runs[1])
-    states = [plane.runs.get(run_id).state for run_id in runs]
+    stores.work.sweep()
+    _from_today(stores, runs[1])
+    states = [stores.runs.get(run_id).state for run_id in runs]
     assert states == [RunState.COMPLETED, RunState.RUNNING, RunState.COMPLETED]
-    plane.work.sweep()
-    assert plane.runs.get(runs[1]).state is RunState.COMPLETED
+    stores.work.sweep()
+    assert stores.runs.get(runs[1]).state is RunState.COMPLETED

@@ -12,35 +12,35 @@ from speciate.ports.records.runs import RunRecord
 from speciate.storage import counters
 from speciate.storage.counters import MOST_POLICIES, OTHER, Counters, read_counters
 from speciate.storage.gauges import read_gauges
-from speciate.storage.plane import Plane
 from speciate.storage.stalls import tell_stalled
+from speciate.storage.stores import Stores
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 
 
-def _run(plane: Plane) -> RunRecord:
-    problem, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    run_id, _ = plane.runs.create(problem, policy, None, toy_spec())
-    plane.runs.start(run_id)
-    return plane.runs.get(run_id)
+def _run(stores: Stores) -> RunRecord:
+    problem, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(problem, policy, None, toy_spec())
+    stores.runs.start(run_id)
+    return stores.runs.get(run_id)
 
 
-def _age(plane: Plane, seconds: int) -> None:
-    with plane.engine.begin() as connection:
+def _age(stores: Stores, seconds: int) -> None:
+    with stores.engine.begin() as connection:
         interval = f"interval '{seconds} seconds'"
         connection.execute(sa.text(f"UPDATE run_progress SET running_since = running_since - {interval}"))
         connection.execute(sa.text(f"UPDATE work SET created_at = created_at - {interval}"))
 
 
-def test_counts_of_several_processes_add_up(plane: Plane) -> None:
+def test_counts_of_several_processes_add_up(stores: Stores) -> None:
     for _ in range(2):
-        one = Counters(plane.redis)
+        one = Counters(stores.redis)
         one.add(counters.EVALUATIONS, "ok", "A", by=3)
         one.observe(counters.EVALUATION_SECONDS, "A", values=[0.001, 0.02, 99.0])
         one.close()
-    found = read_counters(plane.redis)
+    found = read_counters(stores.redis)
     (series,) = found[counters.EVALUATIONS]
     assert (series.labels, series.counts) == (("ok", "A"), (6.0,))
     (times,) = found[counters.EVALUATION_SECONDS]
@@ -49,31 +49,31 @@ def test_counts_of_several_processes_add_up(plane: Plane) -> None:
     assert found[counters.POISONED] == []
 
 
-def test_what_cannot_be_sent_is_sent_later(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counters(plane.redis)
+def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counters(stores.redis)
     away = redis.Redis(port=1, socket_connect_timeout=0.1)
     monkeypatch.setattr(counting, "_redis", away)
     counting.add(counters.POISONED)
     counting.flush()
     assert counting.policy("p") == OTHER
-    monkeypatch.setattr(counting, "_redis", plane.redis)
+    monkeypatch.setattr(counting, "_redis", stores.redis)
     counting.close()
-    assert read_counters(plane.redis)[counters.POISONED][0].counts == (1.0,)
+    assert read_counters(stores.redis)[counters.POISONED][0].counts == (1.0,)
     assert counting.policy("p") == "p"
 
 
-def test_policies_beyond_a_number_are_counted_together(plane: Plane) -> None:
-    counting = Counters(plane.redis)
+def test_policies_beyond_a_number_are_counted_together(stores: Stores) -> None:
+    counting = Counters(stores.redis)
     names = [counting.policy(f"p{i}") for i in range(MOST_POLICIES + 20)]
     assert len(set(names)) == MOST_POLICIES + 1
     assert names[-1] == OTHER
-    assert Counters(plane.redis).policy("p0") == "p0"
+    assert Counters(stores.redis).policy("p0") == "p0"
 
 
-def test_gauges_are_what_the_tables_say(plane: Plane) -> None:
-    _run(plane)
-    _age(plane, 100)
-    gauges = read_gauges(plane.engine, stall_s=900)
+def test_gauges_are_what_the_tables_say(stores: Stores) -> None:
+    _run(stores)
+    _age(stores, 100)
+    gauges = read_gauges(stores.engine, stall_s=900)
     assert gauges.runs == {"running": 1}
     (waiting,) = gauges.work
     assert (waiting.kind, waiting.state, waiting.units) == ("evaluate", "ready", 1)
@@ -81,30 +81,30 @@ def test_gauges_are_what_the_tables_say(plane: Plane) -> None:
     assert gauges.spent["seconds"] >= 100
     assert gauges.left["evaluations"] > 0
     assert (gauges.stalled, gauges.reconciler_age_s) == (0, None)
-    assert read_gauges(plane.engine, stall_s=50).stalled == 1
+    assert read_gauges(stores.engine, stall_s=50).stalled == 1
 
 
-def test_a_run_that_gets_nowhere_is_told_of_once(plane: Plane) -> None:
-    plane.webhooks.add(Webhook(url="http://127.0.0.1:9/hook", events=(WebhookEvent.ALARM,)))
-    run = _run(plane)
-    assert tell_stalled(plane.engine, stall_s=900) == []
-    _age(plane, 1000)
-    (told,) = tell_stalled(plane.engine, stall_s=900)
-    (event,) = plane.queries.events(run.id, after=run.last_event, limit=10)
+def test_a_run_that_gets_nowhere_is_told_of_once(stores: Stores) -> None:
+    stores.webhooks.add(Webhook(url="http://127.0.0.1:9/hook", events=(WebhookEvent.ALARM,)))
+    run = _run(stores)
+    assert tell_stalled(stores.engine, stall_s=900) == []
+    _age(stores, 1000)
+    (told,) = tell_stalled(stores.engine, stall_s=900)
+    (event,) = stores.queries.events(run.id, after=run.last_event, limit=10)
     assert (told.run_id, told.last_event, event.kind) == (run.id, event.seq, EventKind.RUN_STALLED)
     assert event.data["message"] == (
         "nothing was committed for 900 s: 1 units of evaluate work wait, and no worker takes them"
     )
-    (parcel,) = plane.webhooks.claim(8)
+    (parcel,) = stores.webhooks.claim(8)
     assert (parcel.event, parcel.data["name"], parcel.data["run_id"]) == ("alarm", "run.stuck", str(run.id))
     # Still stuck, and told already; the seconds that passed are on the run's account.
-    _age(plane, 1000)
-    assert tell_stalled(plane.engine, stall_s=900) == []
-    assert read_gauges(plane.engine, stall_s=900).stalled == 1
-    assert plane.runs.get(run.id).spent.seconds >= 2000
-    plane.runs.pause(run.id)
-    assert tell_stalled(plane.engine, stall_s=900) == []
-    assert read_gauges(plane.engine, stall_s=900).stalled == 0
-    plane.runs.resume(run.id)
-    _age(plane, 1000)
-    assert len(tell_stalled(plane.engine, stall_s=900)) == 1
+    _age(stores, 1000)
+    assert tell_stalled(stores.engine, stall_s=900) == []
+    assert read_gauges(stores.engine, stall_s=900).stalled == 1
+    assert stores.runs.get(run.id).spent.seconds >= 2000
+    stores.runs.pause(run.id)
+    assert tell_stalled(stores.engine, stall_s=900) == []
+    assert read_gauges(stores.engine, stall_s=900).stalled == 0
+    stores.runs.resume(run.id)
+    _age(stores, 1000)
+    assert len(tell_stalled(stores.engine, stall_s=900)) == 1

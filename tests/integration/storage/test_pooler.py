@@ -25,7 +25,7 @@ from speciate.runs.drive import LocalSignals
 from speciate.runs.steer import start_run
 from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
-from speciate.storage.plane import Plane, open_plane
+from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from workers.control import reconcile_forever
 
@@ -51,7 +51,7 @@ logfile = {here}/log
 
 
 @pytest.fixture
-def pooled(settings: Settings, open_dir: Path) -> Iterator[Plane]:
+def pooled(settings: Settings, open_dir: Path) -> Iterator[Stores]:
     """Stores behind a pooler with three sessions."""
     assert settings.database_url is not None
     past = sa.make_url(settings.database_url.get_secret_value())
@@ -73,15 +73,15 @@ def pooled(settings: Settings, open_dir: Path) -> Iterator[Plane]:
         while not (here / ".s.PGSQL.6432").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        plane = open_plane(settings.model_copy(update=changes))
-        yield plane
-        plane.close()
+        stores = open_stores(settings.model_copy(update=changes))
+        yield stores
+        stores.close()
     finally:
         bouncer.terminate()
         bouncer.wait(20)
 
 
-def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Plane) -> None:
+def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores) -> None:
     problem, _ = pooled.catalog.add_problem(toy_problem())
     policy, _ = pooled.catalog.add_policy(toy_policy(options={"template": "```python\nx = 1.{number}\ny = 3\n```"}))
     stop = threading.Event()
@@ -109,7 +109,7 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Plane) 
 
 
 def test_without_the_setting_statements_are_prepared_that_the_next_session_does_not_know(
-    pooled: Plane, settings: Settings
+    pooled: Stores, settings: Settings
 ) -> None:
     through = pooled.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 

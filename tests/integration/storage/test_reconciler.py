@@ -13,205 +13,205 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Outcome, ProposedBatch, Queue, WorkKind
 from speciate.runs.payloads import read_proposals
-from speciate.storage.plane import Plane
 from speciate.storage.progress_row import lock_progress
 from speciate.storage.quotas import _UNDER_WAY
 from speciate.storage.reconciler import _FORGOTTEN, _OVERDUE, beat, book_downtime
+from speciate.storage.stores import Stores
 from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 pytestmark = pytest.mark.servers
 
 
-def _begin(plane: Plane, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
-    stored, _ = plane.catalog.add_problem(problem or toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    run_id, _ = plane.runs.create(stored, policy, None, spec or toy_spec())
-    return plane.runs.start(run_id)
+def _begin(stores: Stores, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
+    stored, _ = stores.catalog.add_problem(problem or toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(stored, policy, None, spec or toy_spec())
+    return stores.runs.start(run_id)
 
 
-def _claim(plane: Plane, work_id: UUID) -> Lease:
-    lease = plane.work.claim(work_id)
+def _claim(stores: Stores, work_id: UUID) -> Lease:
+    lease = stores.work.claim(work_id)
     assert lease is not None
     return lease
 
 
-def _let_leases_expire(plane: Plane) -> None:
-    with plane.engine.begin() as connection:
+def _let_leases_expire(stores: Stores) -> None:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE work SET lease_until = now() - interval '1 second' WHERE state = 'leased'"))
 
 
-def _lose(plane: Plane, work_id: UUID) -> None:
-    _claim(plane, work_id)
-    _let_leases_expire(plane)
-    plane.work.sweep()
+def _lose(stores: Stores, work_id: UUID) -> None:
+    _claim(stores, work_id)
+    _let_leases_expire(stores)
+    stores.work.sweep()
 
 
-def test_expired_work_is_handed_out_again_on_its_own_queue(plane: Plane) -> None:
-    ref = _begin(plane).dispatch[0]
-    first = _claim(plane, ref.id)
-    assert plane.work.sweep().retried == 0
-    _let_leases_expire(plane)
-    sweep = plane.work.sweep()
+def test_expired_work_is_handed_out_again_on_its_own_queue(stores: Stores) -> None:
+    ref = _begin(stores).dispatch[0]
+    first = _claim(stores, ref.id)
+    assert stores.work.sweep().retried == 0
+    _let_leases_expire(stores)
+    sweep = stores.work.sweep()
     assert sweep.retried == 1
     (again,) = (ref for commit in sweep.commits for ref in commit.dispatch)
     assert (again.id, again.queue) == (ref.id, Queue.RETRY)
-    second = _claim(plane, ref.id)
+    second = _claim(stores, ref.id)
     assert (second.attempt, second.payload) == (2, first.payload)
-    assert not plane.work.extend(first)
-    assert plane.work.extend(second)
+    assert not stores.work.extend(first)
+    assert stores.work.extend(second)
 
 
-def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poisoned(plane: Plane) -> None:
-    commit = _begin(plane)
+def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poisoned(stores: Stores) -> None:
+    commit = _begin(stores)
     ref = commit.dispatch[0]
     for _ in range(5):
-        lease = _claim(plane, ref.id)
+        lease = _claim(stores, ref.id)
         assert lease.attempt == 1
-        assert plane.work.release([lease]) == 1
-        sweep = plane.work.sweep()
+        assert stores.work.release([lease]) == 1
+        sweep = stores.work.sweep()
         assert (sweep.retried, sweep.poisoned) == (1, 0)
         assert [again for commit in sweep.commits for again in commit.dispatch] == [ref]
-    assert plane.work.release([lease]) == 0  # it is nobody's any more
-    finished = _claim(plane, ref.id)
+    assert stores.work.release([lease]) == 0  # it is nobody's any more
+    finished = _claim(stores, ref.id)
     outcome = Outcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
-    assert plane.work.settle(lease, EvaluatedBatch((outcome,))) is None
-    assert plane.work.settle(finished, EvaluatedBatch((outcome,))) is not None
-    assert plane.runs.get(commit.run_id).spent.evaluations == 1
+    assert stores.work.settle(lease, EvaluatedBatch((outcome,))) is None
+    assert stores.work.settle(finished, EvaluatedBatch((outcome,))) is not None
+    assert stores.runs.get(commit.run_id).spent.evaluations == 1
 
 
-def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(plane: Plane) -> None:
-    lease = _claim(plane, _begin(plane).dispatch[0].id)
-    assert plane.work.release([lease]) == 1
-    assert not plane.work.extend(lease)
-    assert plane.work.sweep().retried == 1
+def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(stores: Stores) -> None:
+    lease = _claim(stores, _begin(stores).dispatch[0].id)
+    assert stores.work.release([lease]) == 1
+    assert not stores.work.extend(lease)
+    assert stores.work.sweep().retried == 1
 
 
-def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(plane: Plane) -> None:
-    with plane.engine.begin() as connection:
+def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(stores: Stores) -> None:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
         for query in (_OVERDUE, _FORGOTTEN, _UNDER_WAY):
             plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), {"id": UUID(int=0)}).scalars().all()
             assert "ix_run_progress_unended" in "\n".join(plan)
 
 
-def test_tokens_of_a_lost_request_count_as_spent(plane: Plane) -> None:
-    commit = _begin(plane, toy_spec(budget={"tokens": 100}), toy_problem(seed_program=""))
-    lease = _claim(plane, commit.dispatch[0].id)
-    assert plane.work.reserve_tokens(lease, 70)
-    _let_leases_expire(plane)
-    plane.work.sweep()
-    with plane.engine.begin() as connection:
+def test_tokens_of_a_lost_request_count_as_spent(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"tokens": 100}), toy_problem(seed_program=""))
+    lease = _claim(stores, commit.dispatch[0].id)
+    assert stores.work.reserve_tokens(lease, 70)
+    _let_leases_expire(stores)
+    stores.work.sweep()
+    with stores.engine.begin() as connection:
         progress = lock_progress(connection, lease.run_id).progress
     assert (progress.tokens, progress.reserved_tokens) == (70, 0)
-    assert plane.work.reserve_tokens(_claim(plane, lease.work_id), 31) is False
+    assert stores.work.reserve_tokens(_claim(stores, lease.work_id), 31) is False
 
 
-def test_an_evaluation_that_loses_its_worker_three_times_fails_its_candidates(plane: Plane) -> None:
-    commit = _begin(plane)
+def test_an_evaluation_that_loses_its_worker_three_times_fails_its_candidates(stores: Stores) -> None:
+    commit = _begin(stores)
     for _ in range(3):
-        _lose(plane, commit.dispatch[0].id)
-    run = plane.runs.get(commit.run_id)
+        _lose(stores, commit.dispatch[0].id)
+    run = stores.runs.get(commit.run_id)
     assert (run.failures, run.reasons, run.spent.evaluations) == ({"crashed": 1}, {"worker_lost": 1}, 1)
     assert run.state.value == "running"
 
 
-def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(plane: Plane) -> None:
-    commit = _begin(plane, problem=toy_problem(seed_program=""))
+def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(stores: Stores) -> None:
+    commit = _begin(stores, problem=toy_problem(seed_program=""))
     for _ in range(3):
-        _lose(plane, commit.dispatch[0].id)
-    run = plane.runs.get(commit.run_id)
+        _lose(stores, commit.dispatch[0].id)
+    run = stores.runs.get(commit.run_id)
     assert run.state.value == "paused"
     assert run.reason is not None
     assert "lost its worker 3 times" in run.reason
-    resumed = plane.runs.resume(commit.run_id)
+    resumed = stores.runs.resume(commit.run_id)
     assert [ref.kind for ref in resumed.dispatch] == [WorkKind.GENERATE]
-    kinds = [event.kind for event in plane.queries.events(commit.run_id)]
+    kinds = [event.kind for event in stores.queries.events(commit.run_id)]
     assert kinds.count(EventKind.WORK_RETRIED) == 2
     assert kinds.count(EventKind.WORK_POISONED) == 1
 
 
-def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(plane: Plane) -> None:
-    commit = _begin(plane, problem=toy_problem(seed_program=""))
-    lease = _claim(plane, commit.dispatch[0].id)
-    proposed = plane.work.propose(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
+def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(stores: Stores) -> None:
+    commit = _begin(stores, problem=toy_problem(seed_program=""))
+    lease = _claim(stores, commit.dispatch[0].id)
+    proposed = stores.work.propose(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
     assert proposed is not None
-    lease = _claim(plane, proposed.dispatch[0].id)
+    lease = _claim(stores, proposed.dispatch[0].id)
     outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = plane.work.settle(lease, EvaluatedBatch((outcome,)))
+    claimed = stores.work.settle(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     assert claimed.dispatch[0].kind is WorkKind.CONFIRM
     for _ in range(3):
-        _lose(plane, claimed.dispatch[0].id)
-    run = plane.runs.get(commit.run_id)
+        _lose(stores, claimed.dispatch[0].id)
+    run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached) == ("paused", ())
-    again = plane.runs.resume(commit.run_id).dispatch
+    again = stores.runs.resume(commit.run_id).dispatch
     assert [(ref.id, ref.kind) for ref in again] == [(claimed.dispatch[0].id, WorkKind.CONFIRM)]
-    confirmed = plane.work.confirm(_claim(plane, again[0].id), Confirmation(1, 0, holds=True))
+    confirmed = stores.work.confirm(_claim(stores, again[0].id), Confirmation(1, 0, holds=True))
     assert confirmed is not None
-    assert plane.runs.get(commit.run_id).reached == ("half",)
+    assert stores.runs.get(commit.run_id).reached == ("half",)
 
 
-def test_a_lost_doorbell_is_rung_again_less_and_less_often(plane: Plane) -> None:
-    commit = _begin(plane)
-    assert plane.work.sweep().rung_again == 0
+def test_a_lost_doorbell_is_rung_again_less_and_less_often(stores: Stores) -> None:
+    commit = _begin(stores)
+    assert stores.work.sweep().rung_again == 0
     for expected in (2, 4, 8):
-        _age_doorbells(plane, expected - 0.5)
-        assert plane.work.sweep().rung_again == 0
-        _age_doorbells(plane, expected + 0.5)
-        sweep = plane.work.sweep()
+        _age_doorbells(stores, expected - 0.5)
+        assert stores.work.sweep().rung_again == 0
+        _age_doorbells(stores, expected + 0.5)
+        sweep = stores.work.sweep()
         assert [ref.id for c in sweep.commits for ref in c.dispatch] == [commit.dispatch[0].id]
 
 
-def _age_doorbells(plane: Plane, seconds: float) -> None:
-    with plane.engine.begin() as connection:
+def _age_doorbells(stores: Stores, seconds: float) -> None:
+    with stores.engine.begin() as connection:
         statement = sa.text("UPDATE work SET dispatched_at = clock_timestamp() - make_interval(secs => :s)")
         connection.execute(statement, {"s": seconds})
 
 
-def test_work_of_a_paused_run_is_not_rung(plane: Plane) -> None:
-    commit = _begin(plane)
-    plane.runs.pause(commit.run_id)
-    _age_doorbells(plane, 100)
-    assert plane.work.sweep().rung_again == 0
+def test_work_of_a_paused_run_is_not_rung(stores: Stores) -> None:
+    commit = _begin(stores)
+    stores.runs.pause(commit.run_id)
+    _age_doorbells(stores, 100)
+    assert stores.work.sweep().rung_again == 0
 
 
-def test_a_run_that_nobody_began_is_begun(plane: Plane) -> None:
-    stored, _ = plane.catalog.add_problem(toy_problem())
-    policy, _ = plane.catalog.add_policy(toy_policy())
-    run_id, _ = plane.runs.create(stored, policy, None, toy_spec())
-    assert plane.work.sweep().commits == ()
-    with plane.engine.begin() as connection:
+def test_a_run_that_nobody_began_is_begun(stores: Stores) -> None:
+    stored, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(stored, policy, None, toy_spec())
+    assert stores.work.sweep().commits == ()
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))
-    (commit,) = plane.work.sweep().commits
+    (commit,) = stores.work.sweep().commits
     assert (commit.run_id, len(commit.dispatch)) == (run_id, 1)
-    assert plane.runs.get(run_id).state.value == "running"
+    assert stores.runs.get(run_id).state.value == "running"
 
 
-def test_time_in_which_the_service_is_stopped_is_not_charged(plane: Plane) -> None:
-    commit = _begin(plane, toy_spec(budget={"seconds": 600}))
-    beat(plane.engine)
-    assert book_downtime(plane.engine) == 0
-    with plane.engine.begin() as connection:
+def test_time_in_which_the_service_is_stopped_is_not_charged(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 600}))
+    beat(stores.engine)
+    assert book_downtime(stores.engine) == 0
+    with stores.engine.begin() as connection:
         # It ran for 20 seconds, then the service was stopped for an hour.
         connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '3620 seconds'"))
-    assert book_downtime(plane.engine) == 1
-    plane.work.sweep()
-    run = plane.runs.get(commit.run_id)
+    assert book_downtime(stores.engine) == 1
+    stores.work.sweep()
+    run = stores.runs.get(commit.run_id)
     assert run.state.value == "running"
     assert 19 < run.spent.seconds < 40
 
 
-def test_a_confirmation_may_end_after_the_seconds_are_spent(plane: Plane) -> None:
-    commit = _begin(plane, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
-    lease = _claim(plane, commit.dispatch[0].id)
+def test_a_confirmation_may_end_after_the_seconds_are_spent(stores: Stores) -> None:
+    commit = _begin(stores, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
+    lease = _claim(stores, commit.dispatch[0].id)
     outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = plane.work.settle(lease, EvaluatedBatch((outcome,)))
+    claimed = stores.work.settle(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
-    with plane.engine.begin() as connection:
+    with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '700 seconds'"))
-    plane.work.sweep()
-    assert plane.runs.get(commit.run_id).state.value == "running"
-    assert plane.work.confirm(_claim(plane, claimed.dispatch[0].id), Confirmation(1, 0, holds=True)) is not None
-    run = plane.runs.get(commit.run_id)
+    stores.work.sweep()
+    assert stores.runs.get(commit.run_id).state.value == "running"
+    assert stores.work.confirm(_claim(stores, claimed.dispatch[0].id), Confirmation(1, 0, holds=True)) is not None
+    run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)

@@ -34,7 +34,7 @@ from speciate.storage.work_store import PostgresWorkStore
 
 
 @dataclass(frozen=True)
-class Plane:
+class Stores:
     """PostgreSQL, Redis and the broker, with everything that reads and writes them.
 
     Attributes:
@@ -61,7 +61,7 @@ class Plane:
     webhooks: Webhooks
     sealed: SealedSecrets
 
-    def within(self, project: UUID, *, own: bool = True) -> Plane:
+    def within(self, project: UUID, *, own: bool = True) -> Stores:
         """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
 
         Args:
@@ -86,7 +86,7 @@ class Plane:
         self.celery.close()
 
 
-def open_plane(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Plane:
+def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Stores:
     """Open the stores; connections are made when they are needed, and a statement may take ``statement_s``, 0 for any.
 
     Raises:
@@ -107,7 +107,7 @@ def open_plane(settings: Settings, *, pool_size: int = 20, statement_s: float = 
     )
     celery = make_celery(redis_url)
     cache = ElitesCache(client)
-    return Plane(
+    return Stores(
         engine=engine,
         direct=engine if past is None else connect(past.get_secret_value(), pool_size=2),
         redis=client,
