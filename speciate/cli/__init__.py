@@ -14,7 +14,10 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A character that the locale lacks is shown as another one: it is no reason to end half-way.
         sys.stdout.reconfigure(errors="replace")
+    from speciate import process_roots
     from speciate.cli.app import app
+
+    process_roots.make_importable()
 
     try:
         try:

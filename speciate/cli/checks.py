@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from speciate.cli.installed import missing_processes
 from speciate.domain.errors import SpeciateError
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings, source_of
 
@@ -95,15 +94,6 @@ def environment() -> Finding:
     nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), known, n=1)]
     remedy = f"Perhaps meant: {', '.join(nearest)}." if nearest else f"Known: {', '.join(values)}."
     return Finding("environment", Status.WARNING, f"nobody reads {', '.join(unknown)}", remedy)
-
-
-def processes() -> Finding:
-    """Look for the processes beside the library: API, workers, evaluators."""
-    missing = missing_processes()
-    if missing:
-        remedy = "To run the service here, install it from a checkout with `pip install -e .`."
-        return Finding("processes", Status.WARNING, f"not installed: {', '.join(missing)}", remedy)
-    return Finding("processes", Status.GOOD, "service, workers and evaluators are installed")
 
 
 def data_dir(settings: Settings) -> Finding:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from speciate.cli import output
 from speciate.cli.exits import Exit
-from speciate.cli.installed import missing_processes
 from speciate.cli.session import URL_FLAG, AsJson
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
     with output.console(stderr=True).status("Looking …"):
         findings += [checks.python(), checks.environment()]
         if not elsewhere:
-            findings += [checks.processes(), checks.data_dir(settings)]
+            findings += [checks.data_dir(settings)]
             findings += [checks.database(settings), checks.cache(settings)]
             findings += of_this_machine(settings)
             findings += _sandbox(settings)
@@ -68,8 +67,6 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
 
 
 def _sandbox(settings: Settings) -> Iterable[Finding]:
-    if missing_processes():
-        return ()  # said already
     from speciate.cli.sandbox_checks import sandbox
 
     return sandbox(settings)

@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperGroup
 
 from speciate.cli.exits import Exit, exit_of
-from speciate.cli.installed import missing_processes, not_installed
 from speciate.cli.output import aside, print_error
 from speciate.cli.remedies import with_remedy
 from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
@@ -53,13 +52,6 @@ class Group(TyperGroup):
         except SpeciateError as error:
             print_error(with_remedy(error) if isinstance(error, NotFoundError) else error)
             raise typer.Exit(exit_of(error)) from None
-        except ModuleNotFoundError as error:
-            missing = missing_processes()
-            if (error.name or "").partition(".")[0] not in missing:
-                raise
-            lacking = not_installed(missing)
-            print_error(lacking)
-            raise typer.Exit(exit_of(lacking)) from None
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
 

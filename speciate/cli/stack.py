@@ -17,8 +17,8 @@ from typing import Final, Self
 import httpx
 from pydantic import SecretStr
 
+from speciate import process_roots
 from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
-from speciate.cli.installed import missing_processes, not_installed
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.egress import secret_keys
@@ -85,13 +85,11 @@ class Stack:
         """Start everything, yielding each step as it is done.
 
         Raises:
-            ConfigurationError: The processes are not installed beside the library, or a setting does not fit.
+            ConfigurationError: A setting does not fit.
             ConflictError: The port is taken.
             UnavailableError: A configured server does not answer, or a process did not become ready; the message names
                 its log.
         """
-        if missing := missing_processes():
-            raise not_installed(missing)
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
@@ -225,7 +223,8 @@ class Stack:
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
             ours[SERVE_TOKEN_VARIABLE] = serve_token
         # Numeric libraries must not start a thread per core in every worker.
-        return kept | ours | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        ours |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        return process_roots.child_environment(kept | ours)
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
@@ -15,10 +14,11 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy.exc import OperationalError
 
+from speciate import process_roots
 from speciate.domain.errors import ConfigurationError, ConflictError
 
 _LOCK = 0x5EC1A7E
-_SCRIPTS = Path(__file__).resolve().parents[2] / "migrations"
+_SCRIPTS: Final = process_roots.FOLDER / "migrations"
 # Whoever waits for a lock on a table keeps everybody else from it: so it gives up soon, and tries again.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '3s'"
 _LOCK_TRIES: Final = 20
@@ -30,7 +30,7 @@ def upgrade(engine: sa.Engine) -> None:
     """Upgrade the schema while others work with it; several processes may call this at once.
 
     Raises:
-        ConfigurationError: The database was made by a newer version, or the migrations are not installed.
+        ConfigurationError: The database was made by a newer version.
         ConflictError: A long transaction held a table all the time; what was migrated until then stays.
     """
     config = _config()
@@ -97,11 +97,6 @@ def is_current(engine: sa.Engine) -> bool:
 
 
 def _config() -> Config:
-    if not (_SCRIPTS / "env.py").is_file():
-        raise ConfigurationError(
-            "the database migrations are not beside the library.",
-            remedy="Run the service from a checkout of the project, installed by `pip install -e .`.",
-        )
     # Alembic would otherwise announce every step on the console.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
