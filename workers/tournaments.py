@@ -14,7 +14,7 @@ from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
 from speciate.storage.stores import Stores
 from speciate.storage.tournaments import UnderWay, paused_with
-from speciate.tournaments.comparing import decided_after
+from speciate.tournaments.report.comparisons import decided_after
 
 IN_FLIGHT: Final = 32
 """Runs of a tournament that are under way at once. Each has one lane, so this is also its units of work."""

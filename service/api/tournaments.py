@@ -14,7 +14,7 @@ from speciate.domain.tournament import Extension, Tournament, TournamentState
 from speciate.ports.records.base import Page
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.tournaments import pin, pin_extension
-from speciate.tournaments.report import Matrix, Report, Standings
+from speciate.tournaments.report.models import Matrix, Report, Standings
 
 router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
 

@@ -23,7 +23,7 @@ from speciate.storage.overview import Overview
 from speciate.storage.replays import Replays
 from speciate.storage.series import Series
 from speciate.storage.stores import Stores
-from speciate.tournaments.report import Report
+from speciate.tournaments.report.models import Report
 
 _REPORTS: Final = 8
 _POPULATIONS: Final = 16

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from speciate.domain.run import RunState
-from speciate.tournaments.tests import mcnemar
+from speciate.tournaments.statistics.significance import mcnemar
 
 if TYPE_CHECKING:
     from speciate.client import Client

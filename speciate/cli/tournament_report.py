@@ -15,9 +15,9 @@ from speciate.cli.session import look_again
 from speciate.cli.tables_out import replacing, write_records
 from speciate.domain.tournament import TournamentState
 from speciate.ports.records.tournaments import TournamentRun
-from speciate.tournaments.html import page
-from speciate.tournaments.report import Report
-from speciate.tournaments.tables import sections, verdict
+from speciate.tournaments.rendering.html import page
+from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.report.models import Report
 
 if TYPE_CHECKING:
     from speciate.client import Client

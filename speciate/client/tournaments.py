@@ -13,7 +13,7 @@ from speciate.client.transport import Transport
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.base import Page
 from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
-from speciate.tournaments.report import Matrix, Report, Standings
+from speciate.tournaments.report.models import Matrix, Report, Standings
 
 TIMEOUT_S: Final = 120.0
 """Thousands of problems take a while to be pinned, and a large report to be made."""

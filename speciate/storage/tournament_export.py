@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from speciate.storage.database import reading
-from speciate.tournaments.summary import NUMBERS
+from speciate.tournaments.report.run_summary import NUMBERS
 
 _AT_ONCE: Final = 2000
 _PART = sa.text(

@@ -17,11 +17,11 @@ from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from speciate.storage.database import patient, reading
 from speciate.storage.tournament_export import planned_runs
 from speciate.storage.tournament_summaries import STATES, TournamentSummaries, named
-from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.report import Matrix, PolicyFacts, ProblemFacts, Report, Standings
-from speciate.tournaments.reporting import make_matrix, make_report, make_standings
-from speciate.tournaments.results import Results
-from speciate.tournaments.summary import IntArray
+from speciate.tournaments.report.build import make_matrix, make_report, make_standings
+from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
+from speciate.tournaments.report.results import Results
+from speciate.tournaments.report.run_summary import IntArray
+from speciate.tournaments.statistics.arrays import FloatArray
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.database import patient
 from speciate.storage.stored import read_stored
 from speciate.storage.tournaments import Tournaments
-from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.results import ENDED, MISSING
-from speciate.tournaments.summary import NUMBERS, VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.report.results import ENDED, MISSING
+from speciate.tournaments.report.run_summary import NUMBERS, VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.statistics.arrays import FloatArray
 
 STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
 _AT_ONCE: Final = 200  # runs whose candidates are held in memory

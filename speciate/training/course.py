@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.entropy_law import fit_entropy_law
+from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.training.pictures import save_svg
 
 _MEAN_OF = 10

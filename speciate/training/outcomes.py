@@ -21,7 +21,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import Manifest
-from speciate.tournaments.estimators import best_at_k, diversity, expected_best_at_k
+from speciate.tournaments.statistics.estimators import best_at_k, diversity, expected_best_at_k
 from speciate.training.arms import Arm, Plan
 from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split

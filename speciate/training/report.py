@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.tournaments.estimators import best_at_k
-from speciate.tournaments.tests import mcnemar, mcnemar_pooled, sign_flip
+from speciate.tournaments.statistics.estimators import best_at_k
+from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, VARIANTS, Arm, Claim, Plan
 from speciate.training.outcomes import KS, Bools, Evidence, Mode, Outcome, problems_of
 from speciate.training.pictures import save_svg

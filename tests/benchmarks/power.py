@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from speciate.settings import Settings
-from speciate.tournaments.bootstrap import counted, percentiles
-from speciate.tournaments.comparing import compare, decided_after
-from speciate.tournaments.intervals import Resamples
-from speciate.tournaments.report import Verdict
-from speciate.tournaments.results import Results
-from speciate.tournaments.tests import mcnemar, mcnemar_pooled
+from speciate.tournaments.report.comparisons import compare, decided_after
+from speciate.tournaments.report.models import Verdict
+from speciate.tournaments.report.resamples import Resamples
+from speciate.tournaments.report.results import Results
+from speciate.tournaments.statistics.bootstrap import counted, percentiles
+from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled
 from tests.benchmarks.parts import show
 from tests.unit.tournaments.simulated import tournament
 from tests.unit.tournaments.synthetic import course_of

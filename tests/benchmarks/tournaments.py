@@ -15,8 +15,8 @@ from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy, toy_problem
-from speciate.tournaments.html import page
-from speciate.tournaments.report import Report, Standings
+from speciate.tournaments.rendering.html import page
+from speciate.tournaments.report.models import Report, Standings
 from tests.benchmarks.parts import show
 
 POLICIES, PROBLEMS, SEEDS, BUDGET = 20, 500, 8, 100

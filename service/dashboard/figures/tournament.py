@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
 from service.dashboard.words import clip
-from speciate.tournaments.parts import Estimate
-from speciate.tournaments.report import Comparison, Reached, Standing, Verdict
+from speciate.tournaments.report.measures import Estimate, Reached
+from speciate.tournaments.report.models import Comparison, Standing, Verdict
 
 _SHOWN = {Verdict.BETTER: "▲ better", Verdict.WORSE: "▼ worse"}
 _LINE: Final = 22

@@ -18,8 +18,8 @@ from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
 from speciate.domain.tournament import TournamentState
 from speciate.ports.records.tournaments import TournamentRecord
-from speciate.tournaments.report import Comparison, MatrixRow, Report
-from speciate.tournaments.tables import sections, verdict
+from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.report.models import Comparison, MatrixRow, Report
 
 router = APIRouter(include_in_schema=False, prefix="/tournaments")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from speciate.domain.tournament import Course, Tournament, TournamentState
 from speciate.ports.records.base import Record
-from speciate.tournaments.report import Amendment
+from speciate.tournaments.report.models import Amendment
 
 
 class TournamentAmendment(Amendment):

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from speciate.storage.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy
-from speciate.tournaments.html import page
+from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body, declare, fair, play, report_of, rows_of
 

@@ -48,8 +48,8 @@ from speciate.ports.records.candidates import EliteRecord
 from speciate.ports.records.runs import EventRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.series import Columns
-from speciate.tournaments.parts import Estimate
-from speciate.tournaments.report import Comparison, MatrixRow, Reached, Standing, Verdict
+from speciate.tournaments.report.measures import Estimate, Reached
+from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
 from tests.dashboard.exhibits import antenna, cases, single
 
 _RNG = np.random.default_rng(7)

@@ -10,9 +10,9 @@ import numpy as np
 
 from speciate.domain.policy import Training
 from speciate.domain.tournament import Course, Entrant, Tournament
-from speciate.tournaments.report import Amendment, PolicyFacts, ProblemFacts, Report
-from speciate.tournaments.reporting import make_report
-from speciate.tournaments.results import ENDED, Results
+from speciate.tournaments.report.build import make_report
+from speciate.tournaments.report.models import Amendment, PolicyFacts, ProblemFacts, Report
+from speciate.tournaments.report.results import ENDED, Results
 
 BUDGET = 100
 

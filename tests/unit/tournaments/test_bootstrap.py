@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments import bootstrap
-from speciate.tournaments.bootstrap import clustered_interval
-from speciate.tournaments.running_time import expected_running_time
+from speciate.tournaments.statistics import bootstrap
+from speciate.tournaments.statistics.bootstrap import clustered_interval
+from speciate.tournaments.statistics.running_time import expected_running_time
 
 
 def coverage(problems: int, times: int = 600) -> float:

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_all
+from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, compare_all
 
 # American League 1987, Agresti, Categorical Data Analysis (2002), table 10.10: Milwaukee, Detroit, Toronto, New York,
 # Boston, Cleveland, Baltimore.

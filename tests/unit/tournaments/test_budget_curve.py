@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.budget_curve import DECAYS, fit_budget_curve
+from speciate.tournaments.statistics.budget_curve import DECAYS, fit_budget_curve
 
 BUDGETS = np.array([1, 2, 4, 8, 16, 32])
 

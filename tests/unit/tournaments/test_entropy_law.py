@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.entropy_law import fit_entropy_law
+from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 
 
 def test_the_law_is_found_through_noise():

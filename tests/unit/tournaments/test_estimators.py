@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.estimators import (
+from speciate.tournaments.statistics.estimators import (
     Diversity,
     best_at_k,
     chance_of_better,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.hypervolume import Hypervolume, hypervolume
+from speciate.tournaments.statistics.hypervolume import Hypervolume, hypervolume
 
 
 def brute(points: np.ndarray) -> float:

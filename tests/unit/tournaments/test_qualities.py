@@ -10,16 +10,16 @@ import pytest
 from speciate.domain.entrant import Entrant
 from speciate.domain.policy import Training
 from speciate.domain.tournament import Course
-from speciate.tournaments.bootstrap import clustered_interval
-from speciate.tournaments.entropy_law import fit_entropy_law
-from speciate.tournaments.estimators import best_at_k, pass_at_k
-from speciate.tournaments.html import page
-from speciate.tournaments.intervals import Resamples
-from speciate.tournaments.profiles import performance_profile
-from speciate.tournaments.results import MISSING
-from speciate.tournaments.summary import VOICE
-from speciate.tournaments.tables import sections
-from speciate.tournaments.tests import sign_flip, sign_flips
+from speciate.tournaments.rendering.html import page
+from speciate.tournaments.rendering.tables import sections
+from speciate.tournaments.report.resamples import Resamples
+from speciate.tournaments.report.results import MISSING
+from speciate.tournaments.report.run_summary import VOICE
+from speciate.tournaments.statistics.bootstrap import clustered_interval
+from speciate.tournaments.statistics.entropy_law import fit_entropy_law
+from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
+from speciate.tournaments.statistics.running_time import performance_profile
+from speciate.tournaments.statistics.significance import sign_flip, sign_flips
 from tests.unit.tournaments.synthetic import course_of, report_of, results_of
 
 

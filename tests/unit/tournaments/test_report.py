@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension
-from speciate.tournaments import cells
-from speciate.tournaments.comparing import decided_after, evidence, pair_up
-from speciate.tournaments.html import _curves, page
-from speciate.tournaments.parts import Estimate
-from speciate.tournaments.report import Amendment, Verdict
-from speciate.tournaments.results import MISSING, PENDING
-from speciate.tournaments.tables import sections
-from speciate.tournaments.tests import mcnemar, sign_flip
+from speciate.tournaments.rendering import cells
+from speciate.tournaments.rendering.html import _curves, page
+from speciate.tournaments.rendering.tables import sections
+from speciate.tournaments.report.comparisons import decided_after, evidence, pair_up
+from speciate.tournaments.report.measures import Estimate
+from speciate.tournaments.report.models import Amendment, Verdict
+from speciate.tournaments.report.results import MISSING, PENDING
+from speciate.tournaments.statistics.significance import mcnemar, sign_flip
 from tests.unit.tournaments.synthetic import BUDGET, course_of, report_of, results_of
 
 

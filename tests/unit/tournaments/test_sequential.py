@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.sequential import STAKES, Sprt, Verdict, e_process, sprt
+from speciate.tournaments.statistics.sequential import STAKES, Sprt, SprtDecision, e_process, sprt
 from tests.unit.tournaments.simulated import differences
 
 DIFFERENCES = st.lists(st.integers(-8, 8).map(lambda x: x / 8), min_size=1, max_size=40)
@@ -101,21 +101,21 @@ def test_sprt_knows_wald() -> None:
     # log(β/(1−α)) = −3.486 and log((1−β)/α) = 3.882.
     seen = sprt([False] * 40, 0.1, 0.3, 0.02, 0.03)
     assert (seen.lower, seen.upper) == (pytest.approx(-3.486, abs=1e-3), pytest.approx(3.882, abs=1e-3))
-    assert seen.verdict is Verdict.ACCEPT_H0
+    assert seen.verdict is SprtDecision.ACCEPT_H0
     assert seen.used == math.ceil(3.486 / math.log(0.9 / 0.7))
     assert sprt([True] * 10, 0.1, 0.3, 0.02, 0.03) == Sprt(
-        Verdict.ACCEPT_H1, pytest.approx(4 * math.log(3)), seen.lower, seen.upper, 4
+        SprtDecision.ACCEPT_H1, pytest.approx(4 * math.log(3)), seen.lower, seen.upper, 4
     )  # type: ignore[arg-type]
-    assert sprt([]).verdict is Verdict.UNDECIDED
-    assert sprt([True, False]).verdict is Verdict.UNDECIDED
+    assert sprt([]).verdict is SprtDecision.UNDECIDED
+    assert sprt([True, False]).verdict is SprtDecision.UNDECIDED
 
 
-@pytest.mark.parametrize(("chance", "wrong"), [(0.5, Verdict.ACCEPT_H1), (0.65, Verdict.ACCEPT_H0)])
-def test_sprt_errs_about_as_often_as_it_says(chance: float, wrong: Verdict) -> None:
+@pytest.mark.parametrize(("chance", "wrong"), [(0.5, SprtDecision.ACCEPT_H1), (0.65, SprtDecision.ACCEPT_H0)])
+def test_sprt_errs_about_as_often_as_it_says(chance: float, wrong: SprtDecision) -> None:
     rng = np.random.default_rng(5)
     verdicts = [sprt(rng.random(600) < chance).verdict for _ in range(1500)]
     assert np.mean([v is wrong for v in verdicts]) <= 0.06
-    assert np.mean([v is Verdict.UNDECIDED for v in verdicts]) <= 0.01
+    assert np.mean([v is SprtDecision.UNDECIDED for v in verdicts]) <= 0.01
 
 
 @pytest.mark.parametrize(("p0", "p1", "alpha"), [(0.6, 0.5, 0.05), (0.5, 0.5, 0.05), (0.5, 0.6, 0.96), (0.0, 0.5, 0.1)])

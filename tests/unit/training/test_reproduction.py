@@ -14,8 +14,8 @@ from speciate.domain.candidate import Member
 from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
-from speciate.tournaments.estimators import best_at_k
-from speciate.tournaments.tests import sign_flip
+from speciate.tournaments.statistics.estimators import best_at_k
+from speciate.tournaments.statistics.significance import sign_flip
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.tests import McNemar, holm, mcnemar, mcnemar_pooled, sign_flip
+from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, mcnemar_pooled, sign_flip
 from tests.unit.tournaments.simulated import tournament
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, finite, open_unit, same_shape, shaped
+from speciate.tournaments.statistics.arrays import FloatArray, finite, open_unit, same_shape, shaped
 
 _MIN_POLICIES = 4
 _STEPS = 100

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speciate.domain.tournament import Course
-from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.summary import NUMBERS, VOICE, budgets
+from speciate.tournaments.report.run_summary import NUMBERS, VOICE, budgets
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 
 PENDING: Final = 0
 ENDED: Final = 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from speciate.tournaments.parts import Estimate
-from speciate.tournaments.report import BudgetLaw, Strength
+from speciate.tournaments.report.measures import BudgetLaw, Estimate, Strength
 
 
 @dataclass(frozen=True, slots=True)

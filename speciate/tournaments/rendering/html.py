@@ -8,11 +8,11 @@ from html import escape
 from math import exp
 from typing import Final
 
-from speciate.tournaments.cells import Section
-from speciate.tournaments.parts import EntropyFit, Estimate
-from speciate.tournaments.report import BudgetLaw, Reached, Report
-from speciate.tournaments.svg import Line, Points, figure
-from speciate.tournaments.tables import sections, verdict
+from speciate.tournaments.rendering.cells import Section
+from speciate.tournaments.rendering.svg import Line, Points, figure
+from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Estimate, Reached
+from speciate.tournaments.report.models import Report
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent); }

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.reward import pareto_front
-from speciate.tournaments.arrays import FloatArray, at_least, finite, same_shape
+from speciate.tournaments.statistics.arrays import FloatArray, at_least, finite, same_shape
 
 EXACT_DIMENSIONS = 4
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, finite, flags, open_unit
+from speciate.tournaments.statistics.arrays import FloatArray, finite, flags, open_unit
 
 STAKES = np.geomspace(0.5, 16.0, 11)
 """λ of the bets, per unit of the difference. Right for an effect μ with deviation σ is μ/σ²: all are held at once."""
@@ -86,7 +86,7 @@ def _log_wealth(bets: FloatArray) -> FloatArray:
     return wealth
 
 
-class Verdict(StrEnum):
+class SprtDecision(StrEnum):
     """What the SPRT says."""
 
     ACCEPT_H0 = "accept_h0"
@@ -106,7 +106,7 @@ class Sprt:
         used: Outcomes that were used.
     """
 
-    verdict: Verdict
+    verdict: SprtDecision
     log_ratio: float
     lower: float
     upper: float
@@ -137,10 +137,16 @@ def sprt(wins: ArrayLike, p0: float = 0.5, p1: float = 0.65, alpha: float = 0.05
         )
     lower, upper = float(np.log(beta / (1 - alpha))), float(np.log((1 - beta) / alpha))
     if np.size(wins) == 0:
-        return Sprt(Verdict.UNDECIDED, 0.0, lower, upper, 0)
+        return Sprt(SprtDecision.UNDECIDED, 0.0, lower, upper, 0)
     path = np.cumsum(np.where(flags(wins, "wins", 1), np.log(p1 / p0), np.log((1 - p1) / (1 - p0))))
     (left,) = np.nonzero((path <= lower) | (path >= upper))
     used = int(left[0]) + 1 if len(left) else len(path)
     ratio = float(path[used - 1])
-    verdict = Verdict.ACCEPT_H1 if ratio >= upper else Verdict.ACCEPT_H0 if ratio <= lower else Verdict.UNDECIDED
+    verdict = (
+        SprtDecision.ACCEPT_H1
+        if ratio >= upper
+        else SprtDecision.ACCEPT_H0
+        if ratio <= lower
+        else SprtDecision.UNDECIDED
+    )
     return Sprt(verdict, ratio, lower, upper, used)

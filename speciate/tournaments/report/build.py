@@ -9,35 +9,30 @@ from itertools import combinations
 import numpy as np
 
 from speciate.domain.tournament import Course
-from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS
-from speciate.tournaments.bradley_terry import applies, bradley_terry, compare_all
-from speciate.tournaments.budget_curve import fit_budget_curve
-from speciate.tournaments.comparing import compare, decided_after, withheld_from_contrasts
-from speciate.tournaments.estimators import chance_of_better
-from speciate.tournaments.intervals import ALIKE, TOO_FEW, Resamples, rng_for
-from speciate.tournaments.qualities import entropy_fits, health, profiles, qualities
-from speciate.tournaments.report import (
+from speciate.tournaments.report.comparisons import compare, decided_after, withheld_from_contrasts
+from speciate.tournaments.report.measures import BudgetLaw, Cost, CurvePoint, Pairwise, Reached, Strength
+from speciate.tournaments.report.models import (
     Amendment,
-    BudgetLaw,
-    Cost,
-    CurvePoint,
     Design,
     Matrix,
     MatrixRow,
     MissingRun,
-    Pairwise,
     PolicyFacts,
     ProblemFacts,
-    Reached,
     Report,
     Standings,
-    Strength,
 )
-from speciate.tournaments.results import MISSING, PENDING, Results
-from speciate.tournaments.running_time import ecdf
-from speciate.tournaments.standing import draws, standings
-from speciate.tournaments.summary import budgets
+from speciate.tournaments.report.qualities import entropy_fits, health, profiles, qualities
+from speciate.tournaments.report.resamples import ALIKE, TOO_FEW, Resamples, rng_for
+from speciate.tournaments.report.results import MISSING, PENDING, Results
+from speciate.tournaments.report.run_summary import budgets
+from speciate.tournaments.report.standings import draws, standings
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
+from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
+from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, compare_all
+from speciate.tournaments.statistics.budget_curve import fit_budget_curve
+from speciate.tournaments.statistics.estimators import chance_of_better
+from speciate.tournaments.statistics.running_time import ecdf
 
 _STEPS = 200  # points of a curve that is drawn
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from speciate.domain.tournament import Course, Metric, StoppingRule
-from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.intervals import Resamples, rng_for
-from speciate.tournaments.report import Amendment, Comparison, Verdict
-from speciate.tournaments.results import MISSING, PENDING, Results
-from speciate.tournaments.sequential import EProcess, e_process
-from speciate.tournaments.tests import SignFlip, holm, mcnemar, sign_flips
+from speciate.tournaments.report.models import Amendment, Comparison, Verdict
+from speciate.tournaments.report.resamples import Resamples, rng_for
+from speciate.tournaments.report.results import MISSING, PENDING, Results
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
+from speciate.tournaments.statistics.sequential import EProcess, e_process
+from speciate.tournaments.statistics.significance import SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
 """Sign patterns that are drawn where there are too many to try all; more of them where the level asks for smaller p."""

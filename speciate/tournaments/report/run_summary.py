@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from speciate.domain.reward import pareto_front
 from speciate.domain.tournament import Tournament
-from speciate.tournaments.arrays import BoolArray, FloatArray
-from speciate.tournaments.estimators import Diversity, diversity, spread
-from speciate.tournaments.hypervolume import hypervolume
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
+from speciate.tournaments.statistics.estimators import Diversity, diversity, spread
+from speciate.tournaments.statistics.hypervolume import hypervolume
 
 IntArray = NDArray[np.int64]
 
@@ -20,7 +20,7 @@ NUMBERS: Final = (
     "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "evaluated", "failed",
     "duplicates", "diversity_all", "diversity", "hypervolume",
 )  # fmt: skip
-"""Numbers of a whole run; ``speciate.tournaments.results.Results`` says what they are."""
+"""Numbers of a whole run; ``speciate.tournaments.report.results.Results`` says what they are."""
 
 VOICE: Final = (
     "rollouts", "answers", "entropy", "unreadable", "failed", "duplicates", "reward", "within", "across",

@@ -10,14 +10,14 @@ import numpy as np
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.tournament import Course
-from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.entropy_law import fit_entropy_law
-from speciate.tournaments.intervals import Resamples
-from speciate.tournaments.parts import EntropyFit, Estimate, PolicyHealth, Profile, Quality
-from speciate.tournaments.profiles import performance_profile
-from speciate.tournaments.report import PolicyFacts
-from speciate.tournaments.results import Results
-from speciate.tournaments.summary import VOICE
+from speciate.tournaments.report.measures import EntropyFit, Estimate, PolicyHealth, Profile, Quality
+from speciate.tournaments.report.models import PolicyFacts
+from speciate.tournaments.report.resamples import Resamples
+from speciate.tournaments.report.results import Results
+from speciate.tournaments.report.run_summary import VOICE
+from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.statistics.entropy_law import fit_entropy_law
+from speciate.tournaments.statistics.running_time import performance_profile
 
 _FACTORS: Final = tuple(np.round(np.geomspace(1, 64, 37), 4).tolist())
 _WITHOUT: Final = {

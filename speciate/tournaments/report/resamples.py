@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.tournament import Course
-from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.bootstrap import MIN_CLUSTERS, alike, counted, percentiles
-from speciate.tournaments.parts import Estimate
+from speciate.tournaments.report.measures import Estimate
+from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, alike, counted, percentiles
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95

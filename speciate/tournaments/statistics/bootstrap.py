@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, at_least, finite, open_unit
+from speciate.tournaments.statistics.arrays import FloatArray, at_least, finite, open_unit
 
 MIN_CLUSTERS = 30
 """Problems below which there is no interval: with 12, a nominal 5 % is 9 % in simulation."""

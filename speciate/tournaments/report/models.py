@@ -6,7 +6,20 @@ from enum import StrEnum
 
 from speciate.domain.policy import Training
 from speciate.domain.tournament import Extension, Tournament
-from speciate.tournaments.parts import Draws, EntropyFit, Estimate, Part, PolicyHealth, Profile, Quality
+from speciate.tournaments.report.measures import (
+    BudgetLaw,
+    Cost,
+    Draws,
+    EntropyFit,
+    Estimate,
+    Pairwise,
+    PolicyHealth,
+    Profile,
+    Quality,
+    Reached,
+    ReportModel,
+    Strength,
+)
 
 
 class Verdict(StrEnum):
@@ -20,7 +33,7 @@ class Verdict(StrEnum):
     """The tournament was extended after runs had ended, so that no level holds."""
 
 
-class ProblemFacts(Part):
+class ProblemFacts(ReportModel):
     """A problem of the design box."""
 
     name: str
@@ -30,7 +43,7 @@ class ProblemFacts(Part):
     forgeable: bool
 
 
-class PolicyFacts(Part):
+class PolicyFacts(ReportModel):
     """A policy of the design box."""
 
     name: str
@@ -40,7 +53,7 @@ class PolicyFacts(Part):
     training: Training | None = None
 
 
-class Amendment(Part):
+class Amendment(ReportModel):
     """An extension as it was made.
 
     Attributes:
@@ -51,7 +64,7 @@ class Amendment(Part):
     ended_runs: int
 
 
-class Design(Part):
+class Design(ReportModel):
     """The design box: what was declared before the first run, with digests.
 
     Attributes:
@@ -74,7 +87,7 @@ class Design(Part):
     k: int
 
 
-class Standing(Part):
+class Standing(ReportModel):
     """How an entrant stands by itself.
 
     Attributes:
@@ -104,7 +117,7 @@ class Standing(Part):
     ert_tokens: Estimate
 
 
-class Comparison(Part):
+class Comparison(ReportModel):
     """An entrant against another, on the problems and seeds on which both completed.
 
     Attributes:
@@ -146,7 +159,7 @@ class Comparison(Part):
     note: str
 
 
-class Standings(Part):
+class Standings(ReportModel):
     """Who stands where, and what is known about differences."""
 
     slug: str
@@ -157,7 +170,7 @@ class Standings(Part):
     comparisons: tuple[Comparison, ...]
 
 
-class MatrixRow(Part):
+class MatrixRow(ReportModel):
     """A problem with the successes of every entrant, and the runs that they are of."""
 
     problem: str
@@ -165,98 +178,14 @@ class MatrixRow(Part):
     runs: tuple[int, ...]
 
 
-class Matrix(Part):
+class Matrix(ReportModel):
     """Problems × entrants: runs that reached the target, of how many."""
 
     entrants: tuple[str, ...]
     rows: tuple[MatrixRow, ...]
 
 
-class Reached(Part):
-    """Share of (problem, seed) pairs reached against what was spent.
-
-    Attributes:
-        spent: Where the curve steps; thinned where there are many steps.
-        share: Share reached at or before.
-        pairs: Pairs that it is of.
-        censored: Pairs that ended before the target.
-        sound_until: First of these ends; beyond it the curve is a lower bound.
-    """
-
-    entrant: str
-    unit: str
-    spent: tuple[float, ...]
-    share: tuple[float, ...]
-    pairs: int
-    censored: int
-    sound_until: float | None
-
-
-class CurvePoint(Part):
-    """What the law predicts at a budget; without ends where the interval is withheld."""
-
-    evaluations: float
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-class BudgetLaw(Part):
-    """The law of diminishing returns fitted to the solve rate, or to the best score so far, against the budget.
-
-    Attributes:
-        budgets: Budgets that were measured.
-        measured: Mean over problems there.
-        predicted: The law at and beyond the budget; what is withheld is not there, and ``note`` says why.
-        worst_residual: Largest difference between the law and what was measured.
-    """
-
-    entrant: str
-    budgets: tuple[float, ...]
-    measured: tuple[float, ...]
-    predicted: tuple[CurvePoint, ...]
-    worst_residual: float | None
-    problems: int
-    note: str
-
-
-class Pairwise(Part):
-    """Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved."""
-
-    a: str
-    b: str
-    chance: Estimate
-
-
-class Strength(Part):
-    """Bradley–Terry strength on a log scale, mean 0.
-
-    Attributes:
-        low: Lower end of the interval; None where it is withheld.
-        high: Upper end; None where it is withheld.
-        note: Why it is withheld.
-    """
-
-    entrant: str
-    strength: float
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-
-
-class Cost(Part):
-    """What an entrant spent and what failed."""
-
-    entrant: str
-    runs: int
-    evaluations: int
-    tokens: int
-    evaluated: int
-    failed: int
-    duplicates: int
-
-
-class MissingRun(Part):
+class MissingRun(ReportModel):
     """A run that counts for nothing, and why."""
 
     entrant: str
@@ -265,7 +194,7 @@ class MissingRun(Part):
     reason: str
 
 
-class Report(Part):
+class Report(ReportModel):
     """Everything, in the order in which it is read.
 
     Attributes:

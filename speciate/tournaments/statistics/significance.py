@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import BoolArray, FloatArray, at_least, finite, flags, same_shape
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, at_least, finite, flags, same_shape
 
 _ENUMERATED = 14  # problems that differ; 2^14 sign patterns are as cheap as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, finite
-from speciate.tournaments.bootstrap import alike, counted, percentiles
+from speciate.tournaments.statistics.arrays import FloatArray, finite
+from speciate.tournaments.statistics.bootstrap import alike, counted, percentiles
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 """β of the law. Given β the law is linear, so trying these is the whole fit: no start values, no failed fits."""

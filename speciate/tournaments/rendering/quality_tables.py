@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from speciate.tournaments.cells import Section, ends, estimate, withheld
-from speciate.tournaments.parts import EntropyFit, Profile
-from speciate.tournaments.report import BudgetLaw, Report
+from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
+from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Profile
+from speciate.tournaments.report.models import Report
 
 _SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # of a profile's factors those in the table; the figure shows all
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 
-class Part(BaseModel):
+class ReportModel(BaseModel):
     """Base of the parts: frozen; a newer server may add fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Estimate(Part):
+class Estimate(ReportModel):
     """A number with what it stands on.
 
     Attributes:
@@ -33,7 +33,7 @@ class Estimate(Part):
     note: str = ""
 
 
-class Draws(Part):
+class Draws(ReportModel):
     """What k runs of an entrant are worth, for every k up to the number of seeds.
 
     Attributes:
@@ -47,7 +47,7 @@ class Draws(Part):
     best_at: tuple[Estimate, ...]
 
 
-class Profile(Part):
+class Profile(ReportModel):
     """Performance profile: on which share of problems the entrant's ERT is within a factor of the best entrant's.
 
     Attributes:
@@ -62,7 +62,7 @@ class Profile(Part):
     problems: int
 
 
-class Quality(Part):
+class Quality(ReportModel):
     """What the reward vectors of an entrant's runs are like; means over problems.
 
     Attributes:
@@ -78,7 +78,7 @@ class Quality(Part):
     diversity_all: Estimate
 
 
-class PolicyHealth(Part):
+class PolicyHealth(ReportModel):
     """How a policy did as a policy, within one entrant; means over problems of means over runs.
 
     Attributes:
@@ -106,7 +106,7 @@ class PolicyHealth(Part):
     across: Estimate
 
 
-class EntropyFit(Part):
+class EntropyFit(ReportModel):
     """The law R = −a·e^H + b over one training (Cui et al., arXiv 2505.22617).
 
     Attributes:
@@ -141,3 +141,87 @@ class EntropyFit(Part):
         if self.a is None or self.b is None or self.ceiling is None or self.r_squared is None:
             return None
         return None if self.r_squared <= (self.r_squared_line or 0.0) else (self.a, self.b, self.ceiling)
+
+
+class Reached(ReportModel):
+    """Share of (problem, seed) pairs reached against what was spent.
+
+    Attributes:
+        spent: Where the curve steps; thinned where there are many steps.
+        share: Share reached at or before.
+        pairs: Pairs that it is of.
+        censored: Pairs that ended before the target.
+        sound_until: First of these ends; beyond it the curve is a lower bound.
+    """
+
+    entrant: str
+    unit: str
+    spent: tuple[float, ...]
+    share: tuple[float, ...]
+    pairs: int
+    censored: int
+    sound_until: float | None
+
+
+class CurvePoint(ReportModel):
+    """What the law predicts at a budget; without ends where the interval is withheld."""
+
+    evaluations: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class BudgetLaw(ReportModel):
+    """The law of diminishing returns fitted to the solve rate, or to the best score so far, against the budget.
+
+    Attributes:
+        budgets: Budgets that were measured.
+        measured: Mean over problems there.
+        predicted: The law at and beyond the budget; what is withheld is not there, and ``note`` says why.
+        worst_residual: Largest difference between the law and what was measured.
+    """
+
+    entrant: str
+    budgets: tuple[float, ...]
+    measured: tuple[float, ...]
+    predicted: tuple[CurvePoint, ...]
+    worst_residual: float | None
+    problems: int
+    note: str
+
+
+class Pairwise(ReportModel):
+    """Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved."""
+
+    a: str
+    b: str
+    chance: Estimate
+
+
+class Strength(ReportModel):
+    """Bradley–Terry strength on a log scale, mean 0.
+
+    Attributes:
+        low: Lower end of the interval; None where it is withheld.
+        high: Upper end; None where it is withheld.
+        note: Why it is withheld.
+    """
+
+    entrant: str
+    strength: float
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+class Cost(ReportModel):
+    """What an entrant spent and what failed."""
+
+    entrant: str
+    runs: int
+    evaluations: int
+    tokens: int
+    evaluated: int
+    failed: int
+    duplicates: int

@@ -15,9 +15,9 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.reward import RewardSpace
 from speciate.storage.tournament_summaries import _answers as read_answers
-from speciate.tournaments.estimators import spread
-from speciate.tournaments.hypervolume import hypervolume
-from speciate.tournaments.summary import VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.report.run_summary import VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.statistics.estimators import spread
+from speciate.tournaments.statistics.hypervolume import hypervolume
 from tests.unit.tournaments.synthetic import course_of
 
 samples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 8)), max_size=9)

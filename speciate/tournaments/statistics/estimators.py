@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.arrays import FloatArray, finite, flags, same_shape
+from speciate.tournaments.statistics.arrays import FloatArray, finite, flags, same_shape
 
 _BLOCK = 1 << 22  # numbers held at once
 

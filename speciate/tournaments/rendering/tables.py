@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
-from speciate.tournaments.cells import Section, ends, estimate, withheld
-from speciate.tournaments.quality_tables import draws, entropy_fits, health, laws, profiles, qualities, score_laws
-from speciate.tournaments.report import Comparison, Design, Report, Standing, Verdict
+from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
+from speciate.tournaments.rendering.quality_tables import (
+    draws,
+    entropy_fits,
+    health,
+    laws,
+    profiles,
+    qualities,
+    score_laws,
+)
+from speciate.tournaments.report.models import Comparison, Design, Report, Standing, Verdict
 
 
 def sections(report: Report) -> tuple[Section, ...]:

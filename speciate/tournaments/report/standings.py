@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.tournament import Course
-from speciate.tournaments.arrays import FloatArray
-from speciate.tournaments.estimators import best_at_k, pass_at_k
-from speciate.tournaments.intervals import Resamples
-from speciate.tournaments.parts import Draws, Estimate
-from speciate.tournaments.report import Standing
-from speciate.tournaments.results import MISSING, Results
+from speciate.tournaments.report.measures import Draws, Estimate
+from speciate.tournaments.report.models import Standing
+from speciate.tournaments.report.resamples import Resamples
+from speciate.tournaments.report.results import MISSING, Results
+from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 
 _PART: Final = "of no problem have all runs completed"
 

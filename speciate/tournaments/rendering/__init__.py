@@ -1,0 +1,1 @@
+"""A report as tables, as SVG figures and as one HTML file."""

@@ -1,0 +1,1 @@
+"""Statistics of paired comparisons over problems: pure functions of arrays."""
