@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from service import errors, openapi
 from service.api import OPEN, ROUTERS
-from service.dashboard.deck import Deck
+from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
 from service.dashboard.pages import warm
 from service.dashboard.routes import OPEN as OPEN_PAGES
@@ -100,11 +100,11 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
         hub = EventHub(stores)
         doorkeeper = Doorkeeper.of(settings, stores)
         app.state.parts = Parts(settings, stores, hub, doorkeeper, Owners(stores.engine), meter)
-        app.state.deck = deck = Deck.over(stores)
+        app.state.dashboard = dashboard = DashboardContext.over(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
         def streams() -> int:
-            return hub.streams + deck.live.viewers
+            return hub.streams + dashboard.live.viewers
 
         installation = Installation(stores, database_url, stall_s=settings.stall_s, streams=streams)
         meter.watch(installation)
@@ -113,11 +113,11 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
 
         def wake(run_id: UUID) -> None:
             hub.wake(run_id)
-            deck.live.wake(run_id)
+            dashboard.live.wake(run_id)
 
         def close_streams() -> None:
             hub.close_streams()
-            deck.live.close()
+            dashboard.live.close()
 
         # Once for the process; nobody waits for it but the first who ask, and they no longer than it takes.
         asyncio.get_running_loop().run_in_executor(None, warm)
@@ -127,7 +127,7 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
             with on_stop_signal(app.state.leaving.set, close_streams, settings.leave_s):
                 yield
         finally:
-            deck.live.close()
+            dashboard.live.close()
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
             doorkeeper.close()

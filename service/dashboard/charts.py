@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
+from service.dashboard.formatting import number
 from service.dashboard.pages import macro
-from service.dashboard.words import number
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
 """Tokens of colours that tell series apart; the browser puts in what the theme says."""

@@ -34,7 +34,7 @@ class ErrorPages:
         if scope["type"] != "http" or scope["path"].startswith(_MACHINES) or not _wants_page(scope):
             await self._app(scope, receive, send)
             return
-        answer = _Answer(scope, receive, send)
+        answer = _ErrorPageSender(scope, receive, send)
         try:
             await self._app(scope, receive, answer.pass_on)
         except Exception:
@@ -43,7 +43,7 @@ class ErrorPages:
             raise  # whoever serves the application logs it
 
 
-class _Answer:
+class _ErrorPageSender:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._held: Message | None = None

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from speciate.domain.run import RunSpec
+from speciate.search.strategies import STRATEGIES
+
 _NUMBERS: Final = {"integer": int, "number": float}
 
 
@@ -36,33 +39,33 @@ class Field:
     choices: tuple[str, ...] = ()
 
 
-def fields_of(model: type[BaseModel], prefix: str, given: Mapping[str, str]) -> list[Field]:
+def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str]) -> list[Field]:
     """Return the fields of a config model.
 
     Args:
         model: The model.
         prefix: Put before every name.
-        given: What was filled in, by name of field; the rest has the model's defaults.
+        values: What was filled in, by name of field; the rest has the model's defaults.
     """
     schema = model.model_json_schema()
     return [
-        _field(name, spec, schema.get("$defs", {}), prefix, given)
+        _field(name, spec, schema.get("$defs", {}), prefix, values)
         for name, spec in schema.get("properties", {}).items()
     ]
 
 
-def values_of(model: type[BaseModel], prefix: str, given: Mapping[str, str]) -> dict[str, Any]:
+def read_values(model: type[BaseModel], prefix: str, values: Mapping[str, str]) -> dict[str, Any]:
     """Return what a form holds for a config model as JSON values; what cannot be read stays text, and is refused later.
 
     Fields that have the model's default are left out, so that the values say what was chosen.
     """
     found: dict[str, Any] = {}
-    defaults = {field.name: field for field in fields_of(model, prefix, {})}
+    defaults = {field.name: field for field in build_fields(model, prefix, {})}
     for field in defaults.values():
         if field.kind == "check":
-            value: Any = given.get(field.name, "") == "on"
+            value: Any = values.get(field.name, "") == "on"
         else:
-            text = given.get(field.name, field.value).strip()
+            text = values.get(field.name, field.value).strip()
             value = _read(field, text)
         if value != _read(field, field.value):
             found[field.name.removeprefix(prefix)] = value
@@ -77,7 +80,7 @@ def number_or_text(kind: str, text: str) -> Any:
         return text
 
 
-def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, given: Mapping[str, str]) -> Field:
+def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, values: Mapping[str, str]) -> Field:
     spec = {**_resolved(spec, defs), **{key: value for key, value in spec.items() if key in {"default", "description"}}}
     default = spec.get("default")
     choices = tuple(str(choice) for choice in spec.get("enum", ()))
@@ -102,7 +105,7 @@ def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, g
         prefix + name,
         name.replace("_", " "),
         kind,
-        given.get(prefix + name, text),
+        values.get(prefix + name, text),
         note,
         spec.get("minimum", spec.get("exclusiveMinimum")),
         spec.get("maximum", spec.get("exclusiveMaximum")),
@@ -130,3 +133,36 @@ def _read(field: Field, text: str) -> Any:
             return [part.strip() for part in text.split(",") if part.strip()]
         case _:
             return text or None
+
+
+OPTION: Final = "option."
+"""Before the name of every option's field."""
+
+_USUAL: Final = str(RunSpec.model_fields["strategy"].default)
+_SHOWN: Final = "options_of"
+
+
+def chosen(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return ``strategy`` and its ``strategy_options`` as a declaration has them; an unknown one is refused later."""
+    strategy = values.get("strategy", _USUAL).strip()
+    options = read_values(STRATEGIES[strategy].Config, OPTION, _own(values, strategy)) if strategy in STRATEGIES else {}
+    return {"strategy": strategy, "strategy_options": options}
+
+
+def shown(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the template shows: the strategies, the chosen one and its options."""
+    strategy = values.get("strategy", _USUAL)
+    strategy = strategy if strategy in STRATEGIES else _USUAL
+    return {
+        "strategy": strategy,
+        "strategies": list(STRATEGIES),
+        "about": (STRATEGIES[strategy].__doc__ or "").strip().partition("\n")[0],
+        "options": build_fields(STRATEGIES[strategy].Config, OPTION, _own(values, strategy)),
+    }
+
+
+def _own(values: Mapping[str, str], strategy: str) -> Mapping[str, str]:
+    """Return the fields without options that were shown for another strategy: names recur, and defaults differ."""
+    if values.get(_SHOWN, strategy) == strategy:
+        return values
+    return {name: value for name, value in values.items() if not name.startswith(OPTION)}

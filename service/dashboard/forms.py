@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from email import message_from_bytes, policy
 from typing import Annotated, Final
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import Flaw, InvalidInputError, SpeciateError
 from speciate.domain.values import storable
+from speciate.domain.wording import wording
 from speciate.loopback import from_own_page
 
 _MOST_FIELDS: Final = 500
@@ -113,3 +117,61 @@ def _text(given: str) -> str:
 
 def _unreadable() -> InvalidInputError:
     return InvalidInputError("The form cannot be read.", remedy="Open the page again and send it from there.")
+
+
+_AROUND: Final = 2
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines around a flaw: number, text and whether it is the flawed one."""
+
+    flaw: Flaw
+    lines: Sequence[tuple[int, str, bool]]
+
+
+@dataclass(frozen=True)
+class FormErrors:
+    """Why a form was refused.
+
+    Attributes:
+        title: In few words.
+        message: In a sentence or two.
+        flaws: Where and why.
+    """
+
+    title: str
+    message: str
+    flaws: tuple[Flaw, ...]
+
+    def for_field(self, name: str) -> str:
+        """Return what is wrong with a field, or the empty string."""
+        return "; ".join(flaw.message for flaw in self.flaws if flaw.where == name)
+
+
+def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
+    """Return what a form is errors of an error."""
+    if isinstance(error, ValidationError):
+        flaws = tuple(
+            Flaw(wording(dict(each)), where=".".join(str(part) for part in each["loc"]))
+            for each in error.errors(include_url=False, include_input=False)
+        )
+        return FormErrors("This cannot be started", "Some values do not fit:", flaws)
+    return FormErrors(error.title, str(error), error.flaws if isinstance(error, InvalidInputError) else ())
+
+
+def excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
+    """Return the lines around every flaw whose file and line are known.
+
+    Args:
+        errors: Names files and lines.
+        texts: The files by name.
+    """
+    found = []
+    for flaw in errors.flaws[:20]:
+        if flaw.line is None or flaw.file is None or flaw.file not in texts:
+            continue
+        lines = texts[flaw.file].split("\n")
+        first, last = max(1, flaw.line - _AROUND), min(len(lines), flaw.line + _AROUND)
+        found.append(Excerpt(flaw, [(n, lines[n - 1][:500], n == flaw.line) for n in range(first, last + 1)]))
+    return found

@@ -1,4 +1,4 @@
-"""Live parts of pages: rendered once for all viewers of this process when something was committed (ADR 16)."""
+"""LiveViews parts of pages: rendered once for all viewers of this process when something was committed (ADR 16)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LivePart:
     """The changing part of a page as it is now.
 
     Attributes:
@@ -47,25 +47,25 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _LiveFrame:
     id: str
     text: bytes
     final: bool
 
     @classmethod
-    def of(cls, part: Part) -> _Frame:
+    def of(cls, part: LivePart) -> _LiveFrame:
         data = json.dumps({"html": part.html, "revision": part.revision})
         digest = hashlib.blake2b(data.encode(), digest_size=12).hexdigest()
         return cls(digest, f"id: {digest}\nevent: part\ndata: {data}\n\n".encode(), part.final)
 
 
 @dataclass(eq=False)
-class _View:
+class _LiveView:
     """What several viewers look at."""
 
-    render: Callable[[], Part]
+    render: Callable[[], LivePart]
     run_id: UUID | None
-    frame: _Frame | None = None
+    frame: _LiveFrame | None = None
     viewers: set[asyncio.Event] = field(default_factory=set)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     broken: bool = False
@@ -76,7 +76,7 @@ class _View:
             viewer.set()
 
 
-class Live:
+class LiveViews:
     """All watched views of this process.
 
     Attributes:
@@ -87,7 +87,7 @@ class Live:
     def __init__(self, *, poll_s: float = POLL_S, pause_s: float = PAUSE_S) -> None:
         self.poll_s = poll_s
         self.pause_s = pause_s
-        self._views: dict[str, _View] = {}
+        self._views: dict[str, _LiveView] = {}
         self._threads = CapacityLimiter(_THREADS)
         self._closing = False
 
@@ -108,7 +108,7 @@ class Live:
         for view in self._views.values():
             view.tell()
 
-    def watch(self, key: str, render: Callable[[], Part], *, run_id: UUID | None, seen: str) -> StreamingResponse:
+    def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
         """Return the stream of a view.
 
         Args:
@@ -126,15 +126,15 @@ class Live:
             raise UnavailableError(f"{MAX_STREAMS} streams are open, which is the most this process serves.")
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = _View(render, run_id)
+            view = self._views[key] = _LiveView(render, run_id)
             view.task = asyncio.create_task(self._serve(key, view), name=f"view {key}")
             view.task.add_done_callback(_report)
         news = asyncio.Event()
         news.set()
         view.viewers.add(news)
-        return _Stream(self._chunks(view, news, seen), lambda: self._leave(key, view, news))
+        return _LiveResponse(self._chunks(view, news, seen), lambda: self._leave(key, view, news))
 
-    def _leave(self, key: str, view: _View, news: asyncio.Event) -> None:
+    def _leave(self, key: str, view: _LiveView, news: asyncio.Event) -> None:
         view.viewers.discard(news)
         if not view.viewers:
             if self._views.get(key) is view:
@@ -142,11 +142,11 @@ class Live:
             if view.task is not None:
                 view.task.cancel()
 
-    async def _serve(self, key: str, view: _View) -> None:
+    async def _serve(self, key: str, view: _LiveView) -> None:
         try:
             while not (view.frame and view.frame.final):
                 view.news.clear()
-                frame = _Frame.of(await to_thread.run_sync(view.render, limiter=self._threads))
+                frame = _LiveFrame.of(await to_thread.run_sync(view.render, limiter=self._threads))
                 if view.frame is None or frame.id != view.frame.id:
                     view.frame = frame
                     view.tell()
@@ -160,7 +160,7 @@ class Live:
                 del self._views[key]
             view.tell()
 
-    async def _chunks(self, view: _View, news: asyncio.Event, seen: str) -> AsyncIterator[bytes]:
+    async def _chunks(self, view: _LiveView, news: asyncio.Event, seen: str) -> AsyncIterator[bytes]:
         yield _OPENING
         while not self._closing:
             if not await _first(news, HEARTBEAT_S):
@@ -178,7 +178,7 @@ class Live:
                 return
 
 
-class _Stream(StreamingResponse):
+class _LiveResponse(StreamingResponse):
     def __init__(self, chunks: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(chunks, headers=headers, media_type=MEDIA_TYPE)

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.dashboard import assets
-from service.dashboard.words import FILTERS
+from service.dashboard.formatting import FILTERS
 from speciate import __version__
 
 THEMES: Final = ("light", "dark")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from service.dashboard.fields import Field, fields_of, number_or_text, values_of
+from service.dashboard.fields import Field, build_fields, number_or_text, read_values
 from speciate.domain.ensemble import Choice
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.guidance import Guidance
 from speciate.domain.novelty import Novelty
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
+from speciate.domain.values import storable
 from speciate.ports.records.runs import RunRecord
 
 _NOVELTY: Final = "novelty."
@@ -28,7 +30,7 @@ _NOTES: Final = {
 }
 
 
-def asked_of(text: str, where: str) -> str | dict[str, Any]:
+def parse_policies(text: str, where: str) -> str | dict[str, Any]:
     """Return the policy that a text names, or several as in ``small=3, big`` with their weights.
 
     Raises:
@@ -46,14 +48,14 @@ def asked_of(text: str, where: str) -> str | dict[str, Any]:
     return weights
 
 
-def course_fields(given: Mapping[str, str]) -> list[Field]:
+def search_fields(values: Mapping[str, str]) -> list[Field]:
     """Return the fields, filled in as the form was."""
     defaults = RunSpec.model_fields
     choice = Field(
         "policy_choice",
         "policy choice",
         "choice",
-        given.get("policy_choice", str(defaults["policy_choice"].default)),
+        values.get("policy_choice", str(defaults["policy_choice"].default)),
         "how one of several policies is chosen: as often as its weight says, or by what it earns (ucb)",
         choices=tuple(Choice),
     )
@@ -61,30 +63,30 @@ def course_fields(given: Mapping[str, str]) -> list[Field]:
         "policy_discount",
         "policy discount",
         "number",
-        given.get("policy_discount", str(defaults["policy_discount"].default)),
+        values.get("policy_discount", str(defaults["policy_discount"].default)),
         "what a batch leaves of the weight of older answers, for ucb.",
         0,
         1,
     )
-    found = [*fields_of(Novelty, _NOVELTY, given), *fields_of(Guidance, _GUIDANCE, {_EVERY: "", **given})]
+    found = [*build_fields(Novelty, _NOVELTY, values), *build_fields(Guidance, _GUIDANCE, {_EVERY: "", **values})]
     return [choice, discount, *(replace(f, label=f.name.replace(".", " "), note=_NOTES[f.name]) for f in found)]
 
 
-def course_of(given: Mapping[str, str]) -> dict[str, Any]:
+def read_search(values: Mapping[str, str]) -> dict[str, Any]:
     """Return what the fields hold, as a ``RunSpec`` takes it; what cannot be read stays text, and is refused later."""
-    choice, discount = (given.get(name, "").strip() for name in ("policy_choice", "policy_discount"))
+    choice, discount = (values.get(name, "").strip() for name in ("policy_choice", "policy_discount"))
     return {
-        "novelty": values_of(Novelty, _NOVELTY, given),
-        "guidance": values_of(Guidance, _GUIDANCE, given) if given.get(_EVERY, "").strip() else None,
+        "novelty": read_values(Novelty, _NOVELTY, values),
+        "guidance": read_values(Guidance, _GUIDANCE, values) if values.get(_EVERY, "").strip() else None,
         **({"policy_choice": choice} if choice else {}),
         **({"policy_discount": number_or_text("number", discount)} if discount else {}),
     }
 
 
-def course_like(run: RunRecord) -> dict[str, str]:
+def search_from_run(run: RunRecord) -> dict[str, str]:
     """Return what the fields, and those of policy and mutator, hold for a run like another one."""
     spec = run.spec
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "policy": _named(run, PolicyRole.PROPOSE) or f"{run.policy}@{run.policy_version}",
         "mutator": _named(run, PolicyRole.MUTATE) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else ""),
         "policy_choice": spec.policy_choice,
@@ -92,9 +94,25 @@ def course_like(run: RunRecord) -> dict[str, str]:
         **{_NOVELTY + name: value for name, value in spec.novelty},
         **{_GUIDANCE + name: value for name, value in spec.guidance or ()},
     }
-    return {name: "" if value is None else str(value) for name, value in given.items()}
+    return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
 def _named(run: RunRecord, role: PolicyRole) -> str:
     members = [member for member in run.ensembles if member.role is role]
     return ", ".join(f"{m.policy}@{m.policy_version}={str(m.weight).removesuffix('.0')}" for m in members)
+
+
+def parse_tags(text: str) -> list[str]:
+    """Return the tags that a text names, with blanks or commas between them."""
+    return [tag for tag in re.split(r"[\s,]+", storable(text)) if tag]
+
+
+def read_labels(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the fields hold, as ``Labels`` or ``Relabelling`` take it; a field that is not there is left out."""
+    found: dict[str, Any] = {name: values[name] for name in ("name", "note") if name in values}
+    return {**found, "tags": parse_tags(values["tags"])} if "tags" in values else found
+
+
+def labels_from_run(run: RunRecord) -> dict[str, str]:
+    """Return what the fields hold for a run as it is."""
+    return {"name": run.name, "tags": " ".join(run.tags), "note": run.note}

@@ -47,7 +47,7 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     expect(page.get_by_role("alert")).to_contain_text("These labels cannot be kept")
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
     assert labelled.stores.runs.get(run_id).tags == ("arm:a", "sweep:3")
-    # The browser reports the refusal as a failed load.
+    # The browser reports the form_errors as a failed load.
     assert all("422" in told for told in plain_visitor.trouble)
     plain_visitor.trouble.clear()
     plain_visitor.go(f"/runs/{run_id}")

@@ -46,7 +46,7 @@ def serving(exhibition: Exhibition, port: int) -> Iterator[None]:
     try:
         yield
     finally:
-        app.state.deck.live.close()
+        app.state.dashboard.live.close()
         server.should_exit = True
         thread.join(WAIT_S)
 

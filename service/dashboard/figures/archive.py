@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
-from service.dashboard.words import directed
+from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective
 from speciate.ports.records.candidates import EliteRecord
 
@@ -15,7 +15,7 @@ _PART: Final = re.compile(r"^([a-z]+):(\d+)$")
 MOST_ISLANDS: Final = 16
 
 
-def feature_map(elites: Sequence[EliteRecord], objective: Objective, run: str, *, across: int = 4) -> Chart:
+def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run: str, *, across: int = 4) -> Chart:
     """Return the cells that are named by two features, a heat map for each island, coloured by one reward.
 
     Args:
@@ -78,7 +78,7 @@ def feature_map(elites: Sequence[EliteRecord], objective: Objective, run: str, *
     )
 
 
-def trade_off_map(elites: Sequence[EliteRecord], objective: Objective, run: str) -> Chart:
+def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run: str) -> Chart:
     """Return the other cells, islands over cells, coloured by one reward."""
     others = [elite for elite in elites if len(_features(elite.cell)) < 2]
     cells = sorted({elite.cell for elite in others}, key=_natural)

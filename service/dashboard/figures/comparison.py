@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hover, thinned
 from service.dashboard.figures.population import Population, better
-from service.dashboard.words import directed
+from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective
 
 _MOST_STEPS = 300
@@ -20,7 +20,7 @@ Course = tuple[NDArray[Any], NDArray[Any]]
 """Evaluations at which the best value changed, with the last ones; and that value. Shape (n,) each."""
 
 
-def best_of_runs(runs: Sequence[tuple[str, Population]], objective: Objective) -> Chart:
+def compare_runs_chart(runs: Sequence[tuple[str, Population]], objective: Objective) -> Chart:
     """Return the best value of an objective so far, a line for each run.
 
     Args:
@@ -40,7 +40,7 @@ def best_of_runs(runs: Sequence[tuple[str, Population]], objective: Objective) -
     return _chart(objective, f"{better(objective)}. {_LUCK}", data, table)
 
 
-def best_of_groups(groups: Sequence[tuple[str, Sequence[Population]]], objective: Objective) -> Chart:
+def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], objective: Objective) -> Chart:
     """Return the mean of the best values so far of the runs of each group, and how far these are apart.
 
     Runs in which nobody obeys the constraints have no value: they are left out, and the note says so. A mean is told

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
 from service.dashboard.figures.population import Population
-from service.dashboard.words import directed
+from service.dashboard.formatting import directed
 
 MOST_NODES: Final = 5000
 GENERATION: Final = "generation"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
-from service.dashboard.words import directed
+from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, pareto_front

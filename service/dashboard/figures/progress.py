@@ -17,7 +17,7 @@ _BINS: Final = 60
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def best_so_far(of: Population) -> Chart:
+def best_so_far_chart(of: Population) -> Chart:
     """Return the best value of each objective after every evaluation."""
     columns = of.columns
     objectives = [o for o in of.problem.objectives if o.role is Role.OBJECTIVE]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
-from service.dashboard.words import clip
+from service.dashboard.formatting import clip
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, Standing, Verdict
 
@@ -15,7 +15,7 @@ _LINE: Final = 22
 """Characters of a name in a line, where there is little room."""
 
 
-def standing_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Chart:
+def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Chart:
     """Return the chance of every entrant that one run reaches the target, with intervals, best first."""
     ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
     shown = [s for s in ordered if s.pass_1.value is not None][::-1]
@@ -44,7 +44,7 @@ def standing_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Ch
     )
 
 
-def difference_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
+def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
     """Return every declared difference with its interval and verdict."""
     shown = [c for c in comparisons if c.difference.value is not None][::-1]
     verdicts = [_SHOWN.get(c.verdict, c.verdict.value) for c in shown]

@@ -15,7 +15,6 @@ from service.dashboard.routes import (
     compare,
     events,
     lineage,
-    login,
     new_campaign,
     new_policy,
     new_run,
@@ -25,13 +24,13 @@ from service.dashboard.routes import (
     run,
     run_actions,
     runs,
-    theme,
+    session,
     tournaments,
     unlocks,
     workers,
 )
 
-OPEN: Final[tuple[APIRouter, ...]] = (assets.router, theme.router, login.router)
+OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
 """What is needed before anybody has logged in; their forms see for themselves where they come from."""
 
 PAGES: Final[tuple[APIRouter, ...]] = (

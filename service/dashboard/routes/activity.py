@@ -8,8 +8,8 @@ import redis
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.live import Part
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
 from speciate.domain.run import RunState
 from speciate.domain.tournament import TournamentState
@@ -20,32 +20,34 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
-def show_activity(request: Request, deck: DeckDep) -> Response:
+def show_activity(request: Request, dashboard: DashboardDep) -> Response:
     """Show what goes on."""
-    return page(request, "activity.html", **_found(deck))
+    return page(request, "activity.html", **_found(dashboard))
 
 
 @router.get("/live/activity")
-async def watch_activity(deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_activity(dashboard: DashboardDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
     """Send what goes on whenever it changes."""
-    return deck.watch("activity", lambda: Part(fragment("activity_live.html", **_found(deck))), run_id=None, seen=seen)
+    return dashboard.watch(
+        "activity", lambda: LivePart(fragment("activity_live.html", **_found(dashboard))), run_id=None, seen=seen
+    )
 
 
-def _found(deck: Deck) -> dict[str, Any]:
-    stores = deck.stores
+def _found(dashboard: DashboardContext) -> dict[str, Any]:
+    stores = dashboard.stores
     return {
-        "counts": {state.value: count for state, count in deck.overview.runs_by_state().items()},
+        "counts": {state.value: count for state, count in dashboard.overview.runs_by_state().items()},
         "running": stores.runs.list(state=RunState.RUNNING, limit=12).items,
         "latest": stores.runs.list(limit=8).items,
-        "unlocks": deck.overview.latest_unlocks(10),
+        "unlocks": dashboard.overview.latest_unlocks(10),
         "tournaments": stores.tournaments.list(state=TournamentState.RUNNING, limit=5).items,
-        "workers": workers_of(deck),
+        "workers": workers_of(dashboard),
     }
 
 
-def workers_of(deck: Deck) -> tuple[WorkerProcess, ...] | None:
+def workers_of(dashboard: DashboardContext) -> tuple[WorkerProcess, ...] | None:
     """Return the workers that are there, or None when Redis, which knows, does not answer."""
     try:
-        return present(deck.stores.redis)
+        return present(dashboard.stores.redis)
     except redis.RedisError:
         return None

@@ -9,11 +9,10 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.forms import FormDep
-from service.dashboard.live import Part
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.forms import FormDep, form_errors
+from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.refusals import refusal
 from service.dashboard.routes.run import RunDep
 from service.diffs import Diff, unified
 from speciate.domain.candidate import CandidateStatus
@@ -43,7 +42,7 @@ _Text = Annotated[str, Query(max_length=2000)]
 def list_candidates(
     request: Request,
     run_id: RunDep,
-    deck: DeckDep,
+    dashboard: DashboardDep,
     status: _Word = "",
     island: _Word = "",
     role: _Word = "",
@@ -56,16 +55,18 @@ def list_candidates(
     cursor: _Text = "",
 ) -> Response:
     """Show a run's candidates: those that are asked for, in the order that is asked for, newest first by default."""
-    run = deck.stores.runs.get(run_id)
-    problem = deck.stores.catalog.problem(run.problem_id).definition
+    run = dashboard.stores.runs.get(run_id)
+    problem = dashboard.stores.catalog.problem(run.problem_id).definition
     given = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
     names = problem.space.names
     given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != NUMBER else ""}
-    told, found = None, Page[CandidateRecord](items=())
+    errors, found = None, Page[CandidateRecord](items=())
     try:
-        found = deck.stores.queries.candidates(run_id, _wanted(deck, given), limit=_LIMIT, cursor=cursor or None)
+        found = dashboard.stores.queries.candidates(
+            run_id, _wanted(dashboard, given), limit=_LIMIT, cursor=cursor or None
+        )
     except InvalidInputError as error:
-        told = refusal(error)
+        errors = form_errors(error)
     chosen = tuple(name for name in names if name in (show or ()))
     path = f"/runs/{run_id}/candidates"
     context: dict[str, Any] = {
@@ -77,31 +78,31 @@ def list_candidates(
         "chosen": chosen,
         "given": given,
         "policies": _policies(run, policy),
-        "told": told,
+        "errors": errors,
         "any": "" if ANY in (each.name for each in problem.targets) else ANY,
         "next": found.next_cursor and address(path, **given, show=chosen, cursor=found.next_cursor),
     }
-    return page(request, "candidates.html", 422 if told else 200, **context)
+    return page(request, "candidates.html", 422 if errors else 200, **context)
 
 
 @router.get("/candidates/{candidate_id}")
-def find_candidate(candidate_id: str, deck: DeckDep) -> Response:
+def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
     """Lead from a candidate's id to its page."""
     try:
         known = UUID(candidate_id)
     except ValueError:
         raise NotFoundError(f"there is no candidate {candidate_id[:60]!r}.") from None
-    candidate = deck.stores.queries.candidate(known)
+    candidate = dashboard.stores.queries.candidate(known)
     return RedirectResponse(f"/runs/{candidate.run_id}/candidates/{candidate.number}", 303)
 
 
 @router.get("/runs/{run_id}/candidates/{number}")
-def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep) -> Response:
+def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
     """Show a candidate: what it changed, what was asked and answered, what it got, where it comes from."""
-    candidate = _candidate(deck, run_id, number)
-    run = deck.stores.runs.get(run_id)
-    problem = deck.stores.catalog.problem(run.problem_id).definition
-    parent = deck.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
+    candidate = _candidate(dashboard, run_id, number)
+    run = dashboard.stores.runs.get(run_id)
+    problem = dashboard.stores.catalog.problem(run.problem_id).definition
+    parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
     return page(
         request,
         "candidate.html",
@@ -109,41 +110,43 @@ def show_candidate(request: Request, run_id: RunDep, number: str, deck: DeckDep)
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
         diff=_diff(candidate, parent) if parent else None,
-        rollout=deck.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
-        ancestors=deck.stores.queries.ancestors(candidate, _ANCESTORS),
+        rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
+        ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_rewards(problem),
         most=MOST_CHARACTERS,
-        **_replay(deck, candidate),
+        **_replay(dashboard, candidate),
     )
 
 
 @router.post("/runs/{run_id}/candidates/{number}/replay")
-def ask_for_replay(run_id: RunDep, number: str, form: FormDep, deck: DeckDep) -> Response:  # noqa: ARG001 - read to see where it comes from
+def ask_for_replay(run_id: RunDep, number: str, form: FormDep, dashboard: DashboardDep) -> Response:  # noqa: ARG001 - read to see where it comes from
     """Have a worker score it again."""
-    candidate = _candidate(deck, run_id, number)
-    deck.replays.ask(candidate)
+    candidate = _candidate(dashboard, run_id, number)
+    dashboard.replays.ask(candidate)
     return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/live")
 async def watch_replay(
-    run_id: RunDep, number: str, deck: DeckDep, seen: Annotated[str, Query(max_length=100)] = ""
+    run_id: RunDep, number: str, dashboard: DashboardDep, seen: Annotated[str, Query(max_length=100)] = ""
 ) -> StreamingResponse:
     """Send what came of a replay, when it comes."""
-    await to_thread.run_sync(_candidate, deck, run_id, number)  # an unknown one is refused before the answer begins
+    await to_thread.run_sync(
+        _candidate, dashboard, run_id, number
+    )  # an unknown one is refused before the answer begins
 
-    def render() -> Part:
-        shown = _replay(deck, _candidate(deck, run_id, number))
-        return Part(fragment("replay.html", **shown), final=not shown["waited_for"])
+    def render() -> LivePart:
+        shown = _replay(dashboard, _candidate(dashboard, run_id, number))
+        return LivePart(fragment("replay.html", **shown), final=not shown["waited_for"])
 
-    return deck.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
+    return dashboard.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
-def get_text(run_id: RunDep, number: str, text: str, deck: DeckDep) -> Response:
+def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) -> Response:
     """Send one of a candidate's texts as it is, as a file: nothing in it is ever shown as a page."""
-    candidate = _candidate(deck, run_id, number)
-    rollout = deck.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
+    candidate = _candidate(dashboard, run_id, number)
+    rollout = dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
     texts = _texts(candidate, rollout)
     if text not in texts:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
@@ -166,14 +169,14 @@ def shown_rewards(problem: Problem, chosen: tuple[str, ...] = (), sort: str = ""
     return ranked[:_COLUMNS]
 
 
-def _wanted(deck: Deck, given: dict[str, str]) -> Wanted:
+def _wanted(dashboard: DashboardContext, given: dict[str, str]) -> Wanted:
     """Return what an address asks for; whatever can be none of a run's outcomes, islands or roles asks for nothing."""
     island = given["island"]
     return Wanted(
         status=CandidateStatus(given["status"]) if given["status"] in {"evaluated", "failed"} else None,
         island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
         role=PolicyRole(given["role"]) if given["role"] in set(PolicyRole) else None,
-        policy_id=deck.stores.catalog.policy(given["policy"]).id if given["policy"] else None,
+        policy_id=dashboard.stores.catalog.policy(given["policy"]).id if given["policy"] else None,
         target=given["target"] or None,
         rule=given["rule"] or None,
         elite=bool(given["elite"]),
@@ -190,9 +193,9 @@ def _policies(run: RunRecord, given: str) -> list[str]:
     return list(dict.fromkeys([*names, given] if given else names))
 
 
-def _replay(deck: Deck, candidate: CandidateDetail) -> dict[str, Any]:
+def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str, Any]:
     """Return what the part about replays shows."""
-    replay = deck.replays.of(candidate.id) if replayable(candidate) else None
+    replay = dashboard.replays.of(candidate.id) if replayable(candidate) else None
     return {
         "candidate": candidate,
         "base": f"/runs/{candidate.run_id}",
@@ -202,10 +205,10 @@ def _replay(deck: Deck, candidate: CandidateDetail) -> dict[str, Any]:
     }
 
 
-def _candidate(deck: Deck, run_id: UUID, number: str) -> CandidateDetail:
+def _candidate(dashboard: DashboardContext, run_id: UUID, number: str) -> CandidateDetail:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         raise NotFoundError(f"there is no candidate {number[:60]!r} in run {run_id}.")
-    return deck.stores.queries.candidate_of(run_id, int(number))
+    return dashboard.stores.queries.candidate_of(run_id, int(number))
 
 
 def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:

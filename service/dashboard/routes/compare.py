@@ -9,11 +9,11 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from service.dashboard.charts import Chart, download
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.figures.comparison import best_of_groups, best_of_runs
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
+from service.dashboard.formatting import clip, number, short
 from service.dashboard.pages import page
 from service.dashboard.routes.run import RunView
-from service.dashboard.words import clip, number, short
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MOST_TAGS
 from speciate.domain.objective import Objective
@@ -24,13 +24,15 @@ router = APIRouter(include_in_schema=False, prefix="/compare")
 MOST: Final = 8
 _Runs = Annotated[list[str] | None, Query(max_length=100, description="ids")]
 _Name = Annotated[str, Query(max_length=80)]
-_Tags = Annotated[list[str] | None, Query(max_length=MOST * MOST_TAGS, description="whose runs are told together")]
+_Tags = Annotated[list[str] | None, Query(max_length=MOST * MOST_TAGS, description="whose runs are errors together")]
 
 
 @router.get("")
-def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
+def show_comparison(
+    request: Request, dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
+) -> Response:
     """Show what differs between runs, and which was better when."""
-    views = _views(deck, run)
+    views = _views(dashboard, run)
     shared, chosen = _shared(views), _chosen(views, tag)
     chart = _chart(views, shared, by, chosen) if shared else None
     query = "?" + urlencode(
@@ -50,22 +52,24 @@ def show_comparison(request: Request, deck: DeckDep, run: _Runs = None, by: _Nam
 
 
 @router.get("/best.json")
-def get_figure(request: Request, deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
+def get_figure(
+    request: Request, dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
+) -> Response:
     """Send the comparison as Plotly's JSON."""
-    views = _views(deck, run)
+    views = _views(dashboard, run)
     key = ("compare", by, *_chosen(views, tag), *((view.run.id, view.run.revision) for view in views))
-    return deck.charts.answer(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
+    return dashboard.charts.answer(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
 
 
 @router.get("/best.csv")
-def get_data(deck: DeckDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
+def get_data(dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
     """Send the comparison as a file."""
-    views = _views(deck, run)
+    views = _views(dashboard, run)
     return download(_chart(views, _shared(views), by, _chosen(views, tag)).table, "runs")
 
 
-def _views(deck: Deck, runs: list[str] | None) -> list[RunView]:
-    return [RunView(deck, deck.stores.runs.get(run_id)) for run_id in _ids(runs)[:MOST]]
+def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]:
+    return [RunView(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(runs)[:MOST]]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
@@ -107,10 +111,10 @@ def _chart(views: list[RunView], shared: list[Objective], by: str, chosen: list[
         raise NotFoundError("these runs share no reward.", remedy="Choose runs on one problem.")
     objective = next((o for o in shared if o.name == by), shared[0])
     if not chosen:
-        return best_of_runs([(_named(view.run), view.population) for view in views], objective)
+        return compare_runs_chart([(_named(view.run), view.population) for view in views], objective)
     together = [(tag, [view.population for view in views if tag in view.run.tags]) for tag in chosen]
     alone = [(_named(view.run), [view.population]) for view in views if not set(chosen) & set(view.run.tags)]
-    return best_of_groups([*together, *alone], objective)
+    return compare_groups_chart([*together, *alone], objective)
 
 
 def _told(value: object) -> str:

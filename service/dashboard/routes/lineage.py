@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from service.dashboard.charts import Chart, download
-from service.dashboard.deck import DeckDep
+from service.dashboard.context import DashboardDep
 from service.dashboard.figures.lineage import GENERATION, lineage
 from service.dashboard.pages import address, page
 from service.dashboard.routes.run import RunDep, RunView
@@ -19,25 +19,25 @@ _Of = Annotated[str, Query(max_length=20)]
 
 
 @router.get("")
-def show_lineage(request: Request, run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
+def show_lineage(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
     """Show the family tree of a run."""
-    view = RunView(deck, deck.stores.runs.get(run_id))
+    view = RunView(dashboard, dashboard.stores.runs.get(run_id))
     names = [*(view.problem.space.names if not view.many else ()), GENERATION]
     context: dict[str, Any] = {"run": view.run, "chart": _chart(view, y, of), "names": names, "y": y, "of": of}
     return page(request, "lineage.html", **context, query=address("", y=y, of=of))
 
 
 @router.get("/lineage.json")
-def get_figure(request: Request, run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
+def get_figure(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
     """Send the family tree as Plotly's JSON."""
-    view = RunView(deck, deck.stores.runs.get(run_id))
-    return deck.charts.answer(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
+    view = RunView(dashboard, dashboard.stores.runs.get(run_id))
+    return dashboard.charts.answer(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
 
 
 @router.get("/lineage.csv")
-def get_data(run_id: RunDep, deck: DeckDep, y: _Y = "", of: _Of = "") -> Response:
+def get_data(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
     """Send the ancestors as a file."""
-    chart = _chart(RunView(deck, deck.stores.runs.get(run_id)), y, of)
+    chart = _chart(RunView(dashboard, dashboard.stores.runs.get(run_id)), y, of)
     return download(chart.table, f"run-{run_id}-lineage")
 
 

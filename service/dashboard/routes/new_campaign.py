@@ -10,12 +10,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.fields import Field, number_or_text
-from service.dashboard.forms import FormDep
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.fields import Field, chosen, number_or_text, shown
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.refusals import Refusal, refusal
-from service.dashboard.strategy_fields import chosen, shown
 from speciate.domain.campaign import Campaign, Mode
 from speciate.domain.errors import SpeciateError
 from speciate.runs.campaigns import pin
@@ -34,60 +32,62 @@ _TEXTS: Final = ("title", "policy", "mutator", "mode")
 
 
 @router.get("/new")
-def show_form(request: Request, deck: DeckDep) -> Response:
+def show_form(request: Request, dashboard: DashboardDep) -> Response:
     """Show the form, filled in as the address says."""
-    return _form(request, deck, dict(request.query_params), None)
+    return _form(request, dashboard, dict(request.query_params), None)
 
 
 @router.post("/new")
-def show_form_again(request: Request, form: FormDep, deck: DeckDep) -> Response:
+def show_form_again(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Show the form with the options of another strategy; ten thousand names of problems do not fit an address."""
-    return _form(request, deck, form.fields, None)
+    return _form(request, dashboard, form.fields, None)
 
 
 @router.post("")
-def declare(request: Request, form: FormDep, deck: DeckDep) -> Response:
+def declare(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Declare it and go to its page, or show the form again with what is wrong."""
-    given = form.fields
+    values = form.fields
     try:
-        declared = Campaign.model_validate(_declaration(given))
-        campaign_id, _ = deck.stores.campaigns.create(
-            pin(declared, deck.stores.catalog),
+        declared = Campaign.model_validate(_declaration(values))
+        campaign_id, _ = dashboard.stores.campaigns.create(
+            pin(declared, dashboard.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one campaign.
-            idempotency_key=f"form:{given['key'][:100]}" if given.get("key") else None,
+            idempotency_key=f"form:{values['key'][:100]}" if values.get("key") else None,
         )
     except (SpeciateError, ValidationError) as error:
-        return _form(request, deck, given, refusal(error))
-    return RedirectResponse(f"/campaigns/{deck.stores.campaigns.get(campaign_id).slug}", 303)
+        return _form(request, dashboard, values, form_errors(error))
+    return RedirectResponse(f"/campaigns/{dashboard.stores.campaigns.get(campaign_id).slug}", 303)
 
 
-def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
-    text = {name: value.strip() for name, value in given.items()}
+def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
+    text = {name: value.strip() for name, value in values.items()}
     return {
         "slug": text.get("slug", ""),
         "problems": text.get("problems", "").split(),
-        **chosen(given),
+        **chosen(values),
         **{name: text[name] for name in _TEXTS if text.get(name)},
         **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
     }
 
 
-def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
-    catalog, defaults = deck.stores.catalog, Campaign.model_fields
+def _form(
+    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
+) -> Response:
+    catalog, defaults = dashboard.stores.catalog, Campaign.model_fields
     usual = {name: "" if defaults[name].is_required() else str(defaults[name].default) for name in _COUNTS}
     counts = [
-        Field(name, name.replace("_", " "), "integer", given.get(name, usual[name]), note)
+        Field(name, name.replace("_", " "), "integer", values.get(name, usual[name]), note)
         for name, note in _COUNTS.items()
     ]
     context: dict[str, Any] = {
-        "given": given,
-        "told": told,
+        "values": values,
+        "errors": errors,
         "counts": counts,
         "modes": [mode.value for mode in Mode],
-        **shown(given),
+        **shown(values),
         "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
         "sets": [found.slug for found in catalog.problem_sets(limit=100).items],
-        "key": given.get("key") or uuid4().hex,
+        "key": values.get("key") or uuid4().hex,
     }
-    return page(request, "new_campaign.html", 200 if told is None else 422, **context)
+    return page(request, "new_campaign.html", 200 if errors is None else 422, **context)

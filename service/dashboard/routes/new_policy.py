@@ -13,11 +13,10 @@ from pydantic import ValidationError
 
 from service import registration
 from service.api.schemas import PolicySubmission
-from service.dashboard.deck import DeckDep
-from service.dashboard.fields import Field, fields_of, values_of
-from service.dashboard.forms import FormDep
+from service.dashboard.context import DashboardDep
+from service.dashboard.fields import Field, build_fields, read_values
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.refusals import Refusal, refusal
 from service.dependencies import PartsDep
 from service.principal import PrincipalDep
 from service.registration import Sign
@@ -77,47 +76,47 @@ def show_form(request: Request) -> Response:
 async def try_out(request: Request, form: FormDep, parts: PartsDep, principal: PrincipalDep) -> Response:
     """Show the form again with what its endpoint says; nothing is kept."""
     try:
-        sign = await registration.try_out(submission_of(form.fields), parts, principal)
+        sign = await registration.try_out(read_submission(form.fields), parts, principal)
     except (SpeciateError, ValidationError) as error:
-        return _form(request, form.fields, told=told_of(error))
+        return _form(request, form.fields, errors=policy_form_errors(error))
     return _form(request, form.fields, sign=sign)
 
 
 @router.post("")
 async def register(
-    request: Request, form: FormDep, deck: DeckDep, parts: PartsDep, principal: PrincipalDep
+    request: Request, form: FormDep, dashboard: DashboardDep, parts: PartsDep, principal: PrincipalDep
 ) -> Response:
     """Register it and go to its page, or show the form again with what is wrong."""
     try:
-        version, _ = await registration.register(submission_of(form.fields), parts, deck.stores, principal)
+        version, _ = await registration.register(read_submission(form.fields), parts, dashboard.stores, principal)
     except (SpeciateError, ValidationError) as error:
-        return _form(request, form.fields, told=told_of(error))
+        return _form(request, form.fields, errors=policy_form_errors(error))
     return RedirectResponse(f"/policies/{version.name}", 303)
 
 
-def submission_of(given: Mapping[str, str]) -> PolicySubmission:
+def read_submission(values: Mapping[str, str]) -> PolicySubmission:
     """Return what a form holds, as the REST surface takes it.
 
     Raises:
         InvalidInputError: The options cannot be read.
         ValidationError: A value does not fit.
     """
-    own = {name: text for name, text in given.items() if name in _OWN or name == "api_key_env"}
-    key = given.get(_KEY, "").strip()
+    own = {name: text for name, text in values.items() if name in _OWN or name == "api_key_env"}
+    key = values.get(_KEY, "").strip()
     definition = {
-        **values_of(Policy, "", own),
-        "sampling": values_of(Sampling, _SAMPLING, given),
-        "options": _options(given.get("options", "")),
+        **read_values(Policy, "", own),
+        "sampling": read_values(Sampling, _SAMPLING, values),
+        "options": _options(values.get("options", "")),
     }
-    check = given.get("unchecked", "") != "on"
+    check = values.get("unchecked", "") != "on"
     return PolicySubmission.model_validate({"definition": definition, "check": check, **({_KEY: key} if key else {})})
 
 
-def told_of(error: SpeciateError | ValidationError) -> Refusal:
-    """Return what the form is told of an error, every flaw at the field that it is about."""
-    told = refusal(error)
-    title = "This cannot be registered" if isinstance(error, ValidationError) else told.title
-    return replace(told, title=title, flaws=tuple(map(_placed, told.flaws)))
+def policy_form_errors(error: SpeciateError | ValidationError) -> FormErrors:
+    """Return what the form is errors of an error, every flaw at the field that it is about."""
+    errors = form_errors(error)
+    title = "This cannot be registered" if isinstance(error, ValidationError) else errors.title
+    return replace(errors, title=title, flaws=tuple(map(_placed, errors.flaws)))
 
 
 def _placed(flaw: Flaw) -> Flaw:
@@ -149,22 +148,24 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def _form(
-    request: Request, given: Mapping[str, str], *, told: Refusal | None = None, sign: Sign | None = None
+    request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, sign: Sign | None = None
 ) -> Response:
     # A key is typed again each time: no answer repeats it.
-    given = {"kind": _USUAL_KIND} | {name: text for name, text in given.items() if name != _KEY}
-    known = {field.name: field for field in (*fields_of(Policy, "", given), *fields_of(Sampling, _SAMPLING, given))}
+    values = {"kind": _USUAL_KIND} | {name: text for name, text in values.items() if name != _KEY}
+    known = {
+        field.name: field for field in (*build_fields(Policy, "", values), *build_fields(Sampling, _SAMPLING, values))
+    }
     sections = {
         heading: [_labelled(known[name], *words) for name, words in part.items()] for heading, part in _PARTS.items()
     }
     context: dict[str, Any] = {
-        "given": given,
-        "told": told,
+        "values": values,
+        "errors": errors,
         "sign": sign,
         "sections": sections,
         "variables": KEY_VARIABLES,
     }
-    return page(request, "new_policy.html", 200 if told is None else 422, **context)
+    return page(request, "new_policy.html", 200 if errors is None else 422, **context)
 
 
 def _labelled(field: Field, label: str, note: str) -> Field:

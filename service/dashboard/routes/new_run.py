@@ -11,14 +11,11 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.api.schemas import RunSubmission
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.fields import Field, number_or_text
-from service.dashboard.forms import FormDep
-from service.dashboard.label_fields import labels_of
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.fields import OPTION, Field, chosen, number_or_text, shown
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.refusals import Refusal, refusal
-from service.dashboard.run_fields import asked_of, course_fields, course_like, course_of
-from service.dashboard.strategy_fields import OPTION, chosen, shown
+from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
 from speciate.runs.campaigns import cast_of
@@ -42,40 +39,40 @@ _NOTES: Final = {
 
 
 @router.get("/new")
-def show_form(request: Request, deck: DeckDep) -> Response:
+def show_form(request: Request, dashboard: DashboardDep) -> Response:
     """Show the form, filled in as the address says; ``like`` names a run to take everything from."""
-    given = dict(request.query_params)
-    if like := given.pop("like", ""):
-        given = _like(deck, like) | given
-    return _form(request, deck, given, None)
+    values = dict(request.query_params)
+    if like := values.pop("like", ""):
+        values = _like(dashboard, like) | values
+    return _form(request, dashboard, values, None)
 
 
 @router.post("")
-def start(request: Request, form: FormDep, deck: DeckDep) -> Response:
+def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Start the run and go to its page, or show the form again with what is wrong."""
-    given = form.fields
+    values = form.fields
     try:
-        run_id = _start(deck, given)
+        run_id = _start(dashboard, values)
     except (SpeciateError, ValidationError) as error:
-        return _form(request, deck, given, refusal(error))
+        return _form(request, dashboard, values, form_errors(error))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
-def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
-    stores = deck.stores
-    text = {name: value.strip() for name, value in given.items()}
+def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
+    stores = dashboard.stores
+    text = {name: value.strip() for name, value in values.items()}
     limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
     submitted = RunSubmission.model_validate(
         {
             "problem": text.get("problem", ""),
-            "policy": asked_of(text.get("policy", ""), "policy"),
-            "mutator": asked_of(text["mutator"], "mutator") if text.get("mutator") else None,
-            **chosen(given),
-            **course_of(given),
+            "policy": parse_policies(text.get("policy", ""), "policy"),
+            "mutator": parse_policies(text["mutator"], "mutator") if text.get("mutator") else None,
+            **chosen(values),
+            **read_search(values),
             "budget": limits,
             **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
-            **labels_of(given),
+            **read_labels(values),
         }
     )
     policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, stores.catalog)
@@ -94,32 +91,34 @@ def _start(deck: Deck, given: Mapping[str, str]) -> UUID:
     return run_id
 
 
-def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
+def _form(
+    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
+) -> Response:
     defaults = RunSpec.model_fields
     counts = [
         Field(
-            name, name.replace("_", " "), "integer", given.get(name, _as_text(defaults[name].default)), _NOTES[name], 0
+            name, name.replace("_", " "), "integer", values.get(name, _as_text(defaults[name].default)), _NOTES[name], 0
         )
         for name in _COUNTS
     ]
-    catalog = deck.stores.catalog
+    catalog = dashboard.stores.catalog
     return page(
         request,
         "new_run.html",
-        200 if told is None else 422,
-        given=given,
-        told=told,
-        **shown(given),
+        200 if errors is None else 422,
+        values=values,
+        errors=errors,
+        **shown(values),
         counts=counts,
-        checks=[(name, name.replace("_", " "), _NOTES[name], given.get(name) == "on") for name in _CHECKS],
-        course=course_fields(given),
+        checks=[(name, name.replace("_", " "), _NOTES[name], values.get(name) == "on") for name in _CHECKS],
+        course=search_fields(values),
         limits=[
-            (name, given.get(name, "1000" if name == "evaluations" and not given.get("tokens") else ""))
+            (name, values.get(name, "1000" if name == "evaluations" and not values.get("tokens") else ""))
             for name in _LIMITS
         ],
         problems=_names((p.slug, p.version) for p in catalog.problems(limit=_KNOWN).items),
         policies=_names((p.definition.slug, p.version) for p in catalog.policies(limit=_KNOWN).items),
-        key=given.get("key") or uuid4().hex,
+        key=values.get("key") or uuid4().hex,
     )
 
 
@@ -128,13 +127,13 @@ def _names(versions: Any) -> list[str]:
     return list(dict.fromkeys(slug for slug, _ in versions))
 
 
-def _like(deck: Deck, run: str) -> dict[str, str]:
+def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
     try:
-        record = deck.stores.runs.get(UUID(run))
+        record = dashboard.stores.runs.get(UUID(run))
     except ValueError:
         raise NotFoundError(f"there is no run {run[:60]!r}.") from None
     spec = record.spec
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "problem": f"{record.problem}@{record.problem_version}",
         "strategy": spec.strategy,
         # Tags are what it shares with others; its name and note are its own.
@@ -144,7 +143,7 @@ def _like(deck: Deck, run: str) -> dict[str, str]:
         **{name: "on" for name in _CHECKS if getattr(spec, name)},
         **{OPTION + name: _as_text(value) for name, value in spec.strategy_options.items()},
     }
-    return {name: str(value) for name, value in given.items()} | course_like(record)
+    return {name: str(value) for name, value in values.items()} | search_from_run(record)
 
 
 def _as_text(value: Any) -> str:

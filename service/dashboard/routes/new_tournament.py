@@ -11,11 +11,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import number_or_text
-from service.dashboard.forms import FormDep
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.refusals import Refusal, refusal
 from speciate.domain.errors import SpeciateError
 from speciate.domain.tournament import Metric, StoppingRule, Tournament
 from speciate.runs.tournaments import pin
@@ -25,37 +24,37 @@ router = APIRouter(include_in_schema=False, prefix="/tournaments")
 
 ENTRANTS: Final = 6
 _ENOUGH_SEEDS: Final = 1001
-"""One more than a tournament may have: whoever asks for more is told so."""
+"""One more than a tournament may have: whoever asks for more is errors so."""
 _PART: Final = re.compile(r"[^\s,]+")
 _SPAN: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
 _PARTS: Final = ("name", "policy", "mutator", "strategy")
 
 
 @router.get("/new")
-def show_form(request: Request, deck: DeckDep) -> Response:
+def show_form(request: Request, dashboard: DashboardDep) -> Response:
     """Show the form, filled in as the address says."""
-    return _form(request, deck, dict(request.query_params), None)
+    return _form(request, dashboard, dict(request.query_params), None)
 
 
 @router.post("")
-def declare(request: Request, form: FormDep, deck: DeckDep) -> Response:
+def declare(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Declare it and go to its page, or show the form again with what is wrong."""
-    given = form.fields
+    values = form.fields
     try:
-        declared = Tournament.model_validate(_declaration(given))
-        tournament_id, _ = deck.stores.tournaments.create(
-            pin(declared, deck.stores.catalog),
+        declared = Tournament.model_validate(_declaration(values))
+        tournament_id, _ = dashboard.stores.tournaments.create(
+            pin(declared, dashboard.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one tournament.
-            idempotency_key=f"form:{given['key'][:100]}" if given.get("key") else None,
+            idempotency_key=f"form:{values['key'][:100]}" if values.get("key") else None,
         )
     except (SpeciateError, ValidationError) as error:
-        return _form(request, deck, given, refusal(error))
-    return RedirectResponse(f"/tournaments/{deck.stores.tournaments.get(tournament_id).slug}", 303)
+        return _form(request, dashboard, values, form_errors(error))
+    return RedirectResponse(f"/tournaments/{dashboard.stores.tournaments.get(tournament_id).slug}", 303)
 
 
-def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
-    text = {name: value.strip() for name, value in given.items()}
+def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
+    text = {name: value.strip() for name, value in values.items()}
     entrants = []
     for row in range(ENTRANTS):
         entrant = {part: text.get(f"{part}{row}", "") for part in _PARTS}
@@ -69,13 +68,13 @@ def _declaration(given: Mapping[str, str]) -> dict[str, Any]:
         "problems": text.get("problems", "").split(),
         "entrants": entrants,
         "baseline": text.get("baseline") or (names[0] if names else ""),
-        "seeds": seeds_of(text.get("seeds", "")),
+        "seeds": parse_seeds(text.get("seeds", "")),
         "budget": limits,
         **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
     }
 
 
-def seeds_of(text: str) -> list[Any]:
+def parse_seeds(text: str) -> list[Any]:
     """Return the seeds that a text such as ``0-7, 12`` names; what is none stays text, and is refused later.
 
     Of too many, which are refused later too, only one too many is returned: a small form may name any number of them.
@@ -92,17 +91,19 @@ def seeds_of(text: str) -> list[Any]:
     return found
 
 
-def _form(request: Request, deck: Deck, given: Mapping[str, str], told: Refusal | None) -> Response:
-    catalog = deck.stores.catalog
+def _form(
+    request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
+) -> Response:
+    catalog = dashboard.stores.catalog
     context: dict[str, Any] = {
-        "given": given,
-        "told": told,
+        "values": values,
+        "errors": errors,
         "rows": range(ENTRANTS),
         "strategies": list(STRATEGIES),
         "metrics": [metric.value for metric in Metric],
         "rules": [rule.value for rule in StoppingRule],
         "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
         "sets": [found.slug for found in catalog.problem_sets(limit=100).items],
-        "key": given.get("key") or uuid4().hex,
+        "key": values.get("key") or uuid4().hex,
     }
-    return page(request, "new_tournament.html", 200 if told is None else 422, **context)
+    return page(request, "new_tournament.html", 200 if errors is None else 422, **context)

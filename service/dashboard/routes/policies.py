@@ -8,10 +8,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from service import registration
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.forms import FormDep
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import address, page
-from service.dashboard.refusals import Refusal, refusal
 from service.dependencies import PartsDep
 from service.registration import Sign
 from speciate.domain.errors import NotFoundError, SpeciateError
@@ -23,11 +22,13 @@ _LIMIT: Final = 60
 
 
 @router.get("")
-def list_policies(request: Request, deck: DeckDep, cursor: Annotated[str, Query(max_length=2000)] = "") -> Response:
+def list_policies(
+    request: Request, dashboard: DashboardDep, cursor: Annotated[str, Query(max_length=2000)] = ""
+) -> Response:
     """Show policy versions, newest first."""
-    found = deck.stores.catalog.policies(limit=_LIMIT, cursor=cursor or None)
+    found = dashboard.stores.catalog.policies(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/policies", cursor=found.next_cursor)
-    cells = deck.overview.matrix([policy.id for policy in found.items])
+    cells = dashboard.overview.matrix([policy.id for policy in found.items])
     solved = {}
     for policy in found.items:
         own = [cell for cell in cells if cell.policy_id == policy.id and cell.mutator_id is None]
@@ -36,9 +37,9 @@ def list_policies(request: Request, deck: DeckDep, cursor: Annotated[str, Query(
 
 
 @router.get("/{name}")
-def show_policy(request: Request, name: str, deck: DeckDep) -> Response:
+def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a policy version: how it answers over all of its runs, and what it unlocked."""
-    return _page(request, deck, _version(deck, name))
+    return _page(request, dashboard, _version(dashboard, name))
 
 
 @router.post("/{name}")
@@ -46,37 +47,41 @@ async def ask_policy(
     request: Request,
     name: str,
     form: FormDep,  # noqa: ARG001 - read to see where it comes from
-    deck: DeckDep,
+    dashboard: DashboardDep,
     parts: PartsDep,
 ) -> Response:
     """Show the same with what its endpoint says now: only where that is asked for, since it may load an adapter."""
-    version = await to_thread.run_sync(_version, deck, name)
-    sign = told = None
+    version = await to_thread.run_sync(_version, dashboard, name)
+    ping = errors = None
     try:
-        sign = await registration.ping(version.definition, parts)
+        ping = await registration.ping(version.definition, parts)
     except SpeciateError as error:
-        told = refusal(error)
-    return await to_thread.run_sync(_page, request, deck, version, sign, told)
+        errors = form_errors(error)
+    return await to_thread.run_sync(_page, request, dashboard, version, ping, errors)
 
 
-def _version(deck: Deck, name: str) -> PolicyVersion:
+def _version(dashboard: DashboardContext, name: str) -> PolicyVersion:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no policy has such a name.")
-    return deck.stores.catalog.policy(name)
+    return dashboard.stores.catalog.policy(name)
 
 
 def _page(
-    request: Request, deck: Deck, version: PolicyVersion, sign: Sign | None = None, told: Refusal | None = None
+    request: Request,
+    dashboard: DashboardContext,
+    version: PolicyVersion,
+    ping: Sign | None = None,
+    errors: FormErrors | None = None,
 ) -> Response:
     return page(
         request,
         "policy.html",
         version=version,
         policy=version.definition,
-        sign=sign,
-        told=told,
-        figures=deck.overview.policy(version.id),
-        versions=deck.stores.catalog.policies(slug=version.definition.slug, limit=20).items,
-        unlocks=deck.stores.unlocks.list(policy_id=version.id, limit=60).items,
-        runs=deck.stores.runs.list(policy_id=version.id, limit=12).items,
+        ping=ping,
+        errors=errors,
+        figures=dashboard.overview.policy(version.id),
+        versions=dashboard.stores.catalog.policies(slug=version.definition.slug, limit=20).items,
+        unlocks=dashboard.stores.unlocks.list(policy_id=version.id, limit=60).items,
+        runs=dashboard.stores.runs.list(policy_id=version.id, limit=12).items,
     )

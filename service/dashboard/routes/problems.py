@@ -9,13 +9,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from service.dashboard.casts import known
 from service.dashboard.charts import Chart, download
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.figures.records import record_history
-from service.dashboard.forms import FormDep
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.figures.record_history import record_history
+from service.dashboard.forms import FormDep, FormErrors, excerpts, form_errors
 from service.dashboard.pages import address, page
-from service.dashboard.refusals import Refusal, excerpts, refusal
+from service.dashboard.policy_pairs import known_pairs
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.records.unlocks import MatrixCell
@@ -32,11 +31,11 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("")
-def list_problems(request: Request, deck: DeckDep, cursor: _Text = "") -> Response:
+def list_problems(request: Request, dashboard: DashboardDep, cursor: _Text = "") -> Response:
     """Show problem versions, newest first, with who unlocked them."""
-    found = deck.stores.catalog.problems(limit=_LIMIT, cursor=cursor or None)
+    found = dashboard.stores.catalog.problems(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/problems", cursor=found.next_cursor)
-    solved = _solved(deck)
+    solved = _solved(dashboard)
     return page(request, "problems.html", problems=found.items, solved=solved, older=older)
 
 
@@ -48,7 +47,7 @@ def show_form(request: Request, filled: Annotated[str, Query(alias="example", ma
 
 
 @router.post("")
-def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
+def submit(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     """Submit a problem and go to its page, or show the form again with what is wrong and where."""
     files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
     files |= form.files
@@ -59,65 +58,65 @@ def submit(request: Request, form: FormDep, deck: DeckDep) -> Response:
     try:
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
-        version, _ = deck.stores.catalog.add_problem(problem)
+        version, _ = dashboard.stores.catalog.add_problem(problem)
     except SpeciateError as error:
-        return _form(request, {"toml": definition}, files, refusal(error))
+        return _form(request, {"toml": definition}, files, form_errors(error))
     return RedirectResponse(f"/problems/{version.definition.slug}@{version.version}", 303)
 
 
 @router.get("/{name}")
-def show_problem(request: Request, name: str, deck: DeckDep) -> Response:
+def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a problem version with its record history."""
-    version = _version(deck, name)
-    unlocks = deck.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
+    version = _version(dashboard, name)
+    unlocks = dashboard.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
     unlocking = [unlock for unlock in unlocks if unlock.unlock]
     problem = version.definition
-    cells = deck.overview.matrix(problem=version.id)
+    cells = dashboard.overview.matrix(problem=version.id)
     context: dict[str, Any] = {
         "version": version,
         "problem": problem,
-        "versions": deck.stores.catalog.problems(slug=problem.slug, limit=20).items,
-        "runs": deck.stores.runs.list(problem_id=version.id, limit=12).items,
+        "versions": dashboard.stores.catalog.problems(slug=problem.slug, limit=20).items,
+        "runs": dashboard.stores.runs.list(problem_id=version.id, limit=12).items,
         "chart": record_history(unlocking),
         "reached": _cheapest(unlocks),
         "cells": sorted(
             cells,
             key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
         ),
-        "casts": known(deck.stores.catalog, cells),
+        "pairs": known_pairs(dashboard.stores.catalog, cells),
     }
     return page(request, "problem.html", **context)
 
 
 @router.get("/{name}/records.json")
-def get_figure(request: Request, name: str, deck: DeckDep) -> Response:
+def get_figure(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Send the record history as Plotly's JSON."""
-    version = _version(deck, name)
-    chart = _records(deck, version.id)
-    return deck.charts.answer(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
+    version = _version(dashboard, name)
+    chart = _records(dashboard, version.id)
+    return dashboard.charts.answer(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
 
 
 @router.get("/{name}/records.csv")
-def get_data(name: str, deck: DeckDep) -> Response:
+def get_data(name: str, dashboard: DashboardDep) -> Response:
     """Send the record history as a file."""
-    version = _version(deck, name)
-    return download(_records(deck, version.id).table, f"{version.definition.slug}-{version.version}-records")
+    version = _version(dashboard, name)
+    return download(_records(dashboard, version.id).table, f"{version.definition.slug}-{version.version}-records")
 
 
-def _version(deck: Deck, name: str) -> ProblemVersion:
+def _version(dashboard: DashboardContext, name: str) -> ProblemVersion:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no problem has such a name.")
-    return deck.stores.catalog.problem(name)
+    return dashboard.stores.catalog.problem(name)
 
 
-def _records(deck: Deck, problem_id: UUID) -> Chart:
-    return record_history(deck.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
+def _records(dashboard: DashboardContext, problem_id: UUID) -> Chart:
+    return record_history(dashboard.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
 
 
-def _solved(deck: Deck) -> dict[UUID, tuple[int, int, int]]:
+def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
     """Return runs, policies that unlocked it alone, and those that did with a mutator, by problem version."""
     found: dict[UUID, list[MatrixCell]] = {}
-    for cell in deck.overview.matrix():
+    for cell in dashboard.overview.matrix():
         found.setdefault(cell.problem_id, []).append(cell)
     return {
         problem: (
@@ -138,8 +137,8 @@ def _cheapest(unlocks: Any) -> dict[str, Any]:
     return best
 
 
-def _form(request: Request, given: Mapping[str, str], files: Mapping[str, str], told: Refusal | None) -> Response:
-    texts = {FILE_NAME: given.get("toml", ""), **files}
-    status = 200 if told is None else 422
-    around = excerpts(told, texts) if told else []
-    return page(request, "new_problem.html", status, given=given, files=files, told=told, around=around)
+def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str], errors: FormErrors | None) -> Response:
+    texts = {FILE_NAME: values.get("toml", ""), **files}
+    status = 200 if errors is None else 422
+    around = excerpts(errors, texts) if errors else []
+    return page(request, "new_problem.html", status, values=values, files=files, errors=errors, around=around)

@@ -12,16 +12,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.charts import Chart, Table, download
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.figures.archive import feature_map, trade_off_map
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.parallel import parallel
 from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
-from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
-from service.dashboard.figures.strip import strip
-from service.dashboard.label_fields import labels_like
-from service.dashboard.live import Part
+from service.dashboard.figures.progress import best_so_far_chart, failures, throughput, tokens
+from service.dashboard.figures.solved import strip
+from service.dashboard.forms import FormErrors
+from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.refusals import Refusal
+from service.dashboard.run_fields import labels_from_run
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
@@ -49,14 +49,14 @@ class RunView:
     """A run with everything that its page shows of it; nothing is read before it is needed.
 
     Attributes:
-        deck: Where it is read.
+        dashboard: Where it is read.
         run: The run.
         x: Objective that was chosen for the first axis, or the empty string.
         y: The same for the second.
         narrow: Whether there is room for little beside each other.
     """
 
-    deck: Deck
+    dashboard: DashboardContext
     run: RunRecord
     x: str = ""
     y: str = ""
@@ -66,12 +66,12 @@ class RunView:
     @cached_property
     def problem(self) -> Problem:
         """The problem, which declares the objectives."""
-        return self.deck.stores.catalog.problem(self.run.problem_id).definition
+        return self.dashboard.stores.catalog.problem(self.run.problem_id).definition
 
     @cached_property
     def population(self) -> Population:
         """The candidates."""
-        return self.deck.population(self.run.id, self.problem)
+        return self.dashboard.population(self.run.id, self.problem)
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
@@ -81,14 +81,14 @@ class RunView:
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
         """The holders of cells."""
-        return self.deck.stores.queries.archive(self.run.id)
+        return self.dashboard.stores.queries.archive(self.run.id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
-        """What it told itself, newest first; nothing where it writes none."""
+        """What it errors itself, newest first; nothing where it writes none."""
         if self.run.spec.guidance is None:
             return ()
-        return self.deck.stores.queries.advice(self.run.id, limit=self.most_advice).items
+        return self.dashboard.stores.queries.advice(self.run.id, limit=self.most_advice).items
 
     @property
     def many(self) -> bool:
@@ -103,16 +103,16 @@ class RunView:
             found["strip"] = lambda: strip(self.population)
         else:
             found["population"] = lambda: population(self.population, self.x, self.y)
-        found["best"] = lambda: best_so_far(self.population)
+        found["best"] = lambda: best_so_far_chart(self.population)
         if 3 <= len(self.problem.objectives) <= FEW:
             found["parallel"] = lambda: parallel(self.population)
         found["throughput"] = lambda: throughput(self.population)
         found["failures"] = lambda: failures(self.population)
         found["tokens"] = lambda: tokens(self.population)
-        found["cells"] = lambda: feature_map(
+        found["cells"] = lambda: feature_map_chart(
             self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
         )
-        found["tradeoffs"] = lambda: trade_off_map(self.archive, self.axes[0], f"/runs/{self.run.id}")
+        found["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
         return found
 
     @cached_property
@@ -144,55 +144,63 @@ class RunView:
             ("seconds", spent.seconds, budget.seconds),
         ]
 
-    def part(self) -> Part:
+    def part(self) -> LivePart:
         """Return what changes on the page."""
         text = fragment("run_live.html", view=self, run=self.run)
-        return Part(text, str(self.run.revision), final=self.run.state.ended)
+        return LivePart(text, str(self.run.revision), final=self.run.state.ended)
 
 
 @router.get("/{run_id}")
-def show_run(request: Request, run_id: RunDep, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
+def show_run(request: Request, run_id: RunDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    return run_page(request, RunView(deck, deck.stores.runs.get(run_id), x, y))
+    return run_page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
 def run_page(
-    request: Request, view: RunView, told: Refusal | None = None, labels: Mapping[str, str] | None = None
+    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
 ) -> Response:
     """Return the page of a run; where labels were refused, with why and with them as they were filled in."""
     return page(
         request,
         "run.html",
-        200 if told is None else 422,
+        200 if errors is None else 422,
         view=view,
         run=view.run,
         query=address("", x=view.x, y=view.y),
-        told=told,
-        labels={**labels_like(view.run), **(labels or {})},
+        errors=errors,
+        labels={**labels_from_run(view.run), **(labels or {})},
     )
 
 
 @router.get("/{run_id}/live")
-async def watch_run(run_id: RunDep, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_run(
+    run_id: RunDep, dashboard: DashboardDep, seen: str = Query("", max_length=100)
+) -> StreamingResponse:
     """Send what changes on a run's page after every commit, until the run has ended."""
-    return deck.watch(
-        f"run {run_id}", lambda: RunView(deck, deck.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
+    return dashboard.watch(
+        f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
 
 
 @router.get("/{run_id}/figures/{name}.json")
 def get_figure(
-    request: Request, run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "", narrow: bool = False
+    request: Request,
+    run_id: RunDep,
+    name: str,
+    dashboard: DashboardDep,
+    x: Axis = "",
+    y: Axis = "",
+    narrow: bool = False,
 ) -> Response:
     """Send a figure of a run as Plotly's JSON."""
-    view = RunView(deck, deck.stores.runs.get(run_id), x, y, narrow)
-    return deck.charts.answer(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
+    view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+    return dashboard.charts.answer(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
 
 
 @router.get("/{run_id}/figures/{name}.csv")
-def get_figure_data(run_id: RunDep, name: str, deck: DeckDep, x: Axis = "", y: Axis = "") -> Response:
+def get_figure_data(run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
     """Send what a figure shows as a file."""
-    chart = _maker(RunView(deck, deck.stores.runs.get(run_id), x, y), name)()
+    chart = _maker(RunView(dashboard, dashboard.stores.runs.get(run_id), x, y), name)()
     return download(chart.table, f"run-{run_id}-{chart.name}")
 
 

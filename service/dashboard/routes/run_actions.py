@@ -9,11 +9,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.dashboard.deck import DeckDep
-from service.dashboard.forms import FormDep
-from service.dashboard.label_fields import labels_of
-from service.dashboard.refusals import refusal
+from service.dashboard.context import DashboardDep
+from service.dashboard.forms import FormDep, form_errors
 from service.dashboard.routes.run import RunDep, RunView, run_page
+from service.dashboard.run_fields import read_labels
 from speciate.domain.labels import Relabelling
 from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run
 
@@ -23,33 +22,33 @@ _MOST_WORDS: Final = 2000
 
 
 @router.post("/{run_id}/pause")
-def pause(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
+def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Stop handing out its work."""
-    pause_run(deck.stores.runs, deck.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
+    pause_run(dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/resume")
-def resume(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:  # noqa: ARG001 - read to see where it comes from
+def resume(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:  # noqa: ARG001 - read to see where it comes from
     """Hand out its work again."""
-    resume_run(deck.stores.runs, deck.stores.signals, run_id)
+    resume_run(dashboard.stores.runs, dashboard.stores.signals, run_id)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
-def cancel(run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
+def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """End it; what was committed stays."""
-    cancel_run(deck.stores.runs, deck.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
+    cancel_run(dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MOST_WORDS] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/labels")
-def label(request: Request, run_id: RunDep, form: FormDep, deck: DeckDep) -> Response:
+def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Change what people call it, or show its page again with what is wrong."""
     try:
-        change = Relabelling.model_validate(labels_of(form.fields))
+        change = Relabelling.model_validate(read_labels(form.fields))
     except ValidationError as error:
-        told = replace(refusal(error), title="These labels cannot be kept")
-        return run_page(request, RunView(deck, deck.stores.runs.get(run_id)), told, form.fields)
-    label_run(deck.stores.runs, deck.stores.signals, run_id, change)
+        errors = replace(form_errors(error), title="These labels cannot be kept")
+        return run_page(request, RunView(dashboard, dashboard.stores.runs.get(run_id)), errors, form.fields)
+    label_run(dashboard.stores.runs, dashboard.stores.signals, run_id, change)
     return RedirectResponse(f"/runs/{run_id}#labels", 303)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.label_fields import tags_in
-from service.dashboard.live import Part
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
+from service.dashboard.run_fields import parse_tags
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 
@@ -44,12 +44,12 @@ FiltersDep = Annotated[Filters, Depends()]
 
 
 @router.get("/runs")
-def show_runs(request: Request, deck: DeckDep, filters: FiltersDep, cursor: _Text = "") -> Response:
+def show_runs(request: Request, dashboard: DashboardDep, filters: FiltersDep, cursor: _Text = "") -> Response:
     """Show runs, newest first."""
     return page(
         request,
         "runs.html",
-        **_found(deck, filters, cursor),
+        **_found(dashboard, filters, cursor),
         states=[each.value for each in RunState],
         filters=filters,
         stream="" if cursor else address("/live/runs", **asdict(filters)),
@@ -57,23 +57,25 @@ def show_runs(request: Request, deck: DeckDep, filters: FiltersDep, cursor: _Tex
 
 
 @router.get("/live/runs")
-async def watch_runs(deck: DeckDep, filters: FiltersDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_runs(
+    dashboard: DashboardDep, filters: FiltersDep, seen: str = Query("", max_length=100)
+) -> StreamingResponse:
     """Send the newest runs whenever one of them changes."""
-    return deck.watch(
+    return dashboard.watch(
         address("runs", **asdict(filters)),
-        lambda: Part(fragment("runs_live.html", **_found(deck, filters, ""))),
+        lambda: LivePart(fragment("runs_live.html", **_found(dashboard, filters, ""))),
         run_id=None,
         seen=seen,
     )
 
 
-def _found(deck: Deck, filters: Filters, cursor: str) -> dict[str, Any]:
-    catalog = deck.stores.catalog
-    found = deck.stores.runs.list(
+def _found(dashboard: DashboardContext, filters: Filters, cursor: str) -> dict[str, Any]:
+    catalog = dashboard.stores.catalog
+    found = dashboard.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,
         policy_id=catalog.policy(filters.policy).id if filters.policy else None,
         state=RunState(filters.state) if filters.state in set(RunState) else None,
-        tags=tags_in(filters.tag),
+        tags=parse_tags(filters.tag),
         name=storable(filters.name).strip() or None,
         limit=_LIMIT,
         cursor=cursor or None,

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart, Table, download
-from service.dashboard.deck import Deck, DeckDep
-from service.dashboard.figures.tournament import difference_chart, reached_chart, standing_chart
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.figures.tournament import differences_chart, reached_chart, standings_chart
 from service.dashboard.forms import FormDep
-from service.dashboard.live import Part
+from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.errors import NotFoundError
 from speciate.domain.tournament import TournamentState
@@ -38,104 +38,108 @@ _GOALS: Final = {
 
 
 @router.get("")
-def list_tournaments(request: Request, deck: DeckDep, cursor: Annotated[str, Query(max_length=2000)] = "") -> Response:
+def list_tournaments(
+    request: Request, dashboard: DashboardDep, cursor: Annotated[str, Query(max_length=2000)] = ""
+) -> Response:
     """Show tournaments, newest first."""
-    found = deck.stores.tournaments.list(limit=_LIMIT, cursor=cursor or None)
+    found = dashboard.stores.tournaments.list(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/tournaments", cursor=found.next_cursor)
     return page(request, "tournaments.html", tournaments=found.items, older=older)
 
 
 @router.get("/{name}")
-def show_tournament(request: Request, name: str, deck: DeckDep) -> Response:
+def show_tournament(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a tournament: who stands where, whether differences are real, and everything these rest on."""
-    record = _record(deck, name)
-    found = _charts(deck.report(record)).values()
+    record = _record(dashboard, name)
+    found = _charts(dashboard.report(record)).values()
     # Of one that goes on, what has nothing to show yet may have it soon.
     charts = [chart for chart in found if not chart.empty or record.state not in _ENDED]
-    return page(request, "tournament.html", **_shown(deck, record), charts=charts)
+    return page(request, "tournament.html", **_shown(dashboard, record), charts=charts)
 
 
 @router.get("/{name}/live")
-async def watch_tournament(name: str, deck: DeckDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_tournament(
+    name: str, dashboard: DashboardDep, seen: str = Query("", max_length=100)
+) -> StreamingResponse:
     """Send how it stands whenever that changes."""
-    await to_thread.run_sync(_record, deck, name)  # an unknown one is refused before the answer begins
-    part = _part(deck, name, lambda record: fragment("tournament_live.html", **_shown(deck, record)))
-    return deck.watch(f"tournament {name}", part, run_id=None, seen=seen)
+    await to_thread.run_sync(_record, dashboard, name)  # an unknown one is refused before the answer begins
+    part = _part(dashboard, name, lambda record: fragment("tournament_live.html", **_shown(dashboard, record)))
+    return dashboard.watch(f"tournament {name}", part, run_id=None, seen=seen)
 
 
 @router.get("/{name}/pair")
-def show_pair(request: Request, name: str, deck: DeckDep, a: _Entrant = "", b: _Entrant = "") -> Response:
+def show_pair(request: Request, name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "") -> Response:
     """Show two entrants beside each other: what each reached that the other did not."""
-    return page(request, "pair.html", **_pair(deck, _record(deck, name), a, b))
+    return page(request, "pair.html", **_pair(dashboard, _record(dashboard, name), a, b))
 
 
 @router.get("/{name}/pair/live")
 async def watch_pair(
-    name: str, deck: DeckDep, a: _Entrant = "", b: _Entrant = "", seen: str = Query("", max_length=100)
+    name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "", seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
     """Send how two entrants compare whenever that changes."""
-    await to_thread.run_sync(_record, deck, name)
-    part = _part(deck, name, lambda record: fragment("pair_live.html", **_pair(deck, record, a, b)))
-    return deck.watch(f"pair {name} {a} {b}", part, run_id=None, seen=seen)
+    await to_thread.run_sync(_record, dashboard, name)
+    part = _part(dashboard, name, lambda record: fragment("pair_live.html", **_pair(dashboard, record, a, b)))
+    return dashboard.watch(f"pair {name} {a} {b}", part, run_id=None, seen=seen)
 
 
 @router.get("/{name}/matrix.csv")
-def get_matrix(name: str, deck: DeckDep) -> Response:
+def get_matrix(name: str, dashboard: DashboardDep) -> Response:
     """Send the matrix: runs that reached the target, of how many."""
-    record = _record(deck, name)
-    matrix = deck.stores.tournaments.matrix(record)
+    record = _record(dashboard, name)
+    matrix = dashboard.stores.tournaments.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 
 
 @router.get("/{name}/figures/{figure}.json")
-def get_figure(request: Request, name: str, figure: str, deck: DeckDep, narrow: bool = False) -> Response:
+def get_figure(request: Request, name: str, figure: str, dashboard: DashboardDep, narrow: bool = False) -> Response:
     """Send a figure of a tournament as Plotly's JSON."""
-    record = _record(deck, name)
+    record = _record(dashboard, name)
     key = ("tournament", record.id, record.state, record.ended, len(record.amendments), figure, narrow)
-    return deck.charts.answer(request, key, lambda: _chart(deck.report(record), figure, narrow=narrow))
+    return dashboard.charts.answer(request, key, lambda: _chart(dashboard.report(record), figure, narrow=narrow))
 
 
 @router.get("/{name}/figures/{figure}.csv")
-def get_figure_data(name: str, figure: str, deck: DeckDep) -> Response:
+def get_figure_data(name: str, figure: str, dashboard: DashboardDep) -> Response:
     """Send what a figure shows as a file."""
-    record = _record(deck, name)
-    return download(_chart(deck.report(record), figure).table, f"tournament-{record.slug}-{figure}")
+    record = _record(dashboard, name)
+    return download(_chart(dashboard.report(record), figure).table, f"tournament-{record.slug}-{figure}")
 
 
 @router.post("/{name}/{verb}")
-def steer(name: str, verb: str, form: FormDep, deck: DeckDep) -> Response:
+def steer(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
     """Pause, resume or cancel it."""
     if verb not in _GOALS:
         raise NotFoundError(f"a tournament cannot be asked to {verb[:40]!r}.")
-    record = _record(deck, name)
-    deck.stores.tournaments.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
+    record = _record(dashboard, name)
+    dashboard.stores.tournaments.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
     return RedirectResponse(f"/tournaments/{record.slug}", 303)
 
 
-def _record(deck: Deck, name: str) -> TournamentRecord:
+def _record(dashboard: DashboardContext, name: str) -> TournamentRecord:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no tournament has such a name.")
-    return deck.stores.tournaments.get(name)
+    return dashboard.stores.tournaments.get(name)
 
 
-def _part(deck: Deck, name: str, show: Callable[[TournamentRecord], str]) -> Callable[[], Part]:
+def _part(dashboard: DashboardContext, name: str, show: Callable[[TournamentRecord], str]) -> Callable[[], LivePart]:
     """Return what renders a part of a tournament; it changes when one of its runs ends, not with every commit."""
-    held: dict[tuple[object, ...], Part] = {}
+    held: dict[tuple[object, ...], LivePart] = {}
 
-    def render() -> Part:
-        record = _record(deck, name)
+    def render() -> LivePart:
+        record = _record(dashboard, name)
         key = (record.state, record.reason, record.started, record.ended, len(record.amendments))
         if key not in held:
             held.clear()
-            held[key] = Part(show(record), str(record.ended), final=record.state in _ENDED)
+            held[key] = LivePart(show(record), str(record.ended), final=record.state in _ENDED)
         return held[key]
 
     return render
 
 
-def _shown(deck: Deck, record: TournamentRecord) -> dict[str, Any]:
-    report = deck.report(record)
+def _shown(dashboard: DashboardContext, record: TournamentRecord) -> dict[str, Any]:
+    report = dashboard.report(record)
     tables = {section.key: section for section in sections(report)}
     return {
         "t": record,
@@ -147,8 +151,8 @@ def _shown(deck: Deck, record: TournamentRecord) -> dict[str, Any]:
     }
 
 
-def _pair(deck: Deck, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
-    report = deck.report(record)
+def _pair(dashboard: DashboardContext, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
+    report = dashboard.report(record)
     names = report.matrix.entrants
     a = a if a in names else names[-1]
     b = b if b in names else next(each for each in names if each != a)
@@ -166,8 +170,8 @@ def _pair(deck: Deck, record: TournamentRecord, a: str, b: str) -> dict[str, Any
 
 def _charts(report: Report, *, narrow: bool = False) -> dict[str, Chart]:
     found = (
-        standing_chart(report.standings.standings, narrow=narrow),
-        difference_chart(report.standings.comparisons, report.standings.metric.replace("_", " "), narrow=narrow),
+        standings_chart(report.standings.standings, narrow=narrow),
+        differences_chart(report.standings.comparisons, report.standings.metric.replace("_", " "), narrow=narrow),
         reached_chart(report.reached),
     )
     return {chart.name: chart for chart in found}

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from service.dashboard.casts import Cast, known, named
 from service.dashboard.charts import Table, download
-from service.dashboard.deck import Deck, DeckDep
+from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.pages import address, page
+from service.dashboard.policy_pairs import PolicyPair, known_pairs, parse_pair
 from speciate.ports.records.problems import ProblemSummary
 from speciate.ports.records.unlocks import MatrixCell
 from speciate.storage.cursors import every
@@ -27,7 +27,7 @@ _Text = Annotated[str, Query(max_length=500)]
 
 
 @dataclass(frozen=True)
-class Row:
+class UnlockRow:
     """A problem of the matrix.
 
     Attributes:
@@ -48,11 +48,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class UnlockMatrix:
     """The whole matrix.
 
     Attributes:
-        casts: The columns.
+        pairs: The columns.
         rows: The problems, those that most of them unlock first.
         a: Who is compared, if two are.
         b: Who they are compared with.
@@ -60,20 +60,20 @@ class Matrix:
         names: Everybody who can be compared.
     """
 
-    casts: tuple[Cast, ...]
-    rows: tuple[Row, ...]
-    a: Cast | None
-    b: Cast | None
+    pairs: tuple[PolicyPair, ...]
+    rows: tuple[UnlockRow, ...]
+    a: PolicyPair | None
+    b: PolicyPair | None
     counts: dict[str, int]
     names: tuple[str, ...]
 
 
 @router.get("")
 def show_matrix(
-    request: Request, deck: DeckDep, a: _Text = "", b: _Text = "", problems: _Text = "", show: _Text = ""
+    request: Request, dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "", show: _Text = ""
 ) -> Response:
     """Show the matrix; ``a`` and ``b`` name who is compared, ``problems`` a set, ``show`` a kind of rows."""
-    matrix = _matrix(deck, a, b, problems)
+    matrix = _matrix(dashboard, a, b, problems)
     rows = [row for row in matrix.rows if show not in _KINDS or row.kind == show]
     context: dict[str, Any] = {
         "matrix": matrix,
@@ -81,7 +81,7 @@ def show_matrix(
         "left_out": max(0, len(rows) - MOST_ROWS),
         "given": {"a": a, "b": b, "problems": problems, "show": show},
         "kinds": _KINDS,
-        "sets": [found.slug for found in deck.stores.catalog.problem_sets(limit=100).items],
+        "sets": [found.slug for found in dashboard.stores.catalog.problem_sets(limit=100).items],
         "csv": address("/unlocks/matrix.csv", a=a, b=b, problems=problems),
         "query": address("", a=a, b=b, problems=problems),
     }
@@ -89,10 +89,10 @@ def show_matrix(
 
 
 @router.get("/matrix.csv")
-def get_matrix(deck: DeckDep, a: _Text = "", b: _Text = "", problems: _Text = "") -> Response:
+def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "") -> Response:
     """Send the whole matrix: runs that unlocked each problem, of how many."""
-    matrix = _matrix(deck, a, b, problems)
-    columns = ["problem", *(cast.name for cast in matrix.casts), "compared"]
+    matrix = _matrix(dashboard, a, b, problems)
+    columns = ["problem", *(pair.name for pair in matrix.pairs), "compared"]
     rows = [
         [
             f"{row.problem.slug}@{row.problem.version}",
@@ -104,47 +104,50 @@ def get_matrix(deck: DeckDep, a: _Text = "", b: _Text = "", problems: _Text = ""
     return download(Table(tuple(columns), rows), "unlocks")
 
 
-def _matrix(deck: Deck, a: str, b: str, problems: str) -> Matrix:
-    catalog = deck.stores.catalog
-    first, second = named(catalog, a) if a else None, named(catalog, b) if b else None
-    cells = deck.overview.matrix()
-    everybody = known(catalog, cells)
-    columns = _columns(everybody, cells, [cast for cast in (first, second) if cast])
-    wanted = catalog.problem_set(problems).problems if problems else _all_problems(deck, cells)
+def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> UnlockMatrix:
+    catalog = dashboard.stores.catalog
+    first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
+    cells = dashboard.overview.matrix()
+    everybody = known_pairs(catalog, cells)
+    columns = _columns(everybody, cells, [pair for pair in (first, second) if pair])
+    wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
     held = {(cell.problem_id, cell.asked): cell for cell in cells}
     rows = []
     for problem in wanted:
-        found = tuple(held.get((problem.id, cast.key)) for cast in columns)
-        rows.append(Row(problem, found, _kind(held, problem.id, first, second)))
+        found = tuple(held.get((problem.id, pair.key)) for pair in columns)
+        rows.append(UnlockRow(problem, found, _kind(held, problem.id, first, second)))
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     counts = {kind: sum(1 for row in rows if row.kind == kind) for kind in _KINDS}
-    return Matrix(columns, tuple(rows), first, second, counts, tuple(cast.name for cast in everybody.values()))
+    return UnlockMatrix(columns, tuple(rows), first, second, counts, tuple(pair.name for pair in everybody.values()))
 
 
 def _columns(
-    everybody: Mapping[tuple[UUID, UUID | None], Cast], cells: Sequence[MatrixCell], chosen: Sequence[Cast]
-) -> tuple[Cast, ...]:
+    everybody: Mapping[tuple[UUID, UUID | None], PolicyPair], cells: Sequence[MatrixCell], chosen: Sequence[PolicyPair]
+) -> tuple[PolicyPair, ...]:
     """Return who tried something, the chosen ones first, then by what they unlocked."""
     unlocked: Counter[tuple[UUID, UUID | None]] = Counter()
     for cell in cells:
         unlocked[cell.asked] += cell.unlocked > 0
-    keys = {cast.key for cast in chosen}
-    others = [cast for key, cast in everybody.items() if key in unlocked and key not in keys]
-    others.sort(key=lambda cast: -unlocked[cast.key])
+    keys = {pair.key for pair in chosen}
+    others = [pair for key, pair in everybody.items() if key in unlocked and key not in keys]
+    others.sort(key=lambda pair: -unlocked[pair.key])
     return (*chosen, *others)[:MOST_COLUMNS]
 
 
-def _all_problems(deck: Deck, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
+def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
     tried = {cell.problem_id for cell in cells}
-    return [problem for problem in every(deck.stores.catalog.problems) if problem.id in tried]
+    return [problem for problem in every(dashboard.stores.catalog.problems) if problem.id in tried]
 
 
 def _kind(
-    held: Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell], problem: UUID, a: Cast | None, b: Cast | None
+    held: Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell],
+    problem: UUID,
+    a: PolicyPair | None,
+    b: PolicyPair | None,
 ) -> str:
     if a is None or b is None:
         return ""
-    in_a, in_b = (held.get((problem, cast.key)) for cast in (a, b))
+    in_a, in_b = (held.get((problem, pair.key)) for pair in (a, b))
     # Who never tried a problem has not failed to unlock it.
     if in_a is None or in_b is None:
         return "not-tried"

@@ -17,27 +17,25 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from service.dashboard.charts import Chart, ChartCache, Table, plain, thinned
-from service.dashboard.columns import ColumnCache
-from service.dashboard.event_words import told
-from service.dashboard.fields import fields_of, values_of
-from service.dashboard.figures.archive import feature_map, trade_off_map
-from service.dashboard.figures.comparison import best_of_groups, best_of_runs
+from service.dashboard.context import ColumnCache
+from service.dashboard.fields import build_fields, chosen, read_values, shown
+from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
+from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
 from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
 from service.dashboard.figures.parallel import MOST_LINES, parallel
 from service.dashboard.figures.population import MOST_POINTS, Population, axes, best_matrix, population
-from service.dashboard.figures.progress import best_so_far, failures, throughput, tokens
-from service.dashboard.figures.strip import strip
-from service.dashboard.figures.tournament import difference_chart, reached_chart, standing_chart
-from service.dashboard.forms import read_form
-from service.dashboard.live import Live, Part
+from service.dashboard.figures.progress import best_so_far_chart, failures, throughput, tokens
+from service.dashboard.figures.solved import strip
+from service.dashboard.figures.tournament import differences_chart, reached_chart, standings_chart
+from service.dashboard.formatting import number, span
+from service.dashboard.forms import form_errors, read_form
+from service.dashboard.live import LivePart, LiveViews
 from service.dashboard.pages import _SO_FAR, _packed, _sections, fragment, macro
-from service.dashboard.refusals import refusal
 from service.dashboard.routes.candidates import shown_rewards
-from service.dashboard.routes.new_policy import submission_of, told_of
-from service.dashboard.routes.new_tournament import seeds_of
+from service.dashboard.routes.events import describe_event
+from service.dashboard.routes.new_policy import policy_form_errors, read_submission
+from service.dashboard.routes.new_tournament import parse_seeds
 from service.dashboard.routes.tournaments import _pair_rows
-from service.dashboard.strategy_fields import chosen, shown
-from service.dashboard.words import number, span
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective, Role
 from speciate.domain.policy import Policy, Sampling
@@ -113,17 +111,17 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
             population(of, "cost", "bandwidth"),
             parallel(of),
             strip(of),
-            best_so_far(of),
+            best_so_far_chart(of),
             throughput(of),
             failures(of),
             tokens(of),
             lineage(of),
             lineage(of, "generation", 5),
-            best_of_runs([("<b>one</b>", of), ("two", of)], objective),
-            best_of_groups([("<b>one</b>", [of, of]), ("two", [of])], objective),
-            feature_map(_elites(problem), objective, "/runs/x", across=2),
-            trade_off_map(_elites(problem), objective, "/runs/x"),
-            feature_map([], objective, "/runs/x"),
+            compare_runs_chart([("<b>one</b>", of), ("two", of)], objective),
+            compare_groups_chart([("<b>one</b>", [of, of]), ("two", [of])], objective),
+            feature_map_chart(_elites(problem), objective, "/runs/x", across=2),
+            tradeoff_map_chart(_elites(problem), objective, "/runs/x"),
+            feature_map_chart([], objective, "/runs/x"),
         ):
             _accepted(chart)
         assert len(best_matrix(of).rows) in {0, min(12, len(problem.objectives))}
@@ -133,8 +131,11 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
     columns = _columns(3, 5, failing=0.0)
     columns.rewards[:, 0], columns.rewards[:, 4] = (3.0, 9.0, 4.0), (0.0, 0.1, 0.0)
     of = Population(antenna(), columns, "/runs/x")
-    assert [row for row in best_so_far(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
-    assert best_of_runs([("one", of)], of.problem.objectives[0]).table.rows[:2] == [("one", 1, 3.0), ("one", 3, 4.0)]
+    assert [row for row in best_so_far_chart(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
+    assert compare_runs_chart([("one", of)], of.problem.objectives[0]).table.rows[:2] == [
+        ("one", 1, 3.0),
+        ("one", 3, 4.0),
+    ]
     assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
 
 
@@ -147,7 +148,7 @@ def test_who_violates_a_constraint_solves_no_case() -> None:
     columns.rewards[1, 5] = 1.0
     limited = type(plain).model_validate(plain.model_dump() | {"objectives": (*plain.objectives, limit)})
     of = Population(limited, columns, "/runs/x")
-    assert best_so_far(of).table.rows[-1] == (3, 1, 1)
+    assert best_so_far_chart(of).table.rows[-1] == (3, 1, 1)
     assert [row[:3] for row in strip(of).table.rows if row[2]] == [("case_5", "best candidate", 1)]
     assert strip(of).note.endswith(" Who violates a constraint does not count.")
     assert "constraint" not in strip(Population(plain, _columns(3, 30), "/runs/x")).note
@@ -162,7 +163,7 @@ def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value(
     late = of(1.0, 1.0, 9.0)
     late.columns.rewards[0, 4] = 0.5  # violates the constraint: it has a value from its second candidate on
     objective = antenna().objectives[0]
-    chart = best_of_groups([("both", [of(1.0, 3.0, 4.0, 8.0), late]), ("alone", [of(2.0)])], objective)
+    chart = compare_groups_chart([("both", [of(1.0, 3.0, 4.0, 8.0), late]), ("alone", [of(2.0)])], objective)
     assert chart.table.rows == [
         ("both", 2, 2, 2.0, 1.0, 3.0),
         ("both", 2, 3, 6.5, 4.0, 9.0),
@@ -172,7 +173,7 @@ def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value(
     assert "Left out" not in chart.note
     never = of(5.0)
     never.columns.rewards[0, 4] = 0.5
-    chart = best_of_groups([("two", [of(2.0), never])], objective)
+    chart = compare_groups_chart([("two", [of(2.0), never])], objective)
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
     assert " Left out: 1 run without a candidate that obeys every constraint." in chart.note
 
@@ -199,7 +200,7 @@ def test_rewards_are_shown_with_their_better_end() -> None:
     of = Population(problem, _columns(20, 5), "/runs/x")
     assert best_matrix(of).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
     cost = problem.objectives[3]
-    for chart in (population(of, "gain", "cost"), lineage(of, "cost"), best_of_runs([("one", of)], cost)):
+    for chart in (population(of, "gain", "cost"), lineage(of, "cost"), compare_runs_chart([("one", of)], cost)):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
     assert lineage(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
 
@@ -230,14 +231,14 @@ def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
     standing = Standing.model_construct(
         entrant=names["a"], unlocked=1, pass_1=estimate, pass_k=estimate, best_1=estimate, ended=6
     )
-    wide, narrow = (difference_chart([comparison], "pass_1", narrow=narrow) for narrow in (False, True))
+    wide, narrow = (differences_chart([comparison], "pass_1", narrow=narrow) for narrow in (False, True))
     assert "ticktext" not in wide.layout["yaxis"]
     lines = narrow.layout["yaxis"]["ticktext"][0].split("<br>")
     assert lines == ["vector-max-at-k-on-is…", "− grpo", "not enough evidence"]
     assert narrow.layout["yaxis"]["tickvals"] == narrow.data[0]["y"] == wide.data[0]["y"]
-    short = difference_chart([comparison.model_copy(update={"a": "vpo"})], "pass_1", narrow=True)
+    short = differences_chart([comparison.model_copy(update={"a": "vpo"})], "pass_1", narrow=True)
     assert short.layout["yaxis"]["ticktext"] == ["vpo − grpo<br>not enough evidence"]
-    for chart in (wide, narrow, standing_chart([standing], narrow=True), difference_chart([], "pass_1", narrow=True)):
+    for chart in (wide, narrow, standings_chart([standing], narrow=True), differences_chart([], "pass_1", narrow=True)):
         _accepted(chart)
 
 
@@ -246,7 +247,7 @@ def test_a_difference_is_seen_against_zero_and_its_name_beside_its_row() -> None
     facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
     comparisons = [Comparison.model_construct(a=name, b="grpo", **facts) for name in ("vpo", "base")]
     for narrow in (False, True):
-        layout = difference_chart(comparisons, "pass_1", narrow=narrow).layout
+        layout = differences_chart(comparisons, "pass_1", narrow=narrow).layout
         assert layout["xaxis"]["rangemode"] == "tozero"
         assert layout["yaxis"]["range"] == [-0.5, 1.5]
 
@@ -384,14 +385,14 @@ def test_a_figure_is_made_once_and_not_sent_again() -> None:
 
 def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
     for kind in STRATEGIES.values():
-        fields = fields_of(kind.Config, "o.", {})
+        fields = build_fields(kind.Config, "o.", {})
         assert [field.name.removeprefix("o.") for field in fields] == list(kind.Config.model_fields)
         # Browsers send unticked boxes not at all, and every other field as its text.
         sent = {field.name: field.value for field in fields if field.kind != "check" or field.value}
-        assert values_of(kind.Config, "o.", sent) == {}
+        assert read_values(kind.Config, "o.", sent) == {}
     islands = STRATEGIES["islands_map_elites"].Config
     given = {"o.islands": "7", "o.features": "novelty", "o.crossover": "much"}
-    assert values_of(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
+    assert read_values(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
 
 
 def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
@@ -422,10 +423,10 @@ POLICY = {
 
 
 def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
-    found = submission_of(POLICY | {"api_key": " sk-1 "})
+    found = read_submission(POLICY | {"api_key": " sk-1 "})
     assert found.api_key is not None
     assert (found.api_key.get_secret_value(), found.check) == ("sk-1", True)
-    assert not submission_of(POLICY | {"unchecked": "on"}).check
+    assert not read_submission(POLICY | {"unchecked": "on"}).check
     assert found.definition == Policy(
         slug="qwen",
         kind="openai_compatible",
@@ -457,8 +458,8 @@ def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
 )
 def test_what_is_wrong_with_a_policy_stands_at_its_field(changes: dict[str, str], place: str, words: str) -> None:
     with pytest.raises((InvalidInputError, ValidationError)) as refused:
-        build_client(submission_of(POLICY | changes).definition)
-    assert words in told_of(refused.value).of(place)
+        build_client(read_submission(POLICY | changes).definition)
+    assert words in policy_form_errors(refused.value).for_field(place)
 
 
 def _request(method: str, headers: dict[str, str], body: bytes = b"") -> Request:
@@ -489,16 +490,21 @@ def test_forms_are_read_in_both_encodings() -> None:
 
 
 def test_seeds_are_read_from_spans_and_lists() -> None:
-    assert seeds_of("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
-    assert len(seeds_of("0-999999999")) == len(seeds_of("0-999," * 30_000)) == len(seeds_of("7 " * 5000)) == 1001
-    assert len(seeds_of("5-1004")) == 1000
-    assert seeds_of("x") == ["x"]
+    assert parse_seeds("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
+    assert (
+        len(parse_seeds("0-999999999")) == len(parse_seeds("0-999," * 30_000)) == len(parse_seeds("7 " * 5000)) == 1001
+    )
+    assert len(parse_seeds("5-1004")) == 1000
+    assert parse_seeds("x") == ["x"]
 
 
 def test_too_many_seeds_are_refused_in_words() -> None:
     with pytest.raises(ValidationError) as refused:
-        Tournament.model_validate({"seeds": seeds_of("0-999 " * 30_000)})
-    assert refusal(refused.value).of("seeds") == "Tuple should have at most 1000 items after validation, not 1001"
+        Tournament.model_validate({"seeds": parse_seeds("0-999 " * 30_000)})
+    assert (
+        form_errors(refused.value).for_field("seeds")
+        == "Tuple should have at most 1000 items after validation, not 1001"
+    )
 
 
 def test_a_view_is_rendered_once_for_all_of_its_viewers() -> None:
@@ -506,13 +512,13 @@ def test_a_view_is_rendered_once_for_all_of_its_viewers() -> None:
 
 
 async def _watched() -> None:
-    live = Live(poll_s=10.0, pause_s=0.0)
+    live = LiveViews(poll_s=10.0, pause_s=0.0)
     shown = ["one"]
     rendered = []
 
-    def render() -> Part:
+    def render() -> LivePart:
         rendered.append(shown[0])
-        return Part(shown[0], final=shown[0] == "last")
+        return LivePart(shown[0], final=shown[0] == "last")
 
     run_id = uuid4()
     streams = [live.watch("key", render, run_id=run_id, seen="") for _ in range(20)]
@@ -567,20 +573,20 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
 def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, candidates: tuple[int, ...]) -> None:
     given = {"target": "sorts", "candidate": 2, **data}
     event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
-    assert told(event) == (words, candidates)
+    assert describe_event(event) == (words, candidates)
 
 
 def test_a_form_is_told_in_sentences() -> None:
-    shown = macro("flaws", refusal(NotFoundError("there is no policy 'nope'.")))
+    shown = macro("form_errors", form_errors(NotFoundError("there is no policy 'nope'.")))
     assert "<strong>No such thing.</strong> There is no policy &#39;nope&#39;." in shown
     with pytest.raises(ValidationError) as caught:
         Tournament.model_validate({})
-    assert "is missing: expected a value" in refusal(caught.value).of("entrants")
+    assert "is missing: expected a value" in form_errors(caught.value).for_field("entrants")
 
 
 def test_what_a_run_reached_is_told_with_its_number() -> None:
-    told = [macro("reached", {"unlocked": None, "reached": names}) for names in ([], ["low"], ["low", "high"])]
-    assert told == ["–", "1 target", "2 targets"]
+    shown = [macro("reached", {"unlocked": None, "reached": names}) for names in ([], ["low"], ["low", "high"])]
+    assert shown == ["–", "1 target", "2 targets"]
 
 
 def test_values_look_as_people_write_them() -> None:

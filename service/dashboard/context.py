@@ -13,15 +13,14 @@ from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.charts import ChartCache
-from service.dashboard.columns import ColumnCache
 from service.dashboard.figures.population import Population
-from service.dashboard.live import Live, Part
+from service.dashboard.live import LivePart, LiveViews
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.overview import Overview
 from speciate.storage.replays import Replays
-from speciate.storage.series import Series
+from speciate.storage.series import Columns, Series
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 
@@ -30,7 +29,7 @@ _POPULATIONS: Final = 16
 
 
 @dataclass(frozen=True)
-class Deck:
+class DashboardContext:
     """What the pages of one process consist of; all but the stores can be lost at any time.
 
     Attributes:
@@ -49,7 +48,7 @@ class Deck:
     replays: Replays
     project: UUID | None = None
     charts: ChartCache = field(default_factory=ChartCache)
-    live: Live = field(default_factory=Live)
+    live: LiveViews = field(default_factory=LiveViews)
 
     _populations: OrderedDict[UUID, Population] = field(default_factory=OrderedDict)
     _reports: OrderedDict[Hashable, Report] = field(default_factory=OrderedDict)
@@ -80,24 +79,54 @@ class Deck:
         return held
 
     def within(self, project: UUID) -> Self:
-        """Return the same deck on one project: nothing of another one is found on it."""
+        """Return the same dashboard on one project: nothing of another one is found on it."""
         stores, overview = self.stores.within(project), replace(self.overview, project=project)
         return replace(self, stores=stores, overview=overview, project=project)
 
-    def watch(self, key: str, render: Callable[[], Part], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the stream of a view of this project; see ``Live.watch``."""
+    def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
+        """Return the stream of a view of this project; see ``LiveViews.watch``."""
         return self.live.watch(f"{self.project} {key}", render, run_id=run_id, seen=seen)
 
     @classmethod
     def over(cls, stores: Stores) -> Self:
-        """Return a deck over stores."""
+        """Return a dashboard over stores."""
         replays = Replays(stores.redis, stores.celery)
         return cls(stores, Overview(stores.engine), ColumnCache(Series(stores.engine)), replays)
 
 
 # Asynchronous because FastAPI would otherwise hand it to a thread.
-async def _deck(request: Request, principal: PrincipalDep) -> Deck:
-    return cast("Deck", request.app.state.deck).within(principal.project_id)
+async def _dashboard(request: Request, principal: PrincipalDep) -> DashboardContext:
+    return cast("DashboardContext", request.app.state.dashboard).within(principal.project_id)
 
 
-DeckDep = Annotated[Deck, Depends(_deck)]
+DashboardDep = Annotated[DashboardContext, Depends(_dashboard)]
+
+
+_RUNS: Final = 16
+
+
+@dataclass
+class ColumnCache:
+    """Columns of the runs that were asked about last."""
+
+    series: Series
+    _kept: OrderedDict[UUID, Columns] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, run_id: UUID, dimensions: int) -> Columns:
+        """Return all candidates of a run, of which only those that are new are read."""
+        with self._lock:
+            held = self._kept.get(run_id)
+        if held is None:
+            found = self.series.columns(run_id, dimensions)
+        else:
+            found = held.followed_by(self.series.columns(run_id, dimensions, after=held.last))
+        with self._lock:
+            newest = self._kept.get(run_id)
+            # Somebody else may have read further meanwhile.
+            if newest is None or newest.last <= found.last:
+                self._kept[run_id] = found
+            self._kept.move_to_end(run_id)
+            while len(self._kept) > _RUNS:
+                self._kept.popitem(last=False)
+        return found

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from service.dashboard.forms import FormDep, own_path
-from service.dashboard.pages import page
-from service.dashboard.refusals import refusal
+from service.dashboard.forms import FormDep, form_errors, own_path
+from service.dashboard.pages import THEME_COOKIE, THEMES, page
 from service.dependencies import PartsDep
 from service.doorkeeper import Asked
 from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
@@ -26,7 +25,7 @@ def show_login(request: Request, next: str = Query("", max_length=2000)) -> Resp
     """Show the form for a token; who is known already is led on."""
     if request.state.principal is not None:
         return RedirectResponse(own_path(next), 303)
-    return page(request, "login.html", told=None, next=next)
+    return page(request, "login.html", errors=None, next=next)
 
 
 @router.post("/login")
@@ -37,7 +36,7 @@ def log_in(request: Request, form: FormDep, parts: PartsDep) -> Response:
     try:
         bearer = keeper.bearer(Asked(given or "-", None, None, None, asked.address))
     except SpeciateError as error:
-        return page(request, "login.html", 401, told=refusal(error), next=form.text("next"))
+        return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
     secret = parts.stores.access.log_in(bearer, keeper.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
     answer = RedirectResponse(own_path(form.text("next")), 303)
@@ -71,3 +70,15 @@ def choose_project(request: Request, form: FormDep, parts: PartsDep) -> Response
 def _safe(request: Request, parts: PartsDep) -> bool:
     """Tell whether browsers reach this service by HTTPS: they then never send the cookie otherwise."""
     return request.url.scheme == "https" or parts.settings.base_url.startswith("https:")
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/theme")
+def choose_theme(form: FormDep) -> Response:
+    """Keep the theme and go back to where it was chosen."""
+    answer = RedirectResponse(own_path(form.text("back")), 303)
+    theme = form.text("theme")
+    answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=31_536_000, samesite="lax")
+    return answer

@@ -13,7 +13,7 @@ from speciate.storage.cursors import every
 
 
 @dataclass(frozen=True)
-class Cast:
+class PolicyPair:
     """Who is asked in runs.
 
     Attributes:
@@ -31,11 +31,11 @@ class Cast:
 
     @property
     def name(self) -> str:
-        """What they are called; ``named`` reads it."""
+        """What they are called; ``parse_pair`` reads it."""
         return together(self.policy.name, self.mutator.name if self.mutator else None)
 
 
-def named(catalog: Catalog, name: str) -> Cast:
+def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
     """Return who is called so.
 
     Raises:
@@ -43,13 +43,12 @@ def named(catalog: Catalog, name: str) -> Cast:
     """
     first, _, second = name.partition(WITH)
     policy, mutator = catalog.policy(first), catalog.policy(second) if second else None
-    return Cast(policy, None if mutator and mutator.id == policy.id else mutator)
+    return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)
 
 
-def known(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], Cast]:
-    """Return everybody who may be asked: the policies, newest first, then those that cells have with a mutator."""
+def known_pairs(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
+    """Return all policies, newest first, then every policy with mutator that occurs in ``cells``."""
     policies = {policy.id: policy for policy in every(catalog.policies)}
-    casts = [Cast(policy) for policy in policies.values()]
-    pairs = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
-    casts += [Cast(policies[a], policies[b]) for a, b in pairs if a in policies and b in policies]
-    return {cast.key: cast for cast in casts}
+    asked = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
+    mutated = [PolicyPair(policies[a], policies[b]) for a, b in asked if a in policies and b in policies]
+    return {pair.key: pair for pair in (*map(PolicyPair, policies.values()), *mutated)}
