@@ -21,7 +21,7 @@ from speciate.domain.policy import Policy
 from speciate.egress.network import Network
 from speciate.egress.transport import check_url
 from speciate.policies import Surroundings, build_client
-from speciate.ports.policy import Identifying, PolicyClient
+from speciate.ports.policy import IdentifyingClient, PolicyClient
 from speciate.ports.records.policies import PolicyVersion
 from speciate.storage.stores import Stores
 
@@ -89,7 +89,7 @@ def _checked(body: PolicySubmission, parts: Parts) -> Policy:
     """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
     policy, surroundings = _with_key(body, parts)
     with _opened(policy, surroundings) as client:
-        return client.identified() if body.check and isinstance(client, Identifying) else policy
+        return client.identified() if body.check and isinstance(client, IdentifyingClient) else policy
 
 
 def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[PolicyVersion, bool]:

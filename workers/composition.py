@@ -13,8 +13,8 @@ from speciate.domain.problem import Problem
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.leases import LeaseKeeper
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings, load_settings
 from speciate.storage.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.stores import Stores, open_stores
@@ -84,11 +84,11 @@ def keeper() -> LeaseKeeper:
 
 
 @cache
-def workbench() -> Workbench:
+def workbench() -> WorkExecutor:
     """Return what the tasks of this process work with."""
     work = stores().work
     clients = ClientPool(Surroundings(settings().network, stores().policy_keys.open), counters())
-    return Workbench(
+    return WorkExecutor(
         work=work,
         signals=stores().signals,
         evaluator=CountedEvaluator(LateEvaluator(), counters()),

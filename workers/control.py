@@ -60,18 +60,18 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
 
 
 def _one_pass(stores: Stores) -> None:
-    sweep = stores.work.sweep()
-    for commit in sweep.commits:
+    report = stores.work.reconcile()
+    for commit in report.commits:
         stores.signals.committed(commit)
     for family, count in (
-        (LEASES_EXPIRED, sweep.retried),
-        (POISONED, sweep.poisoned),
-        (RUNG_AGAIN, sweep.rung_again),
+        (LEASES_EXPIRED, report.retried),
+        (POISONED, report.poisoned),
+        (RUNG_AGAIN, report.resent),
     ):
         if count:
             counters().add(family, by=count)
-    if sweep.retried or sweep.poisoned:
-        _log.warning("took back %d leases, gave up %d units of work", sweep.retried, sweep.poisoned)
+    if report.retried or report.poisoned:
+        _log.warning("took back %d leases, gave up %d units of work", report.retried, report.poisoned)
     _refresh.run(stores)
     _stalls.run(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)

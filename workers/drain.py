@@ -62,7 +62,7 @@ def hand_back() -> int:
     """Release every lease of this process, so that another worker does the work at once; return how many."""
     leases = keeper().held()
     try:
-        released = stores().work.release(leases) if leases else 0
+        released = stores().work.expire_leases(leases) if leases else 0
     except SQLAlchemyError as error:
         _log.warning("%d leases could not be handed back and will expire: %s", len(leases), type(error).__name__)
         return 0

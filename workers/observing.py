@@ -11,7 +11,7 @@ from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.policy import Identifying, PolicyClient, SampleRequest, SampleResult
+from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleRequest, SampleResult
 from speciate.storage import counters
 from speciate.storage.counters import Counters
 from speciate.telemetry import tracing
@@ -51,12 +51,12 @@ class CountedPolicy:
 
     def doubt(self) -> None:
         """Have the endpoint looked at again, where the client can."""
-        if isinstance(self.client, Identifying):
+        if isinstance(self.client, IdentifyingClient):
             self.client.doubt()
 
     def identified(self) -> Policy:
         """Return the policy with what its endpoint says of it, where the client can tell."""
-        return self.client.identified() if isinstance(self.client, Identifying) else self.policy
+        return self.client.identified() if isinstance(self.client, IdentifyingClient) else self.policy
 
 
 @dataclass(frozen=True)

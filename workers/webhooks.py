@@ -17,7 +17,7 @@ from speciate.domain.errors import SpeciateError
 from speciate.domain.webhook import wait_s
 from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
 from speciate.egress.network import Network
-from speciate.ports.webhooks import Parcel
+from speciate.ports.webhooks import DueDelivery
 from speciate.prompts.hostile import printable
 from speciate.storage.stores import Stores
 
@@ -58,7 +58,7 @@ class Courier:
         under_way: set[asyncio.Task[None]] = set()
         forgot_at = time.monotonic()
         while not self._stopping.is_set():
-            claimed: tuple[Parcel, ...] = ()
+            claimed: tuple[DueDelivery, ...] = ()
             try:
                 if len(under_way) < AT_ONCE:
                     claimed = await asyncio.to_thread(self._webhooks.claim, AT_ONCE - len(under_way))
@@ -76,7 +76,7 @@ class Courier:
             under_way = {task for task in under_way if not task.done()}
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _deliver(self, parcel: Parcel) -> None:
+    async def _deliver(self, parcel: DueDelivery) -> None:
         """Try once, and note what came of it. What cannot be noted is sent again when its lease has run out."""
         try:
             answer = await self._attempt(parcel)
@@ -91,7 +91,7 @@ class Courier:
         except Exception:  # noqa: BLE001 - one delivery must not end the others
             _log.exception("delivery %s met a defect", parcel.id)
 
-    async def _attempt(self, parcel: Parcel) -> Answer:
+    async def _attempt(self, parcel: DueDelivery) -> Answer:
         try:
             secret = self._webhooks.secret_of(parcel)
         except SpeciateError as error:
@@ -108,7 +108,7 @@ class Courier:
         return await send(parcel.url, body, headers, self._network)
 
 
-def body_of(parcel: Parcel, base_url: str) -> bytes:
+def body_of(parcel: DueDelivery, base_url: str) -> bytes:
     """Return what is sent: the same at every attempt."""
     value: dict[str, Any] = {
         "id": str(parcel.id),

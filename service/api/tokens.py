@@ -15,7 +15,7 @@ from service.strict_json import StrictRoute
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.scope import Scope
 from speciate.domain.values import ONE_LINE, Value
-from speciate.ports.access import Identity, NewToken, TokenRecord
+from speciate.ports.access import NewToken, PrincipalRecord, TokenRecord
 from speciate.ports.records.base import Page
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute)
@@ -38,9 +38,9 @@ class TokenRequest(Value):
 
 
 @router.get("/whoami")
-async def whoami(principal: PrincipalDep) -> Identity:
+async def whoami(principal: PrincipalDep) -> PrincipalRecord:
     """Say whom the service takes you for."""
-    return Identity(
+    return PrincipalRecord(
         who=principal.who, project=principal.project, scope=principal.scope, all_projects=principal.all_projects
     )
 

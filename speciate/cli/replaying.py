@@ -10,7 +10,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.rollout import Completion
 from speciate.policies import build_client
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.runs.replay import Recorded, ReplayReport, replay
+from speciate.runs.replay import RecordedCompletion, ReplayReport, replay
 from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.stores import Stores
 
@@ -44,9 +44,9 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
     )
 
 
-def _recorded(stores: Stores, run_id: UUID) -> list[Recorded]:
+def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
     return [
-        Recorded(
+        RecordedCompletion(
             rollout.prompt_digest,
             rollout.seed,
             Completion(rollout.completion, rollout.completion_tokens, rollout.finish_reason, rollout.mean_logprob),

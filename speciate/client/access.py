@@ -12,16 +12,16 @@ from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.access import Quota
 from speciate.domain.scope import Scope
-from speciate.ports.access import AuditRecord, Identity, NewToken, ProjectRecord, ProjectUsage, TokenRecord
+from speciate.ports.access import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
 from speciate.ports.records.base import Page
 
 _TOKENS: Final = "/v1/tokens"
 _PROJECTS: Final = "/v1/projects"
 
 
-def whoami() -> Call[Identity]:
+def whoami() -> Call[PrincipalRecord]:
     """Ask whom the service takes the sender for."""
-    return get("/v1/whoami", Identity)
+    return get("/v1/whoami", PrincipalRecord)
 
 
 def audit(everything: bool) -> Call[Page[AuditRecord]]:

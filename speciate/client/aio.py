@@ -23,7 +23,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.unlock import ClaimState
-from speciate.ports.access import AuditRecord, Identity
+from speciate.ports.access import AuditRecord, PrincipalRecord
 from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
@@ -123,7 +123,7 @@ class AsyncClient:
         """Return the worker processes that are there."""
         return await self._transport.send(endpoints.workers())
 
-    async def whoami(self) -> Identity:
+    async def whoami(self) -> PrincipalRecord:
         """Return whom the service takes this client for."""
         return await self._transport.send(access.whoami())
 

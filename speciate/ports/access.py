@@ -10,7 +10,7 @@ from speciate.domain.scope import Scope
 from speciate.ports.records.base import Record
 
 
-class Usage(Record):
+class QuotaUsage(Record):
     """What counts towards the quotas of a project.
 
     Attributes:
@@ -39,7 +39,7 @@ class ProjectRecord(Record):
 class ProjectUsage(ProjectRecord):
     """A project with what counts towards its quotas."""
 
-    used: Usage
+    used: QuotaUsage
 
 
 class TokenRecord(Record):
@@ -96,7 +96,7 @@ class AuditRecord(Record):
     status: int
 
 
-class Identity(Record):
+class PrincipalRecord(Record):
     """Who the service takes the sender of a request for."""
 
     who: str

@@ -77,7 +77,7 @@ class PolicyClient(Protocol):
 
 
 @runtime_checkable
-class Identifying(Protocol):
+class IdentifyingClient(Protocol):
     """A client that can tell which weights its endpoint serves; other clients need no such thing."""
 
     def identified(self) -> Policy:

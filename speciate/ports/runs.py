@@ -10,12 +10,12 @@ from uuid import UUID
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
-from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.records.runs import RunRecord
 from speciate.ports.work import Commit
 
-Ensembles = Mapping[PolicyRole, Sequence[PolicyShare]]
+Ensembles = Mapping[PolicyRole, Sequence[WeightedPolicyVersion]]
 """The policies of all roles of a run where one of them has several; otherwise empty."""
 
 NO_ENSEMBLES: Final[Ensembles] = MappingProxyType({})

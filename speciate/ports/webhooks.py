@@ -55,7 +55,7 @@ class DeliveryRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class DueDelivery:
     """A delivery that is to be sent now.
 
     Attributes:

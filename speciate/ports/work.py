@@ -88,7 +88,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WeightedPolicy:
     """A policy of a role, and how often it is asked where weights decide.
 
     Attributes:
@@ -126,7 +126,7 @@ class RunContext:
     spec: RunSpec
     mutator: Policy | None = None
     mutator_id: UUID | None = None
-    ensembles: Mapping[PolicyRole, tuple[Share, ...]] = field(default_factory=dict)
+    ensembles: Mapping[PolicyRole, tuple[WeightedPolicy, ...]] = field(default_factory=dict)
     project_id: UUID | None = None
 
     @property
@@ -139,11 +139,11 @@ class RunContext:
         """Whether it asks more policies than one proposer and one mutator."""
         return bool(self.ensembles)
 
-    def shares(self, role: PolicyRole) -> tuple[Share, ...]:
+    def policies(self, role: PolicyRole) -> tuple[WeightedPolicy, ...]:
         """Return the policies of a role; without mutators the proposers do both, and who mutates advises."""
         if role is not PolicyRole.PROPOSE and self.mutator is not None and self.mutator_id is not None:
-            return self.ensembles.get(PolicyRole.MUTATE) or (Share(self.mutator, self.mutator_id),)
-        return self.ensembles.get(PolicyRole.PROPOSE) or (Share(self.proposer, self.proposer_id),)
+            return self.ensembles.get(PolicyRole.MUTATE) or (WeightedPolicy(self.mutator, self.mutator_id),)
+        return self.ensembles.get(PolicyRole.PROPOSE) or (WeightedPolicy(self.proposer, self.proposer_id),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +164,12 @@ class ProposedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CandidateOutcome:
     """What became of one proposal.
 
     Attributes:
         proposal: The child.
-        evaluation: Its result; for a duplicate, the result that its twin had.
+        evaluation: Its result; for a duplicate, the result that its duplicate had.
         duplicate_of: Number of the earlier candidate with the same program, or None; of a rejected near-duplicate, the
             one that it is too much like.
         targets: Bit mask of the targets its rewards meet.
@@ -200,7 +200,7 @@ class EvaluatedBatch:
         placements: Archive updates that the strategy asked for.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CandidateOutcome, ...]
     placements: tuple[Placement, ...] = ()
 
 
@@ -241,7 +241,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class Duplicate:
     """An earlier candidate of the run with the same program.
 
     Attributes:
@@ -256,7 +256,7 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True)
-class Reused:
+class ReusedResult:
     """A result of another run.
 
     Attributes:
@@ -269,20 +269,20 @@ class Reused:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class ReconcileReport:
     """What the reconciler did in one pass.
 
     Attributes:
         commits: Transactions whose effects others should hear of.
         retried: Units of work whose lease had expired and that are ready again.
         poisoned: Units of work that were given up after too many attempts.
-        rung_again: Units of work whose doorbell had been lost.
+        resent: Units of work whose doorbell had been lost.
     """
 
     commits: tuple[Commit, ...] = ()
     retried: int = 0
     poisoned: int = 0
-    rung_again: int = 0
+    resent: int = 0
 
 
 class WorkStore(Protocol):
@@ -316,11 +316,11 @@ class WorkStore(Protocol):
         """Return the named members of the population."""
         ...
 
-    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         ...
 
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
         """Return what other runs kept of programs that the run's evaluator scored in this tier, by program hash.
 
         Nothing for a run that does not reuse results, or whose problem does not let it.
@@ -339,15 +339,15 @@ class WorkStore(Protocol):
         """Set tokens aside for the requests of this unit; False when the budget does not hold them."""
         ...
 
-    def propose(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Book a generated batch: rollouts, tokens, and the ``evaluate`` unit that follows."""
         ...
 
-    def settle(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Book an evaluated batch: candidates, archive, counters, claims, and the unit that follows."""
         ...
 
-    def confirm(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Book a confirmation: the claim, and the unit that follows."""
         ...
 
@@ -355,7 +355,7 @@ class WorkStore(Protocol):
         """Finish this unit without a successor: the budget holds no further batch."""
         ...
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run: a part that everybody needs does not answer.
 
         A unit that was leased before the run was resumed tells of an outage that may be over: the run goes on, and the
@@ -369,7 +369,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    def sweep(self) -> Sweep:
+    def reconcile(self) -> ReconcileReport:
         """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
         ...
 

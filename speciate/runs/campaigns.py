@@ -10,7 +10,7 @@ from speciate.domain.campaign import MOST_SLICES, Campaign, Mode
 from speciate.domain.errors import Flaw, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.wording import wording
-from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.runs import Ensembles
 from speciate.runs.steer import check_run
 from speciate.runs.tournaments import Versions, pinned_problems
@@ -23,7 +23,7 @@ def cast_of(policy: Mapping[str, float], mutator: Mapping[str, float] | None, ve
     """Return who is asked, by names with weights; raises ``NotFoundError`` for an unknown policy."""
     roles = {PolicyRole.PROPOSE: policy, PolicyRole.MUTATE: mutator or {}}
     asked = {
-        role: [PolicyShare(version=versions.policy(name), weight=weight) for name, weight in names.items()]
+        role: [WeightedPolicyVersion(version=versions.policy(name), weight=weight) for name, weight in names.items()]
         for role, names in roles.items()
     }
     several = any(len(shares) > 1 for shares in asked.values())

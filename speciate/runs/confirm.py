@@ -29,4 +29,4 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
         for i, result in zip(repeats, results, strict=True)
         if result.rewards is None or not problem.targets_met(result.rewards, stopped_at=result.stopped_at) >> target & 1
     ]
-    return work.confirm(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))
+    return work.record_confirmation(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))

@@ -6,7 +6,7 @@ from collections import deque
 from uuid import UUID
 
 from speciate.ports.work import Commit
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 
 
 class LocalSignals:
@@ -20,7 +20,7 @@ class LocalSignals:
         self.waiting.extend(ref.id for ref in commit.dispatch)
 
 
-def drive(bench: Workbench, signals: LocalSignals, *, most_units: int = 1_000_000) -> int:
+def drive(bench: WorkExecutor, signals: LocalSignals, *, most_units: int = 1_000_000) -> int:
     """Do work, first come first served, until none is left.
 
     Args:

@@ -12,14 +12,14 @@ import numpy as np
 from speciate.domain.ensemble import Arm, Choice, Faded, best_arm
 from speciate.domain.policy import PolicyRole
 from speciate.ports.work import RunContext, WorkStore
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 
 COUNTS: Final = ("asked", "judged", "won", "tokens")
 """What is shown of an arm."""
 _COUNTED: Final = frozenset({PolicyRole.PROPOSE, PolicyRole.MUTATE})
 
 
-class Chooser:
+class PolicyChooser:
     """Chooses for the prompts of one batch. What it goes by is read from the run, so that any worker may choose."""
 
     def __init__(self, context: RunContext, work: WorkStore) -> None:
@@ -37,7 +37,7 @@ class Chooser:
             answers: How many answers.
             rng: Drawn from once where weights decide between several policies, and not at all otherwise.
         """
-        shares = self._context.shares(role)
+        shares = self._context.policies(role)
         if len(shares) == 1:
             return 0
         if self._context.spec.policy_choice is Choice.WEIGHTS:
@@ -61,7 +61,9 @@ def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Arm]:
     return {key: _read(counts) for key, counts in stored.items()}
 
 
-def count_arm(progress: Progress, context: RunContext, role: PolicyRole, position: int, at: int, **more: int) -> None:
+def count_arm(
+    progress: RunProgress, context: RunContext, role: PolicyRole, position: int, at: int, **more: int
+) -> None:
     """Add to what a policy did, in a run with an ensemble; ``at`` is the number of the batch it did it in."""
     if role not in _COUNTED or not context.has_ensemble:
         return

@@ -9,8 +9,8 @@ import numpy as np
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, RunContext, Twin, WorkStore
-from speciate.runs.novelty import Likeness, Neighbours, shape_of
+from speciate.ports.work import CandidateOutcome, Commit, Duplicate, EvaluatedBatch, Lease, RunContext, WorkStore
+from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.runs.seeds import evaluation_seed
 from speciate.runs.view import StoredPopulation
@@ -32,12 +32,12 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     first = int(lease.payload["first"])
     shapes = [None if p.failure is not None else shape_of(context, p.program) for p in proposals]
     readable = [proposal.program_hash for proposal in proposals if proposal.failure is None]
-    twins = work.twins(lease.run_id, readable, [shape for shape in shapes if shape is not None])
-    fresh = _fresh(proposals, shapes, twins)
+    duplicates = work.duplicates(lease.run_id, readable, [shape for shape in shapes if shape is not None])
+    fresh = _fresh(proposals, shapes, duplicates)
     refused = _refused(context, work, {first + i: proposals[i] for i in fresh}, first)
     fresh = [i for i in fresh if proposals[i].program_hash not in refused]
     results, sources = _scores(lease, work, evaluator, {first + i: proposals[i] for i in fresh})
-    outcomes = _outcomes(context, proposals, shapes, first, dict(zip(fresh, results, strict=True)), twins, refused)
+    outcomes = _outcomes(context, proposals, shapes, first, dict(zip(fresh, results, strict=True)), duplicates, refused)
     outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=first)]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     evaluated = [
@@ -46,7 +46,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
         if (rewards := result.rewards) is not None
     ]
     placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
-    return work.settle(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
 
 
 def _scores(
@@ -92,9 +92,11 @@ _FARTHEST = 1e100
 """Ranges that a reward may lie away from its own: sums and products of such numbers are still finite."""
 
 
-def _fresh(proposals: Sequence[Proposal], shapes: Sequence[str | None], twins: Mapping[str, Twin]) -> list[int]:
+def _fresh(
+    proposals: Sequence[Proposal], shapes: Sequence[str | None], duplicates: Mapping[str, Duplicate]
+) -> list[int]:
     """Return the positions of programs that neither the run nor the batch has seen before."""
-    seen = set(twins)
+    seen = set(duplicates)
     fresh = []
     for i, proposal in enumerate(proposals):
         names = _names(proposal, shapes[i])
@@ -104,7 +106,9 @@ def _fresh(proposals: Sequence[Proposal], shapes: Sequence[str | None], twins: M
     return fresh
 
 
-def _refused(context: RunContext, work: WorkStore, fresh: Mapping[int, Proposal], first: int) -> dict[str, Likeness]:
+def _refused(
+    context: RunContext, work: WorkStore, fresh: Mapping[int, Proposal], first: int
+) -> dict[str, NearDuplicate]:
     """Return, by hash, the programs that are too much like earlier ones of the run or the batch."""
     neighbours = Neighbours(context, work, {proposal.island for proposal in fresh.values()}, first)
     refused = {}
@@ -122,19 +126,19 @@ def _outcomes(
     shapes: Sequence[str | None],
     first: int,
     results: Mapping[int, Evaluation],
-    twins: Mapping[str, Twin],
-    refused: Mapping[str, Likeness],
-) -> list[Outcome]:
-    known: dict[str, Twin | Likeness] = {**twins, **refused}
+    duplicates: Mapping[str, Duplicate],
+    refused: Mapping[str, NearDuplicate],
+) -> list[CandidateOutcome]:
+    known: dict[str, Duplicate | NearDuplicate] = {**duplicates, **refused}
     outcomes = []
     for i, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True)):
         names = _names(proposal, shape)
         if proposal.failure is not None:
-            outcomes.append(Outcome(proposal, Evaluation(failure=proposal.failure)))
+            outcomes.append(CandidateOutcome(proposal, Evaluation(failure=proposal.failure)))
         elif i in results:
             targets = _targets(context, results[i])
-            outcomes.append(Outcome(proposal, results[i], targets=targets, shape=shape))
-            known |= dict.fromkeys(names, Twin(first + i, results[i], targets))
+            outcomes.append(CandidateOutcome(proposal, results[i], targets=targets, shape=shape))
+            known |= dict.fromkeys(names, Duplicate(first + i, results[i], targets))
         else:
             earlier = next(known[name] for name in names if name in known)
             outcomes.append(_repeated(proposal, earlier))
@@ -143,11 +147,11 @@ def _outcomes(
     return outcomes
 
 
-def _repeated(proposal: Proposal, earlier: Twin | Likeness) -> Outcome:
-    """Return what becomes of a program that is not evaluated: its twin's rewards, or a rejection."""
-    if isinstance(earlier, Likeness):
-        return Outcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
-    return Outcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
+def _repeated(proposal: Proposal, earlier: Duplicate | NearDuplicate) -> CandidateOutcome:
+    """Return what becomes of a program that is not evaluated: its duplicate's rewards, or a rejection."""
+    if isinstance(earlier, NearDuplicate):
+        return CandidateOutcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
+    return CandidateOutcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
 
 
 def _names(proposal: Proposal, shape: str | None) -> list[str]:

@@ -13,12 +13,12 @@ from speciate.domain.guidance import draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Rollout
 from speciate.domain.values import storable, text_digest
-from speciate.ports.policy import Identifying, PolicyClient, SampleRequest, SampleResult
+from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
 from speciate.prompts.guidance import advice_text, read_advice
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
-from speciate.runs.ensemble import Chooser
+from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.guidance import Adviser, latest_of
 from speciate.runs.seeds import batch_rng
 from speciate.runs.view import StoredPopulation
@@ -29,7 +29,7 @@ ClientFor = Callable[[Policy], PolicyClient]
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _PlannedRequest:
     """One request with what it was made from."""
 
     selection: Selection
@@ -55,7 +55,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
     selections = [strategy.select(view, rng) for _ in shares]
-    chooser, adviser = Chooser(context, work), Adviser(context, work, view, strategy.islands)
+    chooser, adviser = PolicyChooser(context, work), Adviser(context, work, view, strategy.islands)
     planned = _plan(selections, shares, context, work, chooser, adviser, rng)
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
         # The last request is the first that a budget of tokens does without.
@@ -70,7 +70,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     results = _sample(planned, client_for, begins=lease.ordinal <= context.spec.lanes)
     rollouts, proposals = _read(planned, results, context)
     advice = adviser.read(lease.ordinal, rollouts)
-    return work.propose(lease, ProposedBatch(rollouts, proposals, placements, advice))
+    return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
 
 
 def _shares(answers: int, context: RunContext) -> list[int]:
@@ -84,16 +84,16 @@ def _plan(
     shares: Sequence[int],
     context: RunContext,
     work: WorkStore,
-    chooser: Chooser,
+    chooser: PolicyChooser,
     adviser: Adviser,
     rng: np.random.Generator,
-) -> list[_Planned]:
+) -> list[_PlannedRequest]:
     numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
     members = work.members(context.run_id, numbers)
     planned = []
     for selection, share in zip(selections, shares, strict=True):
         position = chooser.pick(selection.role, share, rng)
-        policy = context.shares(selection.role)[position].policy
+        policy = context.policies(selection.role)[position].policy
         parents = _present(members, selection.parents)
         others = _present(members, selection.inspirations)
         advice = adviser.pick(rng) if parents else None
@@ -108,27 +108,29 @@ def _plan(
             seed_program=context.problem.seed_program,
         )
         carried = None if advice is None else advice.number
-        planned.append(_Planned(selection, position, policy, request, carried))
+        planned.append(_PlannedRequest(selection, position, policy, request, carried))
     return planned
 
 
 def _plan_advice(
-    context: RunContext, chooser: Chooser, adviser: Adviser, latest: int, rng: np.random.Generator
-) -> _Planned:
+    context: RunContext, chooser: PolicyChooser, adviser: Adviser, latest: int, rng: np.random.Generator
+) -> _PlannedRequest:
     """Plan the request for a new piece of advice, to one of those who change programs."""
     parent = draw(adviser.pieces, rng)
     position = chooser.pick(PolicyRole.MUTATE, 0, rng)
-    policy = context.shares(PolicyRole.ADVISE)[position].policy
+    policy = context.policies(PolicyRole.ADVISE)[position].policy
     prompt = adviser.prompt(parent, policy, latest)
     request = SampleRequest(prompt, PolicyRole.ADVISE, n=1, seed=int(rng.integers(2**31)))
-    return _Planned(Selection(PolicyRole.ADVISE), position, policy, request, parent.number)
+    return _PlannedRequest(Selection(PolicyRole.ADVISE), position, policy, request, parent.number)
 
 
 def _present(members: dict[int, Member], numbers: Sequence[int]) -> tuple[Member, ...]:
     return tuple(members[number] for number in numbers if number in members)
 
 
-def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: ClientFor) -> list[_Planned] | None:
+def _afford(
+    planned: list[_PlannedRequest], lease: Lease, work: WorkStore, client_for: ClientFor
+) -> list[_PlannedRequest] | None:
     """Reserve tokens for as much of the plan as the budget holds, asking for less until it does; None without lease."""
     while planned:
         ceiling = sum(client_for(p.policy).token_ceiling(p.request) for p in planned)
@@ -149,7 +151,7 @@ def _afford(planned: list[_Planned], lease: Lease, work: WorkStore, client_for: 
     return []
 
 
-def _sample(planned: Sequence[_Planned], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
+def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
     """Ask every policy once for all of its requests; return the results in the order of the plan.
 
     Args:
@@ -165,7 +167,7 @@ def _sample(planned: Sequence[_Planned], client_for: ClientFor, *, begins: bool)
         for policy in dict.fromkeys(p.policy.digest for p in planned):
             mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
             client = client_for(planned[mine[0]].policy)
-            if begins and isinstance(client, Identifying):
+            if begins and isinstance(client, IdentifyingClient):
                 client.doubt()
             answered = client.sample([planned[i].request for i in mine])
             for i, result in zip(mine, answered, strict=True):
@@ -177,7 +179,7 @@ def _sample(planned: Sequence[_Planned], client_for: ClientFor, *, begins: bool)
     return [results[i] for i in range(len(planned))]
 
 
-def _check(client: PolicyClient, planned: _Planned, result: SampleResult) -> None:
+def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult) -> None:
     if not result.completions:
         raise PolicyUnavailableError(f"policy {planned.policy.slug!r} answered no completion at all.")
     if len(result.completions) > planned.request.n:
@@ -193,7 +195,7 @@ def _check(client: PolicyClient, planned: _Planned, result: SampleResult) -> Non
 
 
 def _read(
-    planned: Sequence[_Planned], results: Sequence[SampleResult], context: RunContext
+    planned: Sequence[_PlannedRequest], results: Sequence[SampleResult], context: RunContext
 ) -> tuple[tuple[Rollout, ...], tuple[Proposal, ...]]:
     rollouts: list[Rollout] = []
     proposals: list[Proposal] = []
@@ -229,7 +231,7 @@ def _no_program(children: Sequence[Proposal]) -> str | None:
     return next((child.failure.reason for child in children if child.failure), None)
 
 
-def _children(plan: _Planned, completion: Completion, context: RunContext, rollout: int) -> list[Proposal]:
+def _children(plan: _PlannedRequest, completion: Completion, context: RunContext, rollout: int) -> list[Proposal]:
     """Return the children of one completion; at least one, so that every completion costs something."""
     selection = plan.selection
     parent = plan.request.parents[0].program if plan.request.parents else context.problem.seed_program or None

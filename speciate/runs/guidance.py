@@ -17,7 +17,7 @@ from speciate.domain.values import text_digest
 from speciate.ports.work import Lease, RunContext, WorkStore
 from speciate.prompts.guidance import guidance_prompt, read_advice
 from speciate.runs.effects import Effects
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.search.strategy import PopulationView
 
 _LATEST: Final = "latest"
@@ -69,7 +69,7 @@ class Adviser:
         return None
 
 
-def due(guidance: Guidance | None, progress: Progress) -> dict[str, int]:
+def due(guidance: Guidance | None, progress: RunProgress) -> dict[str, int]:
     """Return what the payload of the next ``generate`` unit says of a new piece: nothing where none is due."""
     if guidance is None or progress.batches == 0 or progress.batches % guidance.every:
         return {}
@@ -88,7 +88,7 @@ def read_gains(stored: Mapping[str, Mapping[str, Any]]) -> dict[int, Gain]:
     return dict(sorted({NO_ADVICE: Gain(), **gains}.items()))
 
 
-def count_gain(progress: Progress, effects: Effects, advice: int | None, *, won: bool) -> None:
+def count_gain(progress: RunProgress, effects: Effects, advice: int | None, *, won: bool) -> None:
     """Add a settled answer to the piece that its prompt carried, which may have been dropped meanwhile."""
     if advice is None:
         return
@@ -98,7 +98,7 @@ def count_gain(progress: Progress, effects: Effects, advice: int | None, *, won:
         effects.retired[advice] = effects.retired.get(advice, Gain()).plus(won=won)
 
 
-def adopt(progress: Progress, effects: Effects, most: int, advice: Advice) -> None:
+def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice) -> None:
     """Take up a new piece, and drop the least useful one where there are more than ``most`` of them."""
     gains = {number: gain.aged() for number, gain in read_gains(progress.advice).items()}
     dropped = None

@@ -13,14 +13,14 @@ from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.effects import Effects, NewWork
 from speciate.runs.guidance import due
 from speciate.runs.payloads import confirm_payload, evaluate_payload
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 
 WAITING: Final = "it has spent what its campaign granted"
 """Reason of the pause between two grants."""
 
 
 def add_evaluate(
-    progress: Progress, effects: Effects, *, lane: int, ordinal: int, proposals: Sequence[Proposal], reserved: int
+    progress: RunProgress, effects: Effects, *, lane: int, ordinal: int, proposals: Sequence[Proposal], reserved: int
 ) -> None:
     """Number the proposals of a batch and add the unit that evaluates them."""
     payload = evaluate_payload(progress.numbers + 1, proposals)
@@ -29,20 +29,20 @@ def add_evaluate(
     progress.live += 1
 
 
-def open_lanes(progress: Progress, context: RunContext, effects: Effects) -> None:
+def open_lanes(progress: RunProgress, context: RunContext, effects: Effects) -> None:
     """Start every lane with a batch, as far as the budget goes."""
     for lane in range(context.spec.lanes):
         _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
-def continue_lane(progress: Progress, context: RunContext, effects: Effects, lane: int) -> None:
+def continue_lane(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     """Give a lane its next batch, or end the run when this was the last unit in flight."""
     _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
-def _add_generate(progress: Progress, context: RunContext, effects: Effects, lane: int) -> None:
+def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     spent, budget = progress.spent(), context.spec.budget
     left = progress.evaluations_left(budget)
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
@@ -56,7 +56,7 @@ def _add_generate(progress: Progress, context: RunContext, effects: Effects, lan
 
 
 def proceed(
-    progress: Progress,
+    progress: RunProgress,
     context: RunContext,
     effects: Effects,
     lane: int,
@@ -90,7 +90,7 @@ def proceed(
         continue_lane(progress, context, effects, lane)
 
 
-def _notice_plateau(progress: Progress, context: RunContext) -> None:
+def _notice_plateau(progress: RunProgress, context: RunContext) -> None:
     """Ask for nothing more once the archive has not improved for as long as the run says.
 
     What is in flight is still booked: it is paid for, and a target that it reached must be confirmed.
@@ -100,7 +100,7 @@ def _notice_plateau(progress: Progress, context: RunContext) -> None:
         progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
 
 
-def complete_when_idle(progress: Progress, context: RunContext, effects: Effects) -> None:
+def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effects) -> None:
     """Complete a run that has nothing in flight and does not ask for another batch, or let it wait for a grant."""
     if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
         if _awaits_grant(progress, context):
@@ -126,18 +126,18 @@ def complete_when_idle(progress: Progress, context: RunContext, effects: Effects
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
 
 
-def _awaits_grant(progress: Progress, context: RunContext) -> bool:
+def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:
     spent_up = progress.granted == progress.evaluations
     return spent_up and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
 
 
-def cap_seconds(progress: Progress, context: RunContext) -> None:
+def cap_seconds(progress: RunProgress, context: RunContext) -> None:
     """Do not charge the moments in which the end was noticed, or confirmations were awaited."""
     if context.spec.budget.seconds is not None:
         progress.seconds = min(progress.seconds, context.spec.budget.seconds)
 
 
-def end_run(progress: Progress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
+def end_run(progress: RunProgress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
     """Move a run to its last state and cancel everything in flight."""
     effects = Effects(cancel_rest=True)
     progress.state, progress.reason = state, reason

@@ -1,6 +1,6 @@
 """The rules of the work plane as pure functions: what one transaction changes.
 
-A store loads ``Progress`` under a lock, calls one function of this module, and writes the ``Effects`` in the same
+A store loads ``RunProgress`` under a lock, calls one function of this module, and writes the ``Effects`` in the same
 transaction. Both the PostgreSQL store and the in-memory store do just that, so budgets, lanes, claims and endings
 have one definition.
 """
@@ -31,7 +31,7 @@ from speciate.runs.lanes import (
     open_lanes,
     proceed,
 )
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.runs.tally import announce, claim_targets, count, judge_alarm, summary, with_state
 from speciate.search.cells import improves
 from speciate.search.strategy import Placement
@@ -44,7 +44,7 @@ FindClaimant = Callable[[int], Claim | None]
 """Given the position of a target, returns the earliest candidate that meets it and has not been refuted."""
 
 
-def create(progress: Progress, context: RunContext, granted: int | None = None) -> Effects:
+def create(progress: RunProgress, context: RunContext, granted: int | None = None) -> Effects:
     """Book a new run; it does nothing yet. A campaign grants it evaluations, the first ones here."""
     effects = Effects()
     spec = context.spec
@@ -74,7 +74,7 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
     return {"choice": context.spec.policy_choice.value, **more, "ensembles": shares}
 
 
-def start(progress: Progress, context: RunContext) -> Effects:
+def start(progress: RunProgress, context: RunContext) -> Effects:
     """Begin: score the seed program first, or open the lanes at once when there is none."""
     effects = Effects()
     progress.state = RunState.RUNNING
@@ -90,8 +90,8 @@ def start(progress: Progress, context: RunContext) -> Effects:
     return effects
 
 
-def propose(
-    progress: Progress, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
+def record_proposals(
+    progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
 ) -> Effects:
     """Book a generated batch.
 
@@ -137,8 +137,8 @@ def propose(
     return effects
 
 
-def settle(
-    progress: Progress,
+def record_evaluations(
+    progress: RunProgress,
     context: RunContext,
     lease: Lease,
     reserved: tuple[int, int],
@@ -184,8 +184,8 @@ def settle(
     return effects
 
 
-def confirm(
-    progress: Progress,
+def record_confirmation(
+    progress: RunProgress,
     context: RunContext,
     lease: Lease,
     confirmation: Confirmation,
@@ -220,7 +220,7 @@ def confirm(
     return effects
 
 
-def end_lane(progress: Progress, context: RunContext, reserved: tuple[int, int]) -> Effects:
+def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> Effects:
     """Finish a unit that could not be afforded."""
     effects = Effects()
     progress.live -= 1
@@ -230,7 +230,7 @@ def end_lane(progress: Progress, context: RunContext, reserved: tuple[int, int])
     return effects
 
 
-def pause(progress: Progress, reason: str | None = None, *, fault: bool = False) -> Effects:
+def pause(progress: RunProgress, reason: str | None = None, *, fault: bool = False) -> Effects:
     """Stop handing out work; what is in flight is still booked.
 
     Args:
@@ -243,12 +243,12 @@ def pause(progress: Progress, reason: str | None = None, *, fault: bool = False)
     return effects
 
 
-def _pause(progress: Progress, effects: Effects, reason: str | None, *, fault: bool) -> None:
+def _pause(progress: RunProgress, effects: Effects, reason: str | None, *, fault: bool) -> None:
     progress.state, progress.reason = RunState.PAUSED, reason
     effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}))
 
 
-def resume(progress: Progress, context: RunContext) -> Effects:
+def resume(progress: RunProgress, context: RunContext) -> Effects:
     """Hand out work again."""
     effects = Effects()
     progress.state, progress.reason = RunState.RUNNING, None
@@ -258,7 +258,7 @@ def resume(progress: Progress, context: RunContext) -> Effects:
     return effects
 
 
-def grant(progress: Progress, context: RunContext, granted: int) -> Effects:
+def grant(progress: RunProgress, context: RunContext, granted: int) -> Effects:
     """Let a campaign's run spend up to so many evaluations in all; one that waited for that goes on.
 
     Saying it again changes nothing.
@@ -273,24 +273,24 @@ def grant(progress: Progress, context: RunContext, granted: int) -> Effects:
     return effects
 
 
-def _grant(progress: Progress, effects: Effects, granted: int) -> None:
+def _grant(progress: RunProgress, effects: Effects, granted: int) -> None:
     progress.granted = granted
     effects.event(EventKind.RUN_GRANTED, evaluations=granted)
 
 
-def close(progress: Progress, reason: str) -> Effects:
+def close(progress: RunProgress, reason: str) -> Effects:
     """Complete a run that waits for a grant which will not come; any other is left as it is."""
     if progress.state is not RunState.PAUSED or progress.reason != WAITING:
         return Effects()
     return end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
 
 
-def cancel(progress: Progress, reason: str | None = None) -> Effects:
+def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
     """End now; what is in flight is thrown away."""
     return end_run(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
 
 
-def expire(progress: Progress, context: RunContext, confirming: int) -> Effects:
+def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
     """End because the seconds are spent; what is in flight would be late and is thrown away.
 
     Confirmations are the service's own check of what was found in time: the run ends after the last of them.
@@ -310,12 +310,12 @@ def expire(progress: Progress, context: RunContext, confirming: int) -> Effects:
     return effects
 
 
-def out_of_time(progress: Progress, context: RunContext) -> bool:
+def out_of_time(progress: RunProgress, context: RunContext) -> bool:
     """Tell whether the budget of seconds is spent, so that what arrives now is late."""
     return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
-def lose(progress: Progress, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def lose(progress: RunProgress, lease: Lease, reserved: tuple[int, int]) -> Effects:
     """Book the loss of an attempt: the tokens of its requests may have been spent, so they count as spent."""
     effects = Effects()
     progress.reserved_tokens -= reserved[1]
@@ -324,7 +324,7 @@ def lose(progress: Progress, lease: Lease, reserved: tuple[int, int]) -> Effects
     return effects
 
 
-def poison_generate(progress: Progress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
     """Give up a ``generate`` unit: pause the run, since a policy that kills its worker thrice will do so again."""
     effects = Effects()
     progress.live -= 1

@@ -108,7 +108,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class NearDuplicate:
     """An earlier program that another one is too much like.
 
     Attributes:
@@ -161,12 +161,12 @@ class Neighbours:
         if self._rule.near is not None and len(program) <= _COMPARED_CHARACTERS:
             self._known[number] = _shingles(program, self._rule.shingle, self._python)
 
-    def nearest(self, program: str) -> Likeness | None:
+    def nearest(self, program: str) -> NearDuplicate | None:
         """Return the program that this one is most like, the earliest among equals; None when it is new enough."""
         if self._rule.near is None or len(program) > _COMPARED_CHARACTERS:
             return None
         mine = _shingles(program, self._rule.shingle, self._python)
-        found: Likeness | None = None
+        found: NearDuplicate | None = None
         for number, theirs in sorted(self._known.items()):
             small, large = sorted((len(mine), len(theirs)))
             # Sets of such sizes cannot be more alike than this.
@@ -175,7 +175,7 @@ class Neighbours:
             common = len(np.intersect1d(mine, theirs, assume_unique=True))
             similarity = common / (small + large - common)
             if similarity >= self._rule.near and (found is None or similarity > found.similarity):
-                found = Likeness(number, similarity)
+                found = NearDuplicate(number, similarity)
         return found
 
 

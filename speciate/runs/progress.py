@@ -13,7 +13,7 @@ ALARM_WINDOW = 64
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """Where a run is. Loaded under a lock, changed by the ledger, written back in the same transaction.
 
     Attributes:

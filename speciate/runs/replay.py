@@ -20,7 +20,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext, WorkStore
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 
 # Steering and lost workers are part of a run's history, not of its course.
 _OUTSIDE = frozenset(
@@ -60,7 +60,7 @@ class ReplayStore(WorkStore, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCompletion:
     """A completion as it was recorded.
 
     Attributes:
@@ -122,9 +122,9 @@ class ReplayReport:
 class RecordedPolicy:
     """Answers with what was recorded for the same prompt and seed; only its ceilings are asked of the real client."""
 
-    def __init__(self, recorded: Sequence[Recorded], client: PolicyClient) -> None:
+    def __init__(self, recorded: Sequence[RecordedCompletion], client: PolicyClient) -> None:
         self._client = client
-        self._answers: dict[tuple[str, int], list[Recorded]] = {}
+        self._answers: dict[tuple[str, int], list[RecordedCompletion]] = {}
         for item in recorded:
             self._answers.setdefault((item.prompt_digest, item.seed), []).append(item)
 
@@ -153,7 +153,7 @@ class RecordedPolicy:
 
 def replay(
     context: RunContext,
-    recorded: Sequence[Recorded],
+    recorded: Sequence[RecordedCompletion],
     events: Sequence[Event],
     *,
     store: ReplayStore,
@@ -182,7 +182,7 @@ def replay(
             clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
         return clients[policy.digest]
 
-    bench = Workbench(store, signals, evaluator, recorded_for, lambda _: nullcontext())
+    bench = WorkExecutor(store, signals, evaluator, recorded_for, lambda _: nullcontext())
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
     store.add(context, grants[0] if grants else None)
     signals.committed(store.start(context.run_id))

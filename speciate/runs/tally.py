@@ -7,15 +7,15 @@ from typing import Any
 from speciate.domain.event import EventKind
 from speciate.domain.objective import Direction
 from speciate.domain.unlock import Claim, ClaimState
-from speciate.ports.work import Outcome, RunContext
+from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.effects import Effects
-from speciate.runs.progress import ALARM_WINDOW, Progress
+from speciate.runs.progress import ALARM_WINDOW, RunProgress
 
 MOST_REASONS = 100
 """Reasons of failure that a run counts one by one; further ones count as ``other``."""
 
 
-def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
+def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
     """Count one outcome, and raise the bests."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
@@ -36,7 +36,7 @@ def count(progress: Progress, context: RunContext, outcome: Outcome) -> None:
             _raise_best(progress, context, rewards)
 
 
-def _raise_best(progress: Progress, context: RunContext, rewards: tuple[float, ...]) -> None:
+def _raise_best(progress: RunProgress, context: RunContext, rewards: tuple[float, ...]) -> None:
     if not progress.best:
         progress.best = list(rewards)
     else:
@@ -48,7 +48,9 @@ def _raise_best(progress: Progress, context: RunContext, rewards: tuple[float, .
         progress.best_scalar = scalar
 
 
-def claim_targets(progress: Progress, context: RunContext, effects: Effects, number: int, outcome: Outcome) -> None:
+def claim_targets(
+    progress: RunProgress, context: RunContext, effects: Effects, number: int, outcome: CandidateOutcome
+) -> None:
     """Claim the targets that a new candidate is the first to meet."""
     if outcome.duplicate_of is not None:
         return
@@ -83,7 +85,7 @@ def with_state(claim: Claim, state: ClaimState) -> Claim:
     return Claim(claim.target, claim.number, claim.evaluations, claim.tokens, claim.seconds, claim.unlock, state)
 
 
-def summary(context: RunContext, outcome: Outcome) -> dict[str, Any]:
+def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
     """Return what the event of a batch says of one candidate."""
     evaluation, proposal = outcome.evaluation, outcome.proposal
     policy = {"policy": proposal.policy} if context.has_ensemble else {}
@@ -100,7 +102,7 @@ def summary(context: RunContext, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def judge_alarm(progress: Progress, effects: Effects) -> None:
+def judge_alarm(progress: RunProgress, effects: Effects) -> None:
     """Raise the alarm when more than half of the latest candidates failed; clear it when that is over."""
     total = sum(progress.recent.values())
     if total < ALARM_WINDOW:

@@ -13,7 +13,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import digest_of
 from speciate.domain.wording import wording
-from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, Ensembles
 from speciate.runs.steer import check_run
@@ -108,7 +108,7 @@ def ensembles_of(entrant: Entrant, versions: Versions) -> Ensembles:
     mutators = entrant.mutators or ((Member(policy=entrant.mutator),) if entrant.mutator else ())
     cast = {PolicyRole.PROPOSE: proposers, PolicyRole.MUTATE: mutators}
     return {
-        role: [PolicyShare(version=versions.policy(m.policy), weight=m.weight) for m in members]
+        role: [WeightedPolicyVersion(version=versions.policy(m.policy), weight=m.weight) for m in members]
         for role, members in cast.items()
         if members
     }

@@ -11,8 +11,8 @@ from speciate.domain.candidate import CandidateStatus, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
-from speciate.ports.work import EvaluatedBatch, Lease, Outcome, ProposedBatch, RunContext
-from speciate.runs.progress import Progress
+from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ProposedBatch, RunContext
+from speciate.runs.progress import RunProgress
 from speciate.storage.ids import uuid7
 from speciate.storage.results import keep_results
 
@@ -65,7 +65,7 @@ def insert_rollouts(connection: sa.Connection, context: RunContext, lease: Lease
 
 
 def insert_candidates(
-    connection: sa.Connection, context: RunContext, lease: Lease, batch: EvaluatedBatch, progress: Progress
+    connection: sa.Connection, context: RunContext, lease: Lease, batch: EvaluatedBatch, progress: RunProgress
 ) -> None:
     """Insert the candidates of a batch; ``progress`` is read as it was before the batch."""
     first = int(lease.payload["first"])
@@ -88,7 +88,7 @@ def insert_candidates(
 
 
 def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
-    return None if made.role is PolicyRole.SEED else str(context.shares(made.role)[made.policy].policy_id)
+    return None if made.role is PolicyRole.SEED else str(context.policies(made.role)[made.policy].policy_id)
 
 
 def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
     }
 
 
-def _candidate_row(context: RunContext, outcome: Outcome) -> dict[str, Any]:
+def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
     proposal, evaluation = outcome.proposal, outcome.evaluation
     failure, rewards = evaluation.failure, evaluation.rewards
     return {

@@ -11,7 +11,7 @@ from speciate.domain.ensemble import Arm
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.records.policies import EnsembleMember
 from speciate.ports.runs import Ensembles
-from speciate.ports.work import Share
+from speciate.ports.work import WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.storage.stored import read_stored
 from speciate.storage.tables import run_policies
@@ -52,11 +52,11 @@ def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles)
         connection.execute(sa.insert(run_policies), rows)
 
 
-def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[Share, ...]]:
+def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:
     """Return the policies of a run by role."""
-    found: dict[PolicyRole, tuple[Share, ...]] = {}
+    found: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
     for row in connection.execute(_READ, {"id": run_id}):
-        share = Share(read_stored(Policy, row.definition), row.policy_id, row.weight)
+        share = WeightedPolicy(read_stored(Policy, row.definition), row.policy_id, row.weight)
         role = PolicyRole(row.role)
         found[role] = (*found.get(role, ()), share)
     return found

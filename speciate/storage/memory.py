@@ -17,13 +17,13 @@ from speciate.ports.clock import Clock
 from speciate.ports.work import (
     Commit,
     Confirmation,
+    Duplicate,
     EvaluatedBatch,
     Lease,
     ProposedBatch,
-    Reused,
+    ReconcileReport,
+    ReusedResult,
     RunContext,
-    Sweep,
-    Twin,
     WorkKind,
     WorkRef,
 )
@@ -31,7 +31,7 @@ from speciate.runs import ledger
 from speciate.runs.effects import Effects
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.effects import best_per_cell
 from speciate.storage.ids import uuid7
@@ -125,9 +125,9 @@ class MemoryWorkStore:
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
 
-    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
-        wanted, found = {*hashes, *shapes}, dict[str, Twin]()
+        wanted, found = {*hashes, *shapes}, dict[str, Duplicate]()
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
             failure = outcome.evaluation.failure
@@ -136,12 +136,12 @@ class MemoryWorkStore:
             )
             if outcome.duplicate_of is None and not rejected:
                 for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
-                    found.setdefault(key, Twin(number, outcome.evaluation, outcome.targets))
+                    found.setdefault(key, Duplicate(number, outcome.evaluation, outcome.targets))
         return found
 
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
         """Return what other runs kept of programs."""
-        asking, found = self._run(run_id).context, dict[str, Reused]()
+        asking, found = self._run(run_id).context, dict[str, ReusedResult]()
         for run in self.runs.values():
             if not (asking.reuses and run.context.reuses):
                 continue
@@ -150,7 +150,9 @@ class MemoryWorkStore:
                     outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
                     if is_kept(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
                         free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
-                        found.setdefault(outcome.proposal.program_hash, Reused(f"{run.context.run_id}/{number}", free))
+                        found.setdefault(
+                            outcome.proposal.program_hash, ReusedResult(f"{run.context.run_id}/{number}", free)
+                        )
         return found
 
     def arms(self, run_id: UUID) -> dict[str, Arm]:
@@ -175,18 +177,18 @@ class MemoryWorkStore:
         run.progress.reserved_tokens += unit.reserved_tokens
         return granted
 
-    def propose(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Book a generated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
             if batch.advice is not None:
                 run.advice[batch.advice.number] = batch.advice
-            return ledger.propose(run.progress, run.context, lease, reserved, batch), granted
+            return ledger.record_proposals(run.progress, run.context, lease, reserved, batch), granted
 
         return self._finish(lease, body)
 
-    def settle(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Book an evaluated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -195,11 +197,11 @@ class MemoryWorkStore:
                 stored = StoredCandidate(first + i, outcome, p.evaluations + i + 1, p.tokens, p.seconds)
                 run.candidates[first + i] = stored
             granted = self._place(run, batch.placements)
-            return ledger.settle(p, run.context, lease, reserved, batch, granted), granted
+            return ledger.record_evaluations(p, run.context, lease, reserved, batch, granted), granted
 
         return self._finish(lease, body)
 
-    def confirm(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Book a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -212,7 +214,7 @@ class MemoryWorkStore:
             def find(target: int) -> Claim | None:
                 return earliest_claimant(run, target)
 
-            return ledger.confirm(run.progress, run.context, lease, confirmation, claim, find), ()
+            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find), ()
 
         return self._finish(lease, body)
 
@@ -220,7 +222,7 @@ class MemoryWorkStore:
         """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
@@ -234,7 +236,7 @@ class MemoryWorkStore:
             return replace(self._write(run, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
         return self._write(run, ledger.pause(run.progress, reason, fault=True))
 
-    def move(self, run_id: UUID, step: Callable[[Progress], Effects]) -> Commit:
+    def move(self, run_id: UUID, step: Callable[[RunProgress], Effects]) -> Commit:
         """Pause, resume or cancel by a function of the ledger; ready work of a running run is dispatched."""
         run = self._run(run_id)
         self._tick(run)
@@ -253,7 +255,7 @@ class MemoryWorkStore:
         """Complete a run that waits for a grant."""
         return self.move(run_id, lambda progress: ledger.close(progress, reason))
 
-    def sweep(self) -> Sweep:
+    def reconcile(self) -> ReconcileReport:
         """End runs whose time is up; leases of one process do not expire while it works."""
         commits = []
         for run in self.runs.values():
@@ -261,7 +263,7 @@ class MemoryWorkStore:
             left = confirming(run)
             if ledger.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
                 commits.append(self._write(run, ledger.expire(run.progress, run.context, left)))
-        return Sweep(tuple(commits))
+        return ReconcileReport(tuple(commits))
 
     def _finish(
         self, lease: Lease, body: Callable[[MemoryRun, tuple[int, int]], tuple[Effects, Sequence[Placement]]]

@@ -9,9 +9,9 @@ from speciate.domain.candidate import Member
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.unlock import Claim, ClaimState
-from speciate.ports.work import Lease, Outcome, RunContext, WorkKind
+from speciate.ports.work import CandidateOutcome, Lease, RunContext, WorkKind
 from speciate.runs.effects import NewWork
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Placement
 
 
@@ -32,7 +32,7 @@ class StoredCandidate:
     """A candidate as the memory store keeps it."""
 
     number: int
-    outcome: Outcome
+    outcome: CandidateOutcome
     evaluations: int
     tokens: int
     seconds: float
@@ -44,7 +44,7 @@ class MemoryRun:
     """Everything about one run."""
 
     context: RunContext
-    progress: Progress = field(default_factory=Progress)
+    progress: RunProgress = field(default_factory=RunProgress)
     events: list[Event] = field(default_factory=list)
     candidates: dict[int, StoredCandidate] = field(default_factory=dict)
     elites: dict[tuple[int, str], Placement] = field(default_factory=dict)

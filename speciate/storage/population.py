@@ -1,4 +1,4 @@
-"""Reading a run's population: elites, members by number, twins by text and by syntax tree."""
+"""Reading a run's population: elites, members by number, duplicates by text and by syntax tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Member
 from speciate.domain.errors import UnavailableError
-from speciate.ports.work import Twin
+from speciate.ports.work import Duplicate
 
 EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
 """``(island, (cell, number, fitness, raw rewards))``."""
@@ -79,14 +79,16 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
     }
 
 
-def twins(connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]) -> dict[str, Twin]:
-    """Return the earliest candidate for each hash and each shape; rejected proposals are nobody's twin."""
+def duplicates(
+    connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]
+) -> dict[str, Duplicate]:
+    """Return the earliest candidate for each hash and each shape; rejected proposals are nobody's duplicate."""
     if not hashes:
         return {}
     rows = connection.execute(_TWINS, {"id": run_id, "program_hash": list(set(hashes)), "shape": list(set(shapes))})
     # Newest first, so that the earliest of equal names is written last and stays.
     return {
-        row.name: Twin(
+        row.name: Duplicate(
             row.number,
             Evaluation(
                 rewards=None if row.rewards is None else tuple(row.rewards),

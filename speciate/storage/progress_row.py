@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.ports.work import Lease
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 
 _COUNTERS: Final = (
     "evaluations", "tokens", "reserved_evaluations", "reserved_tokens", "numbers", "batches", "live", "evaluated",
@@ -67,7 +67,7 @@ class LockedProgress:
     """
 
     run_id: UUID
-    progress: Progress
+    progress: RunProgress
     now: datetime
 
     def save(self, connection: sa.Connection) -> None:
@@ -122,7 +122,7 @@ def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress
 
 
 def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedProgress:
-    loaded = Progress(
+    loaded = RunProgress(
         state=RunState(row["state"]),
         reason=row["reason"],
         seconds=float(row["seconds_now"]),

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError, QuotaExceededError
-from speciate.ports.access import Usage
+from speciate.ports.access import QuotaUsage
 
 _HOLD: Final = sa.text(
     "SELECT slug, concurrent_runs, evaluations_per_day, tokens_per_day,"
@@ -138,10 +138,12 @@ def runs_under_way(connection: sa.Connection, project_id: UUID) -> int:
     return int(connection.execute(_UNDER_WAY, {"id": project_id}).scalar_one())
 
 
-def used_today(connection: sa.Connection, project_id: UUID, today: datetime, *, besides: UUID | None = None) -> Usage:
+def used_today(
+    connection: sa.Connection, project_id: UUID, today: datetime, *, besides: UUID | None = None
+) -> QuotaUsage:
     """Return what counts towards the quotas of a day, but for a campaign that asks just now."""
     row = connection.execute(_USED, {"id": project_id, "today": today, "besides": besides}).one()
-    return Usage(
+    return QuotaUsage(
         concurrent_runs=runs_under_way(connection, project_id),
         evaluations=row.evaluations,
         tokens=row.tokens,

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.errors import NewerRecordError
 from speciate.domain.run import RunState
-from speciate.ports.work import Commit, EvaluatedBatch, Lease, Outcome, Sweep, WorkKind, WorkRef
+from speciate.ports.work import CandidateOutcome, Commit, EvaluatedBatch, Lease, ReconcileReport, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
 from speciate.runs.payloads import read_proposals
@@ -82,10 +82,10 @@ class _Report:
     commits: list[Commit] = field(default_factory=list)
     retried: int = 0
     poisoned: int = 0
-    rung_again: int = 0
+    resent: int = 0
 
 
-def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
+def reconcile(engine: sa.Engine, store: PostgresWorkStore) -> ReconcileReport:
     """Do one pass and return what others should hear of."""
     report = _Report()
     with reading(engine) as connection:
@@ -106,8 +106,8 @@ def sweep(engine: sa.Engine, store: PostgresWorkStore) -> Sweep:
         for row in connection.execute(_RING):
             ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
             report.commits.append(Commit(row.run_id, dispatch=(ref,)))
-            report.rung_again += 1
-    return Sweep(tuple(report.commits), report.retried, report.poisoned, report.rung_again)
+            report.resent += 1
+    return ReconcileReport(tuple(report.commits), report.retried, report.poisoned, report.resent)
 
 
 def _end_overdue(engine: sa.Engine, store: PostgresWorkStore, run_id: UUID, report: _Report) -> None:
@@ -194,5 +194,5 @@ def _book_loss(store: PostgresWorkStore, lease: Lease) -> Commit | None:
     """Finish a poisoned ``evaluate`` unit by the ordinary way, with failures instead of results."""
     proposals = read_proposals(lease.payload)
     failure = Failure(*ledger.lost_outcomes(proposals))
-    outcomes = tuple(Outcome(p, Evaluation(failure=p.failure or failure)) for p in proposals)
-    return store.settle(lease, EvaluatedBatch(outcomes))
+    outcomes = tuple(CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in proposals)
+    return store.record_evaluations(lease, EvaluatedBatch(outcomes))

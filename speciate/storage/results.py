@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.candidate import Evaluation
-from speciate.ports.work import Outcome, Reused, RunContext
+from speciate.ports.work import CandidateOutcome, ReusedResult, RunContext
 from speciate.storage.tables import DEFAULT_PROJECT_ID, results
 
 _READ: Final = sa.text(
@@ -20,11 +20,13 @@ _READ: Final = sa.text(
 )
 
 
-def read_results(connection: sa.Connection, context: RunContext, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+def read_results(
+    connection: sa.Connection, context: RunContext, hashes: Sequence[str], tier: str
+) -> dict[str, ReusedResult]:
     """Return the results that are kept of some programs, by program hash."""
     keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
-        row.program_hash: Reused(
+        row.program_hash: ReusedResult(
             f"{row.run_id}/{row.number}",
             Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts),
         )
@@ -32,7 +34,9 @@ def read_results(connection: sa.Connection, context: RunContext, hashes: Sequenc
     }
 
 
-def keep_results(connection: sa.Connection, context: RunContext, first: int, outcomes: Sequence[Outcome]) -> None:
+def keep_results(
+    connection: sa.Connection, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
+) -> None:
     """Keep what a batch found out. A failure is not kept, of a later stage neither: it may have been the machine's."""
     rows = [
         {
@@ -57,7 +61,7 @@ def _evaluator(context: RunContext) -> str:
     return digest if project in {None, DEFAULT_PROJECT_ID} else f"{project}/{digest}"
 
 
-def is_kept(outcome: Outcome) -> bool:
+def is_kept(outcome: CandidateOutcome) -> bool:
     """Tell whether an outcome is a whole result of its own."""
     evaluation = outcome.evaluation
     whole = evaluation.rewards is not None and evaluation.stopped_at is None

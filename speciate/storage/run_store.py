@@ -23,7 +23,7 @@ from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.effects import Effects
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.storage import cursors
 from speciate.storage.contexts import load_context
 from speciate.storage.database import patient, reading
@@ -298,7 +298,7 @@ class PostgresRunStore:
         self,
         run_id: UUID,
         goal: RunState,
-        step: Callable[[Progress, RunContext], Effects],
+        step: Callable[[RunProgress, RunContext], Effects],
         *,
         only_from: RunState | None = None,
     ) -> Commit:

@@ -15,7 +15,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
-from speciate.ports.webhooks import DeliveryRecord, NewWebhook, Parcel, WebhookRecord
+from speciate.ports.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.ids import uuid7
@@ -191,20 +191,20 @@ class Webhooks:
             return enqueue(connection, WebhookEvent.ALARM, self.project or DEFAULT_PROJECT_ID, data)
 
     @patient
-    def claim(self, limit: int) -> tuple[Parcel, ...]:
+    def claim(self, limit: int) -> tuple[DueDelivery, ...]:
         """Lease deliveries that are due, at most one of each webhook."""
         with self._engine.begin() as connection:
             rows = connection.execute(_CLAIM, {"limit": limit, "lease_s": LEASE_S}).all()
-        return tuple(Parcel(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
+        return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
     @patient
-    def delivered(self, parcel: Parcel, status: int) -> None:
+    def delivered(self, parcel: DueDelivery, status: int) -> None:
         """Note that a receiver took a delivery."""
         with self._engine.begin() as connection:
             connection.execute(_DELIVERED, {"id": parcel.id, "status": status})
 
     @patient
-    def postpone(self, parcel: Parcel, status: int | None, error: str, wait_s: float) -> None:
+    def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
         """Note what went wrong; it is tried again after ``wait_s`` seconds, or given up when that is too late."""
         values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
         with self._engine.begin() as connection:
@@ -226,7 +226,7 @@ class Webhooks:
                 connection.execute(sa.update(webhooks).where(webhooks.c.id == row.id).values(sealed=sealed))
         return len(rows)
 
-    def secret_of(self, parcel: Parcel) -> str:
+    def secret_of(self, parcel: DueDelivery) -> str:
         """Return what signs a delivery; raises ``SecretKeyError``."""
         return self._sealer.open(purpose(parcel.webhook_id), parcel.sealed)
 

@@ -19,13 +19,13 @@ from speciate.domain.values import storable
 from speciate.ports.work import (
     Commit,
     Confirmation,
+    Duplicate,
     EvaluatedBatch,
     Lease,
     ProposedBatch,
-    Reused,
+    ReconcileReport,
+    ReusedResult,
     RunContext,
-    Sweep,
-    Twin,
     WorkKind,
     WorkRef,
 )
@@ -124,7 +124,7 @@ class PostgresWorkStore:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
             return connection.execute(_EXTEND, keys).rowcount == 1
 
-    def release(self, leases: Sequence[Lease]) -> int:
+    def expire_leases(self, leases: Sequence[Lease]) -> int:
         """Let leases expire now: their worker stops. One try only, since it has no time; return how many were held.
 
         Raises:
@@ -173,13 +173,13 @@ class PostgresWorkStore:
             return population.members(connection, run_id, numbers)
 
     @patient
-    def twins(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Twin]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
-            return population.twins(connection, run_id, hashes, shapes)
+            return population.duplicates(connection, run_id, hashes, shapes)
 
     @patient
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, Reused]:
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
         """Return what other runs kept of programs."""
         context = self.context(run_id)
         if not context.reuses or not hashes:
@@ -219,7 +219,7 @@ class PostgresWorkStore:
             locked.save(connection)
             return True
 
-    def propose(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Book a generated batch."""
         context = self.context(lease.run_id)
 
@@ -228,24 +228,24 @@ class PostgresWorkStore:
             if batch.advice is not None:
                 insert_advice(connection, lease, batch.advice)
             granted = place(connection, lease.run_id, batch.placements)
-            effects = ledger.propose(locked.progress, context, lease, reserved, batch)
+            effects = ledger.record_proposals(locked.progress, context, lease, reserved, batch)
             return write(connection, locked, effects, granted)
 
         return self._finish(lease, body)
 
-    def settle(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Book an evaluated batch."""
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
             insert_candidates(connection, context, lease, batch, locked.progress)
             granted = place(connection, lease.run_id, batch.placements)
-            effects = ledger.settle(locked.progress, context, lease, reserved, batch, granted)
+            effects = ledger.record_evaluations(locked.progress, context, lease, reserved, batch, granted)
             return write(connection, locked, effects, granted)
 
         return self._finish(lease, body)
 
-    def confirm(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Book a confirmation."""
         context = self.context(lease.run_id)
 
@@ -257,7 +257,7 @@ class PostgresWorkStore:
             def find(target: int) -> Claim | None:
                 return earliest_claimant(connection, context, target)
 
-            effects = ledger.confirm(locked.progress, context, lease, confirmation, claim, find)
+            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find)
             return write(connection, locked, effects)
 
         return self._finish(lease, body)
@@ -271,7 +271,7 @@ class PostgresWorkStore:
 
         return self._finish(lease, body)
 
-    def give_back(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         reason = storable(reason)[:_MAX_REASON]
         try:
@@ -310,9 +310,9 @@ class PostgresWorkStore:
                 return replace(write(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
             return write(connection, locked, ledger.pause(locked.progress, reason, fault=True))
 
-    def sweep(self) -> Sweep:
+    def reconcile(self) -> ReconcileReport:
         """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
-        return reconciler.sweep(self._engine, self)
+        return reconciler.reconcile(self._engine, self)
 
     @patient
     def _finish(self, lease: Lease, body: Body) -> Commit | None:

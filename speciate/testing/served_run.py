@@ -17,14 +17,14 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.progress import Progress
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
+from speciate.runs.progress import RunProgress
 from speciate.storage.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinishedRun:
     """What a run came to.
 
     Attributes:
@@ -32,7 +32,7 @@ class Outcome:
         events: What happened, in order.
     """
 
-    progress: Progress
+    progress: RunProgress
     events: tuple[Event, ...]
 
     @property
@@ -57,7 +57,7 @@ def served_run(
     *,
     client: PolicyClient | None = None,
     evaluator: EvaluatorClient | None = None,
-) -> Outcome:
+) -> FinishedRun:
     """Run until nothing is left to do, one unit of work after the other; equal answers give equal events.
 
     Args:
@@ -74,8 +74,10 @@ def served_run(
     signals.committed(store.start(run_id))
     with OpenAICompatible(policy) as own:
         asked = client or own
-        drive(Workbench(store, signals, evaluator or ToyEvaluator(), lambda _: asked, lambda _: nullcontext()), signals)
-    return Outcome(store.runs[run_id].progress, tuple(store.events(run_id)))
+        drive(
+            WorkExecutor(store, signals, evaluator or ToyEvaluator(), lambda _: asked, lambda _: nullcontext()), signals
+        )
+    return FinishedRun(store.runs[run_id].progress, tuple(store.events(run_id)))
 
 
 def served_policy(url: str, model: str, **changes: Any) -> Policy:

@@ -16,11 +16,11 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.domain.unlock import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
+    CandidateOutcome,
     Commit,
     Confirmation,
     EvaluatedBatch,
     Lease,
-    Outcome,
     ProposedBatch,
     WorkKind,
     WorkRef,
@@ -28,7 +28,7 @@ from speciate.ports.work import (
 )
 from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_proposals
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Placement
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
 
@@ -62,7 +62,7 @@ class StoreHarness(Protocol):
         """Complete a run that waits for a grant."""
         ...
 
-    def progress(self, run_id: UUID) -> Progress:
+    def progress(self, run_id: UUID) -> RunProgress:
         """Return the counters of a run."""
         ...
 
@@ -112,14 +112,14 @@ class WorkStoreConformance:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.GENERATE
         batch = ProposedBatch((toy_rollout(tokens),), toy_proposals(*programs))
-        commit = self.harness.work.propose(lease, batch)
+        commit = self.harness.work.record_proposals(lease, batch)
         assert commit is not None
         return commit
 
     def _evaluate(self, ref: WorkRef, placements: tuple[Placement, ...] = ()) -> Commit:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.EVALUATE
-        commit = self.harness.work.settle(lease, self._scored(lease, placements))
+        commit = self.harness.work.record_evaluations(lease, self._scored(lease, placements))
         assert commit is not None
         return commit
 
@@ -128,7 +128,7 @@ class WorkStoreConformance:
         proposals = read_proposals(lease.payload)
         results = ToyEvaluator().evaluate(problem, [p.program for p in proposals], seeds=[0] * len(proposals))
         outcomes = [
-            Outcome(p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
+            CandidateOutcome(p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
             for p, r in zip(proposals, results, strict=True)
         ]
         return EvaluatedBatch(tuple(outcomes), placements)
@@ -137,7 +137,7 @@ class WorkStoreConformance:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.CONFIRM
         number, target = lease.payload["number"], lease.payload["target"]
-        commit = self.harness.work.confirm(lease, Confirmation(number, target, holds))
+        commit = self.harness.work.record_confirmation(lease, Confirmation(number, target, holds))
         assert commit is not None
         return commit
 
@@ -190,9 +190,9 @@ class WorkStoreConformance:
     def test_a_result_counts_once(self) -> None:
         lease = self._claim(self._only(self._begin()))
         batch = self._scored(lease)
-        assert self.harness.work.settle(lease, batch) is not None
+        assert self.harness.work.record_evaluations(lease, batch) is not None
         before = self.harness.progress(lease.run_id)
-        assert self.harness.work.settle(lease, batch) is None
+        assert self.harness.work.record_evaluations(lease, batch) is None
         assert self.harness.progress(lease.run_id).evaluations == before.evaluations == 1
         assert not self.harness.work.extend(lease)
 
@@ -217,7 +217,7 @@ class WorkStoreConformance:
         assert self.harness.work.reserve_tokens(lease, 60) is True
         assert self.harness.progress(lease.run_id).reserved_tokens == 60
         batch = ProposedBatch((toy_rollout(35),), toy_proposals("x = 2\ny = 9\n"))
-        assert self.harness.work.propose(lease, batch) is not None
+        assert self.harness.work.record_proposals(lease, batch) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (35, 0)
 
@@ -233,7 +233,7 @@ class WorkStoreConformance:
     def test_pause_lets_work_in_flight_finish_and_hands_out_no_more(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.pause(lease.run_id)
-        commit = self.harness.work.settle(lease, self._scored(lease))
+        commit = self.harness.work.record_evaluations(lease, self._scored(lease))
         assert commit is not None
         assert commit.dispatch == ()
         assert self.harness.progress(lease.run_id).evaluations == 1
@@ -271,7 +271,7 @@ class WorkStoreConformance:
         commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
         lease = self._claim(self._only(commit))
         self.harness.pause(lease.run_id)
-        assert self.harness.work.settle(lease, self._scored(lease)) is not None
+        assert self.harness.work.record_evaluations(lease, self._scored(lease)) is not None
         assert self.harness.progress(lease.run_id).reason is None
         assert self.harness.grant(lease.run_id, 5).dispatch == ()
         assert self._claim(self._only(self.harness.resume(lease.run_id))).payload["answers"] == 2
@@ -296,7 +296,7 @@ class WorkStoreConformance:
     def test_cancel_throws_away_what_is_in_flight(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.cancel(lease.run_id)
-        assert self.harness.work.settle(lease, self._scored(lease)) is None
+        assert self.harness.work.record_evaluations(lease, self._scored(lease)) is None
         progress = self.harness.progress(lease.run_id)
         assert progress.state is RunState.CANCELLED
         assert (progress.evaluations, progress.reserved_evaluations, progress.live) == (0, 0, 0)
@@ -304,7 +304,7 @@ class WorkStoreConformance:
     def test_given_back_work_pauses_the_run_with_the_reason(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         lease = self._claim(self._only(commit))
-        assert self.harness.work.give_back(lease, "the endpoint is down") is not None
+        assert self.harness.work.release(lease, "the endpoint is down") is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
         again = self._claim(self._only(self.harness.resume(lease.run_id)))
@@ -313,14 +313,14 @@ class WorkStoreConformance:
 
     def test_an_outage_from_before_a_resumption_does_not_pause_the_run_again(self) -> None:
         first, late = (self._claim(ref) for ref in self._evaluate(self._only(self._begin(toy_spec(lanes=2)))).dispatch)
-        self.harness.work.give_back(first, "the endpoint is down")
+        self.harness.work.release(first, "the endpoint is down")
         self.harness.resume(first.run_id)
-        told = self.harness.work.give_back(late, "the endpoint is down")
+        told = self.harness.work.release(late, "the endpoint is down")
         assert told is not None
         assert self.harness.progress(first.run_id).state is RunState.RUNNING
         again = self._claim(self._only(told))
         assert (again.work_id, again.attempt) == (late.work_id, 1)
-        self.harness.work.give_back(again, "it is still down")
+        self.harness.work.release(again, "it is still down")
         progress = self.harness.progress(first.run_id)
         assert (progress.state, progress.reason) == (RunState.PAUSED, "it is still down")
 
@@ -328,7 +328,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
-        assert self.harness.work.give_back(lease, "down", tokens=7) is not None
+        assert self.harness.work.release(lease, "down", tokens=7) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (7, 0)
 
@@ -336,7 +336,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
-        assert self.harness.work.give_back(lease, "the disk is full") is not None
+        assert self.harness.work.release(lease, "the disk is full") is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (90, 0)
 
@@ -350,20 +350,20 @@ class WorkStoreConformance:
 
     def test_a_reason_may_hold_anything(self) -> None:
         lease = self._claim(self._only(self._begin()))
-        assert self.harness.work.give_back(lease, "bad\x00text \ud800") is not None
+        assert self.harness.work.release(lease, "bad\x00text \ud800") is not None
         assert self.harness.progress(lease.run_id).state is RunState.PAUSED
 
     def test_time_that_is_up_ends_the_run_and_late_results_do_not_count(self) -> None:
         lease = self._claim(self._only(self._begin(toy_spec(budget=Budget(seconds=1.0)))))
         self.harness.pass_time(1.5)
-        self.harness.work.settle(lease, self._scored(lease))
+        self.harness.work.record_evaluations(lease, self._scored(lease))
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
 
     def test_the_sweep_ends_a_run_whose_time_is_up(self) -> None:
         commit = self._begin(toy_spec(budget=Budget(seconds=1.0)))
         self.harness.pass_time(1.5)
-        self.harness.work.sweep()
+        self.harness.work.reconcile()
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
 
     def test_an_unlock_counts_once_it_is_confirmed(self) -> None:
@@ -417,7 +417,7 @@ class WorkStoreConformance:
         lease = self._claim(self._only(commit))
         self.harness.pause(lease.run_id)
         confirmation = Confirmation(lease.payload["number"], lease.payload["target"], holds=True)
-        assert self.harness.work.confirm(lease, confirmation) is not None
+        assert self.harness.work.record_confirmation(lease, confirmation) is not None
         assert self.harness.progress(lease.run_id).state is RunState.COMPLETED
 
     def test_stop_on_unlock_confirms_what_else_was_reached(self) -> None:
@@ -472,16 +472,16 @@ class WorkStoreConformance:
         proposals = toy_proposals("x = 2\ny = 9\n", "broken")
         rejected = Failure(FailureKind.REJECTED, "no_code_block")
         lease = self._claim(self._only(commit))
-        commit2 = self.harness.work.propose(lease, ProposedBatch((toy_rollout(),), proposals))
+        commit2 = self.harness.work.record_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
         assert commit2 is not None
         lease = self._claim(self._only(commit2))
         outcomes = (
-            Outcome(proposals[0], Evaluation(rewards=(2.0, 9.0))),
-            Outcome(proposals[1], Evaluation(failure=rejected)),
+            CandidateOutcome(proposals[0], Evaluation(rewards=(2.0, 9.0))),
+            CandidateOutcome(proposals[1], Evaluation(failure=rejected)),
         )
-        self.harness.work.settle(lease, EvaluatedBatch(outcomes))
-        twins = self.harness.work.twins(lease.run_id, [p.program_hash for p in proposals] + ["0" * 64])
-        assert {k: t.number for k, t in twins.items()} == {proposals[0].program_hash: 2}
+        self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes))
+        duplicates = self.harness.work.duplicates(lease.run_id, [p.program_hash for p in proposals] + ["0" * 64])
+        assert {k: t.number for k, t in duplicates.items()} == {proposals[0].program_hash: 2}
         progress = self.harness.progress(lease.run_id)
         assert (progress.failures, progress.reasons) == ({"rejected": 1}, {"no_code_block": 1})
 
@@ -490,30 +490,33 @@ class WorkStoreConformance:
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = (2)\ny = 9\n", "x = 3\ny = 9\n")
         lease = self._claim(self._only(commit))
         proposals = read_proposals(lease.payload)
-        twin = Evaluation(rewards=(2.0, 9.0))
+        duplicate = Evaluation(rewards=(2.0, 9.0))
         outcomes = (
-            Outcome(proposals[0], twin, shape="a" * 32),
-            Outcome(proposals[1], twin, duplicate_of=2),
-            Outcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
+            CandidateOutcome(proposals[0], duplicate, shape="a" * 32),
+            CandidateOutcome(proposals[1], duplicate, duplicate_of=2),
+            CandidateOutcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
         )
-        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        assert self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes)) is not None
         hashes = [proposals[1].program_hash, proposals[2].program_hash]
-        twins = self.harness.work.twins(lease.run_id, hashes, ["a" * 32, "c" * 32])
-        assert {name: t.number for name, t in twins.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
-        assert twins["a" * 32].evaluation.rewards == (2.0, 9.0)
+        duplicates = self.harness.work.duplicates(lease.run_id, hashes, ["a" * 32, "c" * 32])
+        assert {name: t.number for name, t in duplicates.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
+        assert duplicates["a" * 32].evaluation.rewards == (2.0, 9.0)
 
-    def test_a_near_duplicate_is_a_rejection_with_its_twin_and_no_duplicate(self) -> None:
+    def test_a_near_duplicate_is_a_rejection_with_its_original_and_no_duplicate(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 2\ny = 9\n# so\n")
         lease = self._claim(self._only(commit))
         proposals = read_proposals(lease.payload)
         near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% like candidate 1"))
-        outcomes = (Outcome(proposals[0], near, duplicate_of=1), Outcome(proposals[1], Evaluation(rewards=(2.0, 9.0))))
-        assert self.harness.work.settle(lease, EvaluatedBatch(outcomes)) is not None
+        outcomes = (
+            CandidateOutcome(proposals[0], near, duplicate_of=1),
+            CandidateOutcome(proposals[1], Evaluation(rewards=(2.0, 9.0))),
+        )
+        assert self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes)) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
         assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
-        assert self.harness.work.twins(lease.run_id, [proposals[0].program_hash]) == {}
+        assert self.harness.work.duplicates(lease.run_id, [proposals[0].program_hash]) == {}
 
     def test_results_are_found_by_other_runs_that_share_them(self) -> None:
         sharing = toy_spec(reuse_results=True)
@@ -541,7 +544,7 @@ class WorkStoreConformance:
             asked = replace(toy_rollout(), role=PolicyRole.ADVISE, advice=number - 1)
             answers = [replace(p, advice=carried) for p in toy_proposals(f"x = {number}\ny = 1\n", f"x = 0.{number}\n")]
             batch = ProposedBatch((toy_rollout(), asked), tuple(answers), advice=told)
-            proposed = self.harness.work.propose(lease, batch)
+            proposed = self.harness.work.record_proposals(lease, batch)
             assert proposed is not None
             assert read(run_id)[1] == told
             placed = (Placement(2 * number, 0, f"cell {number}", 1.0, (float(number), 1.0)),)

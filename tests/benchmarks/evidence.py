@@ -39,7 +39,7 @@ from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.memory_run import MemoryRun
 from speciate.training.tasks import GROWN, Split
@@ -132,7 +132,7 @@ def make(job: Job) -> Found:
     store, signals = MemoryWorkStore(_Clock()), LocalSignals()
     store.add(context)
     signals.committed(store.start(context.run_id))
-    drive(Workbench(store, signals, _evaluator(job.problem), _client, lambda _: nullcontext()), signals)
+    drive(WorkExecutor(store, signals, _evaluator(job.problem), _client, lambda _: nullcontext()), signals)
     run = store.runs[context.run_id]
     if run.progress.evaluations != job.budget:
         raise RuntimeError(f"{job} ended after {run.progress.evaluations} evaluations: {run.progress}")

@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from speciate.training.pictures import save_svg
@@ -318,7 +318,7 @@ def _show_sizes(settings: Settings) -> None:
         stored, _ = stores.catalog.add_problem(problem())
         registered, _ = stores.catalog.add_policy(policy())
         start_run(stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))
-        bench = Workbench(stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
+        bench = WorkExecutor(stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
         drive(bench, signals)
         written = _wal(stores) - before
         with stores.engine.connect() as connection:

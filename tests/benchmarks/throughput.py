@@ -13,7 +13,7 @@ from uuid import UUID
 
 from speciate.policies import build_client
 from speciate.ports.work import Commit, WorkKind, WorkRef
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import (
@@ -72,7 +72,7 @@ def _open(settings: Settings) -> None:
 
 def _perform(work_id: UUID) -> list[WorkRef]:
     signals = _Collecting(_stores)
-    bench = Workbench(_stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
+    bench = WorkExecutor(_stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
     bench.perform(work_id)
     return signals.take()
 

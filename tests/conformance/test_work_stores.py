@@ -15,7 +15,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.unlock import Claim, ClaimState
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
-from speciate.runs.progress import Progress
+from speciate.runs.progress import RunProgress
 from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.progress_row import lock_progress
 from speciate.storage.stores import Stores
@@ -59,7 +59,7 @@ class MemoryHarness:
     def close(self, run_id: UUID, reason: str) -> Commit:
         return self.work.close(run_id, reason)
 
-    def progress(self, run_id: UUID) -> Progress:
+    def progress(self, run_id: UUID) -> RunProgress:
         return self.work.runs[run_id].progress
 
     def events(self, run_id: UUID) -> list[Event]:
@@ -104,7 +104,7 @@ class PostgresHarness:
     def close(self, run_id: UUID, reason: str) -> Commit:
         return self.stores.runs.close(run_id, reason)
 
-    def progress(self, run_id: UUID) -> Progress:
+    def progress(self, run_id: UUID) -> RunProgress:
         with self.stores.engine.begin() as connection:
             return lock_progress(connection, run_id).progress
 

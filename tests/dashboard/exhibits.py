@@ -19,9 +19,9 @@ from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament, TournamentState
 from speciate.policies import build_client
 from speciate.runs.campaigns import pin as pin_campaign
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin
-from speciate.runs.workbench import Workbench
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignTender
 from workers.tournaments import Tender
@@ -170,7 +170,7 @@ def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 2
 
 def work(stores: Stores, run_id: UUID, units: int | None = None) -> int:
     """Do units of a run's work in this process, all there are by default; return how many were done."""
-    bench = Workbench(stores.work, stores.signals, Landscape(), build_client, lambda _: nullcontext())
+    bench = WorkExecutor(stores.work, stores.signals, Landscape(), build_client, lambda _: nullcontext())
     done = 0
     while units is None or done < units:
         waiting = next((unit for unit in stores.runs.work_in_flight() if unit.run_id == run_id), None)

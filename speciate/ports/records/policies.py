@@ -24,7 +24,7 @@ class PolicyVersion(Record):
         return f"{self.definition.slug}@{self.version}"
 
 
-class PolicyShare(Record):
+class WeightedPolicyVersion(Record):
     """A policy version for a role of a run, with its weight among the others."""
 
     version: PolicyVersion

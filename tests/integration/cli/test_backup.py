@@ -26,8 +26,8 @@ from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
 from speciate.storage.revision import NEWEST
@@ -51,7 +51,7 @@ class _Hands:
         self._stores.signals.committed(commit)
 
     def work(self, units: int = 1_000_000) -> None:
-        bench = Workbench(self._stores.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
+        bench = WorkExecutor(self._stores.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
         for _ in range(units):
             waiting = self._stores.runs.work_in_flight(limit=1)
             if not waiting or self.stopping.is_set():
@@ -147,7 +147,7 @@ def test_what_was_running_goes_on_in_another_database(
         assert restored.runs.get(running).state is RunState.RUNNING
         with restored.engine.begin() as connection:
             connection.execute(sa.text("UPDATE work SET lease_until = now() WHERE state = 'leased'"))
-        restored.work.sweep()
+        restored.work.reconcile()
         _Hands(restored).work()
         run = restored.runs.get(running)
         assert (run.state, run.spent.evaluations, run.spent.reserved_evaluations) == (RunState.COMPLETED, BUDGET, 0)

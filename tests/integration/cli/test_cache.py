@@ -18,8 +18,8 @@ from speciate.domain.run import RunSpec
 from speciate.policies import build_client
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.drive import LocalSignals, drive
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 
@@ -54,7 +54,7 @@ def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, str
     # Signals that stay here leave a cache that has heard of nothing.
     signals = LocalSignals()
     run_id = _begin(stores, signals)
-    drive(Workbench(stores.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
+    drive(WorkExecutor(stores.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
     archive = stores.queries.archive(run_id)
     assert archive
 

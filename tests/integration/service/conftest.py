@@ -16,7 +16,7 @@ from service.app import create_app
 from service.sse import EventHub
 from speciate.domain.policy import Policy
 from speciate.policies import build_client
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.testing.http_server import WAIT_S, serve_app
@@ -88,7 +88,9 @@ class Lab:
 
     def work(self, units: int | None = None) -> int:
         """Do units of work, all there are by default; return how many were done."""
-        bench = Workbench(self.stores.work, self.stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+        bench = WorkExecutor(
+            self.stores.work, self.stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext()
+        )
         done = 0
         while (units is None or done < units) and (waiting := self.stores.runs.work_in_flight(limit=1)):
             assert bench.perform(waiting[0].work_id)

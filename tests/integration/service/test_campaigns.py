@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from speciate.policies import build_client
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
@@ -60,7 +60,7 @@ def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
 
 
 def _perform(stores: Stores, work_id: UUID) -> None:
-    bench = Workbench(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
     assert bench.perform(work_id)
 
 

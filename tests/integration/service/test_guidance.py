@@ -96,7 +96,7 @@ def test_what_a_lost_worker_asked_for_is_taken_up_once(guided: Lab) -> None:
     assert guided.stores.work.claim(waiting.work_id) is not None
     with guided.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE work SET lease_until = now() - interval '1 s' WHERE state = 'leased'"))
-    assert guided.stores.work.sweep().retried == 1
+    assert guided.stores.work.reconcile().retried == 1
     guided.work()
     numbers = [piece["number"] for piece in _items(guided, f"/v1/runs/{run_id}/guidance")]
     assert numbers == sorted(set(numbers), reverse=True)

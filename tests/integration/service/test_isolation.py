@@ -27,9 +27,9 @@ from speciate.domain.tournament import Tournament
 from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.campaigns import pin as pin_campaign
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin as pin_tournament
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
@@ -93,7 +93,7 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
 
 
 def work(stores: Stores) -> None:
-    bench = Workbench(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
     while waiting := stores.runs.work_in_flight(limit=1):
         assert bench.perform(waiting[0].work_id)
 

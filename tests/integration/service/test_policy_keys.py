@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from speciate.policies import build_client
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.counters import Counters
 from speciate.storage.policy_keys import PolicyKeys
@@ -55,7 +55,7 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytes
         run_id = api.post("/v1/runs", run).json()["id"]
         around = Surroundings(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
         clients = ClientPool(around, Counters(stores.redis))
-        bench = Workbench(stores.work, stores.signals, ToyEvaluator(), clients, lambda _: nullcontext())
+        bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients, lambda _: nullcontext())
         while waiting := stores.runs.work_in_flight(limit=1):
             assert bench.perform(waiting[0].work_id)
         for client in clients._clients.values():

@@ -15,7 +15,7 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.policies import build_client
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.storage.overview import Overview
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Lab, refused, scripted
@@ -127,7 +127,7 @@ def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None
     lab.stores.catalog.add_problem(staged)
     lab.stores.catalog.add_policy(scripted(answers, slug="p"))
     run_id = lab.start(20, problem="staged", policy="p", strategy="best_of_n")
-    bench = Workbench(lab.stores.work, lab.stores.signals, strongest, build_client, lambda _: nullcontext())
+    bench = WorkExecutor(lab.stores.work, lab.stores.signals, strongest, build_client, lambda _: nullcontext())
     while waiting := lab.stores.runs.work_in_flight(limit=1):
         assert bench.perform(waiting[0].work_id)
     candidates = lab.api.get(f"/v1/runs/{run_id}/candidates").json()["items"]

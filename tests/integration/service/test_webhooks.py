@@ -262,14 +262,14 @@ def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, stores: Stores, tmp
     ref = stores.runs.work_in_flight(limit=1)[0]
     lease = stores.work.claim(ref.work_id)
     assert lease is not None
-    stores.work.give_back(lease, "the endpoint does not answer")
+    stores.work.release(lease, "the endpoint does not answer")
     lab.api.post(f"/v1/runs/{run_id}:resume")
     assert told() == ["the endpoint does not answer"]
     # Whatever asks the policy kills its worker, again and again.
     with stores.engine.begin() as connection:
         expired = "state = 'leased', lease_until = now() - interval '1 s', attempt = 3"
         connection.exec_driver_sql(f"UPDATE work SET {expired} WHERE id = %s", (ref.work_id,))
-    assert stores.work.sweep().poisoned == 1
+    assert stores.work.reconcile().poisoned == 1
     lab.api.post(f"/v1/runs/{run_id}:resume")
     assert told()[1:] == ["batch 1 lost its worker 3 times while asking the policy"]
     # The disk is full.

@@ -14,7 +14,7 @@ from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.drive import LocalSignals
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 
@@ -42,7 +42,7 @@ def _from_today(stores: Stores, run_id: UUID) -> None:
 def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(stores: Stores) -> None:
     commit = _begin(stores)
     _from_tomorrow(stores, commit.run_id)
-    bench = Workbench(stores.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
+    bench = WorkExecutor(stores.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
     (unit,) = commit.dispatch
     assert bench.perform(unit.id)
     with pytest.raises(NewerRecordError, match="tomorrow") as raised:
@@ -66,9 +66,9 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_its_end(stores: Stores) -
     _from_tomorrow(stores, runs[1])
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET seconds = 5"))
-    stores.work.sweep()
+    stores.work.reconcile()
     _from_today(stores, runs[1])
     states = [stores.runs.get(run_id).state for run_id in runs]
     assert states == [RunState.COMPLETED, RunState.RUNNING, RunState.COMPLETED]
-    stores.work.sweep()
+    stores.work.reconcile()
     assert stores.runs.get(runs[1]).state is RunState.COMPLETED

@@ -22,8 +22,8 @@ from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
 from speciate.runs.drive import LocalSignals
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.workbench import Workbench
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
@@ -91,7 +91,7 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores)
     run_id, _ = start_run(pooled.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)
 
     def work(_: int) -> None:
-        bench = Workbench(pooled.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
+        bench = WorkExecutor(pooled.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
         while not pooled.runs.get(run_id).state.ended:
             for waiting in pooled.runs.work_in_flight(limit=6):
                 bench.perform(waiting.work_id)

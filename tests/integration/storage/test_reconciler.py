@@ -11,7 +11,16 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, Outcome, ProposedBatch, Queue, WorkKind
+from speciate.ports.work import (
+    CandidateOutcome,
+    Commit,
+    Confirmation,
+    EvaluatedBatch,
+    Lease,
+    ProposedBatch,
+    Queue,
+    WorkKind,
+)
 from speciate.runs.payloads import read_proposals
 from speciate.storage.progress_row import lock_progress
 from speciate.storage.quotas import _UNDER_WAY
@@ -43,17 +52,17 @@ def _let_leases_expire(stores: Stores) -> None:
 def _lose(stores: Stores, work_id: UUID) -> None:
     _claim(stores, work_id)
     _let_leases_expire(stores)
-    stores.work.sweep()
+    stores.work.reconcile()
 
 
 def test_expired_work_is_handed_out_again_on_its_own_queue(stores: Stores) -> None:
     ref = _begin(stores).dispatch[0]
     first = _claim(stores, ref.id)
-    assert stores.work.sweep().retried == 0
+    assert stores.work.reconcile().retried == 0
     _let_leases_expire(stores)
-    sweep = stores.work.sweep()
-    assert sweep.retried == 1
-    (again,) = (ref for commit in sweep.commits for ref in commit.dispatch)
+    report = stores.work.reconcile()
+    assert report.retried == 1
+    (again,) = (ref for commit in report.commits for ref in commit.dispatch)
     assert (again.id, again.queue) == (ref.id, Queue.RETRY)
     second = _claim(stores, ref.id)
     assert (second.attempt, second.payload) == (2, first.payload)
@@ -67,23 +76,23 @@ def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poi
     for _ in range(5):
         lease = _claim(stores, ref.id)
         assert lease.attempt == 1
-        assert stores.work.release([lease]) == 1
-        sweep = stores.work.sweep()
-        assert (sweep.retried, sweep.poisoned) == (1, 0)
-        assert [again for commit in sweep.commits for again in commit.dispatch] == [ref]
-    assert stores.work.release([lease]) == 0  # it is nobody's any more
+        assert stores.work.expire_leases([lease]) == 1
+        report = stores.work.reconcile()
+        assert (report.retried, report.poisoned) == (1, 0)
+        assert [again for commit in report.commits for again in commit.dispatch] == [ref]
+    assert stores.work.expire_leases([lease]) == 0  # it is nobody's any more
     finished = _claim(stores, ref.id)
-    outcome = Outcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
-    assert stores.work.settle(lease, EvaluatedBatch((outcome,))) is None
-    assert stores.work.settle(finished, EvaluatedBatch((outcome,))) is not None
+    outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
+    assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is None
+    assert stores.work.record_evaluations(finished, EvaluatedBatch((outcome,))) is not None
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
 
 
 def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(stores: Stores) -> None:
     lease = _claim(stores, _begin(stores).dispatch[0].id)
-    assert stores.work.release([lease]) == 1
+    assert stores.work.expire_leases([lease]) == 1
     assert not stores.work.extend(lease)
-    assert stores.work.sweep().retried == 1
+    assert stores.work.reconcile().retried == 1
 
 
 def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(stores: Stores) -> None:
@@ -99,7 +108,7 @@ def test_tokens_of_a_lost_request_count_as_spent(stores: Stores) -> None:
     lease = _claim(stores, commit.dispatch[0].id)
     assert stores.work.reserve_tokens(lease, 70)
     _let_leases_expire(stores)
-    stores.work.sweep()
+    stores.work.reconcile()
     with stores.engine.begin() as connection:
         progress = lock_progress(connection, lease.run_id).progress
     assert (progress.tokens, progress.reserved_tokens) == (70, 0)
@@ -133,11 +142,11 @@ def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(stores: S
 def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(stores: Stores) -> None:
     commit = _begin(stores, problem=toy_problem(seed_program=""))
     lease = _claim(stores, commit.dispatch[0].id)
-    proposed = stores.work.propose(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
+    proposed = stores.work.record_proposals(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
     assert proposed is not None
     lease = _claim(stores, proposed.dispatch[0].id)
-    outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = stores.work.settle(lease, EvaluatedBatch((outcome,)))
+    outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    claimed = stores.work.record_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     assert claimed.dispatch[0].kind is WorkKind.CONFIRM
     for _ in range(3):
@@ -146,20 +155,20 @@ def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(
     assert (run.state.value, run.reached) == ("paused", ())
     again = stores.runs.resume(commit.run_id).dispatch
     assert [(ref.id, ref.kind) for ref in again] == [(claimed.dispatch[0].id, WorkKind.CONFIRM)]
-    confirmed = stores.work.confirm(_claim(stores, again[0].id), Confirmation(1, 0, holds=True))
+    confirmed = stores.work.record_confirmation(_claim(stores, again[0].id), Confirmation(1, 0, holds=True))
     assert confirmed is not None
     assert stores.runs.get(commit.run_id).reached == ("half",)
 
 
 def test_a_lost_doorbell_is_rung_again_less_and_less_often(stores: Stores) -> None:
     commit = _begin(stores)
-    assert stores.work.sweep().rung_again == 0
+    assert stores.work.reconcile().resent == 0
     for expected in (2, 4, 8):
         _age_doorbells(stores, expected - 0.5)
-        assert stores.work.sweep().rung_again == 0
+        assert stores.work.reconcile().resent == 0
         _age_doorbells(stores, expected + 0.5)
-        sweep = stores.work.sweep()
-        assert [ref.id for c in sweep.commits for ref in c.dispatch] == [commit.dispatch[0].id]
+        report = stores.work.reconcile()
+        assert [ref.id for c in report.commits for ref in c.dispatch] == [commit.dispatch[0].id]
 
 
 def _age_doorbells(stores: Stores, seconds: float) -> None:
@@ -172,17 +181,17 @@ def test_work_of_a_paused_run_is_not_rung(stores: Stores) -> None:
     commit = _begin(stores)
     stores.runs.pause(commit.run_id)
     _age_doorbells(stores, 100)
-    assert stores.work.sweep().rung_again == 0
+    assert stores.work.reconcile().resent == 0
 
 
 def test_a_run_that_nobody_began_is_begun(stores: Stores) -> None:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
     run_id, _ = stores.runs.create(stored, policy, None, toy_spec())
-    assert stores.work.sweep().commits == ()
+    assert stores.work.reconcile().commits == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))
-    (commit,) = stores.work.sweep().commits
+    (commit,) = stores.work.reconcile().commits
     assert (commit.run_id, len(commit.dispatch)) == (run_id, 1)
     assert stores.runs.get(run_id).state.value == "running"
 
@@ -196,7 +205,7 @@ def test_time_in_which_the_service_is_stopped_is_not_charged(stores: Stores) -> 
         connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '3620 seconds'"))
     assert book_downtime(stores.engine) == 1
-    stores.work.sweep()
+    stores.work.reconcile()
     run = stores.runs.get(commit.run_id)
     assert run.state.value == "running"
     assert 19 < run.spent.seconds < 40
@@ -205,13 +214,16 @@ def test_time_in_which_the_service_is_stopped_is_not_charged(stores: Stores) -> 
 def test_a_confirmation_may_end_after_the_seconds_are_spent(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
     lease = _claim(stores, commit.dispatch[0].id)
-    outcome = Outcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = stores.work.settle(lease, EvaluatedBatch((outcome,)))
+    outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    claimed = stores.work.record_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '700 seconds'"))
-    stores.work.sweep()
+    stores.work.reconcile()
     assert stores.runs.get(commit.run_id).state.value == "running"
-    assert stores.work.confirm(_claim(stores, claimed.dispatch[0].id), Confirmation(1, 0, holds=True)) is not None
+    assert (
+        stores.work.record_confirmation(_claim(stores, claimed.dispatch[0].id), Confirmation(1, 0, holds=True))
+        is not None
+    )
     run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)

@@ -24,8 +24,8 @@ from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.runs import ledger
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.replay import Recorded, replay
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
@@ -47,7 +47,7 @@ class Recorder:
     """Passes requests on and remembers what was answered."""
 
     inner: PolicyClient
-    recorded: list[Recorded] = field(default_factory=list)
+    recorded: list[RecordedCompletion] = field(default_factory=list)
     fail: bool = False
 
     def token_ceiling(self, request: SampleRequest) -> int:
@@ -60,7 +60,7 @@ class Recorder:
         for request, result in zip(requests, results, strict=True):
             for i, completion in enumerate(result.completions):
                 tokens = result.prompt_tokens if i == 0 else 0
-                self.recorded.append(Recorded(request.prompt.digest, request.seed, completion, tokens))
+                self.recorded.append(RecordedCompletion(request.prompt.digest, request.seed, completion, tokens))
         return results
 
     def ping(self) -> str:
@@ -77,8 +77,8 @@ class Session:
     evaluator: ToyEvaluator
     signals: LocalSignals = field(default_factory=LocalSignals)
 
-    def bench(self) -> Workbench:
-        return Workbench(self.store, self.signals, self.evaluator, lambda _: self.policy, lambda _: nullcontext())
+    def bench(self) -> WorkExecutor:
+        return WorkExecutor(self.store, self.signals, self.evaluator, lambda _: self.policy, lambda _: nullcontext())
 
     def go(self) -> int:
         return drive(self.bench(), self.signals)
@@ -217,7 +217,7 @@ def test_the_same_seed_gives_the_same_events() -> None:
     assert [dict(event.data) for event in other.events] != [data for _, data in logs[0]]
 
 
-def _replayed(s: Session, change: Callable[[list[Recorded]], None] = lambda _: None) -> tuple[bool, str]:
+def _replayed(s: Session, change: Callable[[list[RecordedCompletion]], None] = lambda _: None) -> tuple[bool, str]:
     recorded = list(s.policy.recorded)
     change(recorded)
     report = replay(
@@ -249,10 +249,10 @@ def test_a_replay_finds_a_changed_completion() -> None:
     s = session(toy_spec(60, seed=3))
     s.go()
 
-    def tamper(recorded: list[Recorded]) -> None:
+    def tamper(recorded: list[RecordedCompletion]) -> None:
         last = recorded[-1]
         changed = type(last.completion)("```python\nx = 9\ny = 9\n```")
-        recorded[-1] = Recorded(last.prompt_digest, last.seed, changed, last.prompt_tokens)
+        recorded[-1] = RecordedCompletion(last.prompt_digest, last.seed, changed, last.prompt_tokens)
 
     identical, difference = _replayed(s, tamper)
     assert not identical
@@ -263,7 +263,7 @@ def test_a_replay_reads_what_was_stored_of_an_answer() -> None:
     s = session(toy_spec(12), completions=["```python\nx = 3\ny = 3  # \x00\n```", "```python\nx = 4\ny = 3\n```"])
     s.go()
 
-    def store(recorded: list[Recorded]) -> None:
+    def store(recorded: list[RecordedCompletion]) -> None:
         recorded[:] = [replace(r, completion=replace(r.completion, text=storable(r.completion.text))) for r in recorded]
 
     assert _replayed(s, store) == (True, "")

@@ -17,12 +17,12 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
-from speciate.ports.work import RunContext, Share
+from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.ensemble import Chooser, arm_key, count_arm, read_arms
-from speciate.runs.progress import Progress
-from speciate.runs.replay import Recorded, replay
-from speciate.runs.workbench import Workbench
+from speciate.runs.ensemble import PolicyChooser, arm_key, count_arm, read_arms
+from speciate.runs.executor import WorkExecutor
+from speciate.runs.progress import RunProgress
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.storage.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 from tests.unit.runs.test_drive import Recorder, _Clock
@@ -43,10 +43,10 @@ def _context(
     weights: dict[str, float], mutators: tuple[Policy, ...] = (), evaluations: int = 40, **spec: object
 ) -> RunContext:
     by_slug = {policy.slug: policy for policy in (GOOD, POOR, THIRD)}
-    shares = tuple(Share(by_slug[slug], uuid4(), weight) for slug, weight in weights.items())
+    shares = tuple(WeightedPolicy(by_slug[slug], uuid4(), weight) for slug, weight in weights.items())
     ensembles = {PolicyRole.PROPOSE: shares}
     if mutators:
-        ensembles[PolicyRole.MUTATE] = tuple(Share(policy, uuid4()) for policy in mutators)
+        ensembles[PolicyRole.MUTATE] = tuple(WeightedPolicy(policy, uuid4()) for policy in mutators)
     first = ensembles.get(PolicyRole.MUTATE, (None,))[0]
     return RunContext(
         uuid4(), toy_problem(), shares[0].policy, shares[0].policy_id, toy_spec(evaluations, **spec),
@@ -62,13 +62,15 @@ class Lab:
         self.clients: dict[str, Recorder] = {}
         self.store.add(context)
         self.signals.committed(self.store.start(context.run_id))
-        drive(Workbench(self.store, self.signals, ToyEvaluator(), self.client, lambda _: nullcontext()), self.signals)
+        drive(
+            WorkExecutor(self.store, self.signals, ToyEvaluator(), self.client, lambda _: nullcontext()), self.signals
+        )
 
     def client(self, policy: Policy) -> PolicyClient:
         return self.clients.setdefault(policy.digest, Recorder(build_client(policy)))
 
     @property
-    def recorded(self) -> list[Recorded]:
+    def recorded(self) -> list[RecordedCompletion]:
         return [item for client in self.clients.values() for item in client.recorded]
 
     @property
@@ -82,7 +84,7 @@ class Lab:
 
 def test_weights_are_the_shares_of_prompts() -> None:
     context = _context({"good": 3, "poor": 1})
-    chooser, rng = Chooser(context, MemoryWorkStore(_Clock())), np.random.default_rng(0)
+    chooser, rng = PolicyChooser(context, MemoryWorkStore(_Clock())), np.random.default_rng(0)
     counts = Counter(chooser.pick(PolicyRole.PROPOSE, 4, rng) for _ in range(4000))
     assert counts[0] == pytest.approx(3000, abs=5 * np.sqrt(4000 * 0.75 * 0.25))
     assert set(counts) == {0, 1}
@@ -91,7 +93,7 @@ def test_weights_are_the_shares_of_prompts() -> None:
 def test_one_policy_for_a_role_draws_no_random_number() -> None:
     context = RunContext(uuid4(), toy_problem(), GOOD, uuid4(), toy_spec())
     rng = np.random.default_rng(0)
-    assert Chooser(context, MemoryWorkStore(_Clock())).pick(PolicyRole.MUTATE, 4, rng) == 0
+    assert PolicyChooser(context, MemoryWorkStore(_Clock())).pick(PolicyRole.MUTATE, 4, rng) == 0
     assert rng.random() == np.random.default_rng(0).random()
 
 
@@ -146,7 +148,7 @@ def test_the_bandit_finds_the_policy_that_is_worth_asking() -> None:
 def test_whoever_merely_came_last_has_won_no_place() -> None:
     # Every program is another one, and none is better than the seed: each is the last of its chain for a while.
     level = [_policy(f"level-{z}", f"```python\nx = 1\ny = 9\nz = {{number}}.{z}\n```") for z in (1, 2)]
-    shares = tuple(Share(policy, uuid4()) for policy in level)
+    shares = tuple(WeightedPolicy(policy, uuid4()) for policy in level)
     spec = toy_spec(60, policy_choice="ucb", strategy="sequential_revision",
                     strategy_options={"chains": 1, "accept": "always"})  # fmt: skip
     context = RunContext(
@@ -205,7 +207,7 @@ def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
     answers, fails = (
         Policy.model_validate({"slug": slug, "kind": "scripted", "options": priced}) for slug in ("answers", "fails")
     )
-    shares = (Share(answers, uuid4(), 1.0), Share(fails, uuid4(), 1.0))
+    shares = (WeightedPolicy(answers, uuid4(), 1.0), WeightedPolicy(fails, uuid4(), 1.0))
     spec = toy_spec(40, batch=8, samples_per_prompt=1, seed=1)
     context = RunContext(
         uuid4(), toy_problem(), answers, shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
@@ -214,7 +216,7 @@ def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
     clients = {each.digest: Recorder(build_client(each), fail=each is fails) for each in (answers, fails)}
     store.add(context)
     signals.committed(store.start(context.run_id))
-    bench = Workbench(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest], lambda _: nullcontext())
+    bench = WorkExecutor(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest], lambda _: nullcontext())
     drive(bench, signals)
     progress = store.runs[context.run_id].progress
     recorded = clients[answers.digest].recorded
@@ -247,7 +249,7 @@ def test_faded_counts_do_not_depend_on_the_order_of_answers() -> None:
 @pytest.mark.parametrize(("discount", "follows"), [(1.0, False), (0.95, True)])
 def test_a_discount_follows_a_change_of_the_best_policy(discount: float, follows: bool) -> None:
     # Policy 0 wins half of its answers for 100 batches and then none; policy 1 a fifth of them all the time.
-    progress, rng = Progress(), np.random.default_rng(5)
+    progress, rng = RunProgress(), np.random.default_rng(5)
     context = _context({"good": 1, "third": 1}, policy_choice="ucb", policy_discount=discount)
     asked = []
     for batch in range(1, 201):

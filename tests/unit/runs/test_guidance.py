@@ -23,16 +23,16 @@ from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.template import TemplateName
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records.policies import PolicyShare, PolicyVersion
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.work import RunContext, Share
+from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.effects import Effects
+from speciate.runs.executor import WorkExecutor
 from speciate.runs.guidance import adopt, count_gain, read_gains
-from speciate.runs.progress import Progress
-from speciate.runs.replay import Recorded, replay
+from speciate.runs.progress import RunProgress
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.runs.steer import check_run
-from speciate.runs.workbench import Workbench
 from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.memory_run import MemoryRun
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
@@ -48,7 +48,7 @@ class Writer:
     tokens: int = 0
     advice: str | None = None
     asked: list[SampleRequest] = field(default_factory=list)
-    recorded: list[Recorded] = field(default_factory=list)
+    recorded: list[RecordedCompletion] = field(default_factory=list)
 
     def token_ceiling(self, request: SampleRequest) -> int:
         return (request.n + 1) * self.tokens
@@ -59,7 +59,7 @@ class Writer:
         for request, result in zip(requests, results, strict=True):
             for i, completion in enumerate(result.completions):
                 tokens = result.prompt_tokens if i == 0 else 0
-                self.recorded.append(Recorded(request.prompt.digest, request.seed, completion, tokens))
+                self.recorded.append(RecordedCompletion(request.prompt.digest, request.seed, completion, tokens))
         return results
 
     def ping(self) -> str:
@@ -90,7 +90,7 @@ class Lab:
         self.signals.committed(self.store.start(self.context.run_id))
 
     def go(self, most_units: int = 10**6) -> Lab:
-        bench = Workbench(self.store, self.signals, ToyEvaluator(), lambda _: self.writer, lambda _: nullcontext())
+        bench = WorkExecutor(self.store, self.signals, ToyEvaluator(), lambda _: self.writer, lambda _: nullcontext())
         drive(bench, self.signals, most_units=most_units)
         return self
 
@@ -166,7 +166,9 @@ def test_a_replay_is_identical(strategy: str) -> None:
 def test_a_replay_finds_changed_advice() -> None:
     lab = Lab(guided(100, seed=3)).go()
     recorded = [
-        Recorded(r.prompt_digest, r.seed, Completion(r.completion.text.replace(f"{GOOD} ", "Jump ")), r.prompt_tokens)
+        RecordedCompletion(
+            r.prompt_digest, r.seed, Completion(r.completion.text.replace(f"{GOOD} ", "Jump ")), r.prompt_tokens
+        )
         for r in lab.writer.recorded
     ]
     report = replay(
@@ -179,7 +181,7 @@ def test_a_replay_finds_changed_advice() -> None:
 def test_a_worker_that_begins_anew_goes_on_as_the_old_one_would_have() -> None:
     whole, parts = Lab(guided(100, seed=2)).go(), Lab(guided(100, seed=2))
     while parts.run.progress.state is RunState.RUNNING:
-        parts.run.progress = Progress(**json.loads(json.dumps(asdict(parts.run.progress))))  # as it is stored
+        parts.run.progress = RunProgress(**json.loads(json.dumps(asdict(parts.run.progress))))  # as it is stored
         parts.run.progress.state = RunState(parts.run.progress.state)
         parts.go(most_units=1)
     assert [dict(e.data) for e in parts.events] == [dict(e.data) for e in whole.events]
@@ -234,20 +236,20 @@ def test_what_has_been_said_is_not_taken_up_again() -> None:
 
 
 def test_several_policies_write_and_no_arm_is_charged_for_it() -> None:
-    policies = tuple(Share(toy_policy(slug=slug), uuid4()) for slug in ("a", "b"))
+    policies = tuple(WeightedPolicy(toy_policy(slug=slug), uuid4()) for slug in ("a", "b"))
     lab = Lab(guided(80, policy_choice="ucb"), Writer(tokens=1), ensembles={PolicyRole.PROPOSE: policies}).go()
     assert lab.written
     assert set(lab.run.progress.arms) <= {"propose:0", "propose:1", "mutate:0", "mutate:1"}
 
 
-def _adopted(progress: Progress, number: int, most: int = 2) -> Effects:
+def _adopted(progress: RunProgress, number: int, most: int = 2) -> Effects:
     effects = Effects()
     adopt(progress, effects, most, Advice(number, f"piece {number}"))
     return effects
 
 
 def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
-    progress = Progress()
+    progress = RunProgress()
     assert [_adopted(progress, number).retired for number in (8, 16)] == [{}, {}]
     progress.advice["8"] = asdict(Gain(10, 1, 10, 1))
     progress.advice["16"] = asdict(Gain(10, 5, 10, 5))
@@ -263,12 +265,12 @@ def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
 
 
 def test_the_only_piece_gives_way_to_the_next() -> None:
-    progress = Progress()
+    progress = RunProgress()
     assert [list(_adopted(progress, n, most=1).retired) for n in (1, 2, 3)] == [[], [1], [2]]
 
 
 def test_answers_to_a_piece_that_was_dropped_meanwhile_are_its_own() -> None:
-    progress, effects = Progress(advice={"8": asdict(Gain(1, 1, 1, 1))}), Effects()
+    progress, effects = RunProgress(advice={"8": asdict(Gain(1, 1, 1, 1))}), Effects()
     for advice, won in ((8, False), (4, True), (4, False), (0, True), (None, True)):
         count_gain(progress, effects, advice, won=won)
     assert read_gains(progress.advice) == {0: Gain(1, 1, 1, 1), 8: Gain(2, 1, 2, 1)}
@@ -308,7 +310,7 @@ def _refusal(
     """Return why a guided run is refused, or None."""
     made = toy_problem().model_copy(update={"prompts": {TemplateName(name): text for name, text in prompts.items()}})
     problem = ProblemVersion(id=uuid4(), version=1, digest="", evaluator_digest="", created_at=AT, definition=made)
-    several = [PolicyShare(version=_version(one)) for one in (policy, *more)]
+    several = [WeightedPolicyVersion(version=_version(one)) for one in (policy, *more)]
     ensembles = {PolicyRole.PROPOSE: several} if more else {}
     try:
         check_run(problem, several[0].version, mutator and _version(mutator), guided(), ensembles)

@@ -15,7 +15,7 @@ from speciate.domain.unlock import ClaimState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.workbench import Workbench
+from speciate.runs.executor import WorkExecutor
 from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.memory_run import MemoryRun
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
@@ -39,7 +39,7 @@ class Lab:
         self.store.add(context)
         self.signals.committed(self.store.start(context.run_id))
         self.evaluator.evaluated.clear()
-        bench = Workbench(self.store, self.signals, self.evaluator, build_client, lambda _: nullcontext())
+        bench = WorkExecutor(self.store, self.signals, self.evaluator, build_client, lambda _: nullcontext())
         drive(bench, self.signals)
         return self.store.runs[context.run_id]
 

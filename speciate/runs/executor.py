@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Workbench:
+class WorkExecutor:
     """The ports a unit of work needs, put together by a composition root.
 
     Attributes:
@@ -74,12 +74,12 @@ class Workbench:
             result = "given_back"
             _log.warning("run %s pauses: %s", lease.run_id, error)
             tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else None
-            commit = self.work.give_back(lease, str(error), tokens=tokens)
+            commit = self.work.release(lease, str(error), tokens=tokens)
         except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
             result = "defect"
             _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, lease.work_id)
             reason = f"a defect in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
-            commit = self.work.give_back(lease, f"{reason}. The worker's log has more; resume to try again.")
+            commit = self.work.release(lease, f"{reason}. The worker's log has more; resume to try again.")
         if commit is None:
             _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, lease.work_id)
             return "lost"
