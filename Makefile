@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos openapi pictures clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos openapi pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -83,6 +83,11 @@ openapi: $(STAMP) ## Write docs/openapi.json from the code
 # Palettes are Pillow's, which comes along with what training draws with.
 pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
 	@$(BIN)/python -m tests.dashboard.pictures
+
+release: $(STAMP) ## Build the sdist and the wheel into dist/ and check their metadata
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
