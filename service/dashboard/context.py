@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast
 from uuid import UUID
 
+import redis
 from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
@@ -18,7 +19,9 @@ from service.dashboard.live import LivePart, LiveViews
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.ports.records.tournaments import TournamentRecord
+from speciate.ports.records.work import WorkerProcess
 from speciate.storage.overview import Overview
+from speciate.storage.presence import present
 from speciate.storage.replays import Replays
 from speciate.storage.series import Columns, Series
 from speciate.storage.stores import Stores
@@ -77,6 +80,13 @@ class DashboardContext:
                 while len(self._reports) > _REPORTS:
                     self._reports.popitem(last=False)
         return held
+
+    def workers(self) -> tuple[WorkerProcess, ...] | None:
+        """Return the live workers, or None if Redis does not answer."""
+        try:
+            return present(self.stores.redis)
+        except redis.RedisError:
+            return None
 
     def within(self, project: UUID) -> Self:
         """Return the same dashboard on one project: nothing of another one is found on it."""

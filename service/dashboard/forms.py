@@ -59,6 +59,8 @@ async def read_form(request: Request) -> Form:
 
 
 FormDep = Annotated[Form, Depends(read_form)]
+SubmittedForm = Depends(read_form)
+"""For a route that needs no field: refuses what another site sent."""
 
 
 def own_path(path: str) -> str:

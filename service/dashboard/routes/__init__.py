@@ -22,7 +22,6 @@ from service.dashboard.routes import (
     policies,
     problems,
     run,
-    run_actions,
     runs,
     session,
     tournaments,
@@ -39,7 +38,6 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     # Before ``run``, which would take "new" for the id of one.
     new_run.router,
     run.router,
-    run_actions.router,
     candidates.router,
     lineage.router,
     events.router,

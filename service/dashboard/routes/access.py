@@ -15,7 +15,7 @@ from service.api.projects import ProjectRequest
 from service.api.tokens import TokenRequest
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import number_or_text
-from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import page
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota
@@ -52,8 +52,8 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
     return answer
 
 
-@router.post("/tokens/{token_id}/revoke", dependencies=[NeedsAdmin])
-def revoke_token(token_id: str, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:  # noqa: ARG001 - read to see where it comes from
+@router.post("/tokens/{token_id}/revoke", dependencies=[SubmittedForm, NeedsAdmin])
+def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
     """Revoke a token."""
     try:
         found = UUID(token_id)

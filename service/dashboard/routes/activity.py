@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import redis
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -13,8 +12,6 @@ from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
 from speciate.domain.run import RunState
 from speciate.domain.tournament import TournamentState
-from speciate.ports.records.work import WorkerProcess
-from speciate.storage.presence import present
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,13 +38,5 @@ def _found(dashboard: DashboardContext) -> dict[str, Any]:
         "latest": stores.runs.list(limit=8).items,
         "unlocks": dashboard.overview.latest_unlocks(10),
         "tournaments": stores.tournaments.list(state=TournamentState.RUNNING, limit=5).items,
-        "workers": workers_of(dashboard),
+        "workers": dashboard.workers(),
     }
-
-
-def workers_of(dashboard: DashboardContext) -> tuple[WorkerProcess, ...] | None:
-    """Return the workers that are there, or None when Redis, which knows, does not answer."""
-    try:
-        return present(dashboard.stores.redis)
-    except redis.RedisError:
-        return None

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.forms import FormDep, form_errors
+from service.dashboard.forms import SubmittedForm, form_errors
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.routes.run import RunDep
+from service.dashboard.run_view import RunDep
 from service.diffs import Diff, unified
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -118,8 +118,8 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
     )
 
 
-@router.post("/runs/{run_id}/candidates/{number}/replay")
-def ask_for_replay(run_id: RunDep, number: str, form: FormDep, dashboard: DashboardDep) -> Response:  # noqa: ARG001 - read to see where it comes from
+@router.post("/runs/{run_id}/candidates/{number}/replay", dependencies=[SubmittedForm])
+def ask_for_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
     """Have a worker score it again."""
     candidate = _candidate(dashboard, run_id, number)
     dashboard.replays.ask(candidate)

@@ -13,7 +13,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
 from service.dashboard.formatting import clip, number, short
 from service.dashboard.pages import page
-from service.dashboard.routes.run import RunView
+from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MOST_TAGS
 from speciate.domain.objective import Objective

@@ -11,7 +11,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.formatting import clip, number
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
-from service.dashboard.routes.run import RunDep
+from service.dashboard.run_view import RunDep
 from speciate.domain.event import EventKind
 from speciate.ports.records.runs import EventRecord, RunRecord
 

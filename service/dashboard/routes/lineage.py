@@ -10,7 +10,7 @@ from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardDep
 from service.dashboard.figures.lineage import GENERATION, lineage
 from service.dashboard.pages import address, page
-from service.dashboard.routes.run import RunDep, RunView
+from service.dashboard.run_view import RunDep, RunView
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/lineage")
 

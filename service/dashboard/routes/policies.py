@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service import registration
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import address, page
 from service.dependencies import PartsDep
 from service.registration import Sign
@@ -42,11 +42,10 @@ def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Respons
     return _page(request, dashboard, _version(dashboard, name))
 
 
-@router.post("/{name}")
+@router.post("/{name}", dependencies=[SubmittedForm])
 async def ask_policy(
     request: Request,
     name: str,
-    form: FormDep,  # noqa: ARG001 - read to see where it comes from
     dashboard: DashboardDep,
     parts: PartsDep,
 ) -> Response:

@@ -1,175 +1,34 @@
-"""One run: where its population is, what was best when, which cells live, how fast it goes, what fails."""
+"""Show a run with its charts, and pause, resume, cancel or label it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, ClassVar, Final
-from uuid import UUID
+from dataclasses import replace
+from typing import Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse, StreamingResponse
+from pydantic import ValidationError
 
-from service.dashboard.charts import Chart, Table, download
-from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
-from service.dashboard.figures.parallel import parallel
-from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
-from service.dashboard.figures.progress import best_so_far_chart, failures, throughput, tokens
-from service.dashboard.figures.solved import strip
-from service.dashboard.forms import FormErrors
-from service.dashboard.live import LivePart
-from service.dashboard.pages import address, fragment, page
-from service.dashboard.run_fields import labels_from_run
+from service.dashboard.charts import Chart, download
+from service.dashboard.context import DashboardDep
+from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
+from service.dashboard.pages import address, page
+from service.dashboard.run_fields import labels_from_run, read_labels
+from service.dashboard.run_view import Axis, RunDep, RunView
 from speciate.domain.errors import NotFoundError
-from speciate.domain.objective import Objective
-from speciate.domain.problem import Problem
-from speciate.ports.records.candidates import AdviceRecord, EliteRecord
-from speciate.ports.records.runs import RunRecord
+from speciate.domain.labels import Relabelling
+from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
-
-async def known_run(run_id: str) -> UUID:
-    """Return the id in a path; whatever is none is one that nothing has."""
-    try:
-        return UUID(run_id)
-    except ValueError:
-        raise NotFoundError(f"there is no run {run_id[:60]!r}.") from None
-
-
-RunDep = Annotated[UUID, Depends(known_run)]
-Axis = Annotated[str, Query(max_length=80)]
-_MAPS: Final = frozenset({"cells", "tradeoffs"})
-
-
-@dataclass
-class RunView:
-    """A run with everything that its page shows of it; nothing is read before it is needed.
-
-    Attributes:
-        dashboard: Where it is read.
-        run: The run.
-        x: Objective that was chosen for the first axis, or the empty string.
-        y: The same for the second.
-        narrow: Whether there is room for little beside each other.
-    """
-
-    dashboard: DashboardContext
-    run: RunRecord
-    x: str = ""
-    y: str = ""
-    narrow: bool = False
-    most_advice: ClassVar[int] = 30
-
-    @cached_property
-    def problem(self) -> Problem:
-        """The problem, which declares the objectives."""
-        return self.dashboard.stores.catalog.problem(self.run.problem_id).definition
-
-    @cached_property
-    def population(self) -> Population:
-        """The candidates."""
-        return self.dashboard.population(self.run.id, self.problem)
-
-    @cached_property
-    def axes(self) -> tuple[Objective, Objective | None]:
-        """The objectives of the first and the second axis."""
-        return axes(self.population, self.x, self.y)
-
-    @cached_property
-    def archive(self) -> tuple[EliteRecord, ...]:
-        """The holders of cells."""
-        return self.dashboard.stores.queries.archive(self.run.id)
-
-    @property
-    def advice(self) -> tuple[AdviceRecord, ...]:
-        """What it errors itself, newest first; nothing where it writes none."""
-        if self.run.spec.guidance is None:
-            return ()
-        return self.dashboard.stores.queries.advice(self.run.id, limit=self.most_advice).items
-
-    @property
-    def many(self) -> bool:
-        """Whether there are too many rewards for an axis each."""
-        return len(self.problem.space.selected) > FEW
-
-    @property
-    def makers(self) -> dict[str, Callable[[], Chart]]:
-        """The charts of the run's page, by name, in the order in which they stand there."""
-        found: dict[str, Callable[[], Chart]] = {}
-        if self.many:
-            found["strip"] = lambda: strip(self.population)
-        else:
-            found["population"] = lambda: population(self.population, self.x, self.y)
-        found["best"] = lambda: best_so_far_chart(self.population)
-        if 3 <= len(self.problem.objectives) <= FEW:
-            found["parallel"] = lambda: parallel(self.population)
-        found["throughput"] = lambda: throughput(self.population)
-        found["failures"] = lambda: failures(self.population)
-        found["tokens"] = lambda: tokens(self.population)
-        found["cells"] = lambda: feature_map_chart(
-            self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
-        )
-        found["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
-        return found
-
-    @cached_property
-    def charts(self) -> list[Chart]:
-        """The charts that there is something to say with; nothing is made before the page's first part is sent."""
-        charts = (make() for make in self.makers.values())
-        return [chart for chart in charts if not chart.empty or chart.name not in self._missing]
-
-    @property
-    def _missing(self) -> frozenset[str]:
-        """What a run may lack for good: at its end all of that, before it what its first candidates did not bring."""
-        if self.run.state.ended:
-            return _MAPS | {"tokens", "failures"}
-        # Features are the strategy's business: a run without such cells has no map of them.
-        return _MAPS if self.run.evaluated else frozenset()
-
-    @property
-    def best(self) -> Table | None:
-        """Who is best in what, where there are several rewards, and few enough for a table."""
-        return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= FEW else None
-
-    @property
-    def spending(self) -> list[tuple[str, float, float | None]]:
-        """What is spent of which limit: name, spent, limit."""
-        spent, budget = self.run.spent, self.run.spec.budget
-        return [
-            ("evaluations", spent.evaluations, budget.evaluations),
-            ("tokens", spent.tokens, budget.tokens),
-            ("seconds", spent.seconds, budget.seconds),
-        ]
-
-    def part(self) -> LivePart:
-        """Return what changes on the page."""
-        text = fragment("run_live.html", view=self, run=self.run)
-        return LivePart(text, str(self.run.revision), final=self.run.state.ended)
+_MAX_REASON_LENGTH: Final = 2000
 
 
 @router.get("/{run_id}")
 def show_run(request: Request, run_id: RunDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    return run_page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
-
-
-def run_page(
-    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
-) -> Response:
-    """Return the page of a run; where labels were refused, with why and with them as they were filled in."""
-    return page(
-        request,
-        "run.html",
-        200 if errors is None else 422,
-        view=view,
-        run=view.run,
-        query=address("", x=view.x, y=view.y),
-        errors=errors,
-        labels={**labels_from_run(view.run), **(labels or {})},
-    )
+    return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
 @router.get("/{run_id}/live")
@@ -202,6 +61,57 @@ def get_figure_data(run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis 
     """Send what a figure shows as a file."""
     chart = _maker(RunView(dashboard, dashboard.stores.runs.get(run_id), x, y), name)()
     return download(chart.table, f"run-{run_id}-{chart.name}")
+
+
+@router.post("/{run_id}/pause")
+def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+    """Stop handing out its work."""
+    pause_run(dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None)
+    return RedirectResponse(f"/runs/{run_id}", 303)
+
+
+@router.post("/{run_id}/resume", dependencies=[SubmittedForm])
+def resume(run_id: RunDep, dashboard: DashboardDep) -> Response:
+    """Hand out its work again."""
+    resume_run(dashboard.stores.runs, dashboard.stores.signals, run_id)
+    return RedirectResponse(f"/runs/{run_id}", 303)
+
+
+@router.post("/{run_id}/cancel")
+def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+    """End it; what was committed stays."""
+    cancel_run(
+        dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None
+    )
+    return RedirectResponse(f"/runs/{run_id}", 303)
+
+
+@router.post("/{run_id}/labels")
+def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+    """Change what people call it, or show its page again with what is wrong."""
+    try:
+        change = Relabelling.model_validate(read_labels(form.fields))
+    except ValidationError as error:
+        errors = replace(form_errors(error), title="These labels cannot be kept")
+        return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id)), errors, form.fields)
+    label_run(dashboard.stores.runs, dashboard.stores.signals, run_id, change)
+    return RedirectResponse(f"/runs/{run_id}#labels", 303)
+
+
+def _page(
+    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
+) -> Response:
+    """Return the page of a run; where labels were refused, with why and with them as they were filled in."""
+    return page(
+        request,
+        "run.html",
+        200 if errors is None else 422,
+        view=view,
+        run=view.run,
+        query=address("", x=view.x, y=view.y),
+        errors=errors,
+        labels={**labels_from_run(view.run), **(labels or {})},
+    )
 
 
 def _maker(view: RunView, name: str) -> Callable[[], Chart]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from service.dashboard.forms import FormDep, form_errors, own_path
+from service.dashboard.forms import FormDep, SubmittedForm, form_errors, own_path
 from service.dashboard.pages import THEME_COOKIE, THEMES, page
 from service.dependencies import PartsDep
 from service.doorkeeper import Asked
@@ -45,8 +45,8 @@ def log_in(request: Request, form: FormDep, parts: PartsDep) -> Response:
     return answer
 
 
-@router.post("/logout")
-async def log_out(request: Request, form: FormDep, parts: PartsDep) -> Response:  # noqa: ARG001 - sees where it comes from
+@router.post("/logout", dependencies=[SubmittedForm])
+async def log_out(request: Request, parts: PartsDep) -> Response:
     """End the session."""
     asked: Asked = request.state.asked
     if asked.session:

@@ -10,7 +10,6 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
-from service.dashboard.routes.activity import workers_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,4 +36,4 @@ def _found(dashboard: DashboardContext) -> dict[str, Any]:
     for unit in work:
         if unit.state == "leased":
             leased[unit.kind] = leased.get(unit.kind, 0) + 1
-    return {"workers": workers_of(dashboard), "work": work, "leased": leased, "most": _UNITS}
+    return {"workers": dashboard.workers(), "work": work, "leased": leased, "most": _UNITS}
