@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
 from speciate.domain.problem import Problem
-from speciate.domain.stage import Step, worst
+from speciate.domain.stage import CascadeStage, worst
 
 STOPPED = "stopped"
 """Artifact that says why a candidate got no further."""
@@ -33,7 +33,7 @@ class Score:
     artifacts: dict[str, str] = field(default_factory=dict)
 
 
-def climb(problem: Problem, measure: Callable[[Step], Measured | Failure]) -> Score:
+def climb(problem: Problem, measure: Callable[[CascadeStage], Measured | Failure]) -> Score:
     """Measure stage after stage until one fails or its rule keeps the candidate from the next.
 
     Args:
@@ -41,7 +41,7 @@ def climb(problem: Problem, measure: Callable[[Step], Measured | Failure]) -> Sc
         measure: Measures one stage.
     """
     known: dict[str, float] = {}
-    for step in problem.steps:
+    for step in problem.cascade:
         found = measure(step)
         if isinstance(found, Failure):
             if not known or found.reason in NOT_THE_PROGRAMS_FAULT:
@@ -50,7 +50,7 @@ def climb(problem: Problem, measure: Callable[[Step], Measured | Failure]) -> Sc
                 problem, known, step.name, f"stage {step.name!r}: {found.kind}: {found.detail or found.reason}"
             )
         known |= found
-        following = problem.steps[problem.steps.index(step) + 1 :]
+        following = problem.cascade[problem.cascade.index(step) + 1 :]
         if following and step.needs is not None and not step.needs.holds(_vector(problem, known)):
             return _stopped(problem, known, following[0].name, f"stage {step.name!r} needs {step.needs.text}")
     return Score(_vector(problem, known))

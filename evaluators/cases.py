@@ -20,7 +20,7 @@ from evaluators.tiers.sandbox import Role, Usage
 from evaluators.verdict import BATCH_DEADLINE, failure_of, withheld
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
 from speciate.domain.problem import Case
-from speciate.domain.stage import Step
+from speciate.domain.stage import CascadeStage
 
 _SHOWN_CASES = 5
 
@@ -97,7 +97,7 @@ class _Interview:
             artifacts |= {name: text for name, text in self._logs.items() if text}
         return artifacts
 
-    def _measure(self, step: Step) -> Measured | Failure:
+    def _measure(self, step: CascadeStage) -> Measured | Failure:
         names = {objective.name for objective in step.objectives}
         asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
         values, self._refusal = self._values, self._unloadable

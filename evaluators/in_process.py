@@ -19,7 +19,7 @@ from evaluators.texts import clean
 from evaluators.tiers.sandbox import Role, Usage
 from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.stage import Step
+from speciate.domain.stage import CascadeStage
 
 _PROGRAM = "candidate.py"
 _OTHER = "other metrics"
@@ -75,7 +75,7 @@ class _Trial:
 
     def _score(self) -> Score:
         problem = self._batch.problem
-        functions = [step.function for step in problem.steps]
+        functions = [step.function for step in problem.cascade]
         self._session.post({"script": problem.evaluator, "functions": functions, "seed": self._seed})
         match self._receive():
             case {"ready": True}:
@@ -87,7 +87,7 @@ class _Trial:
             case _:
                 return Score(None, failure=self._died(SessionEndedError(Ending.BROKEN, "no verdict")))
 
-    def _measure(self, step: Step) -> Measured | Failure:
+    def _measure(self, step: CascadeStage) -> Measured | Failure:
         self._session.post({"function": step.function})
         message = self._receive()
         if isinstance(message, Failure):

@@ -19,7 +19,7 @@ from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKi
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
-from speciate.domain.stage import Step
+from speciate.domain.stage import CascadeStage
 
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
@@ -46,7 +46,7 @@ class Script:
 
     def measure(
         self,
-        step: Step,
+        step: CascadeStage,
         program: str,
         seed: int,
         listen: Callable[[], Message],
@@ -107,7 +107,7 @@ class Script:
             raise ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
         return self._session
 
-    def _begin(self, step: Step, program: str, seed: int) -> None:
+    def _begin(self, step: CascadeStage, program: str, seed: int) -> None:
         """Hand the script a program; it is loaded first where it does not run yet."""
         if self._unloadable is not None:
             raise self._unloadable
@@ -130,7 +130,7 @@ class Script:
             frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES,
             log_bytes=problem.limits.log_bytes,
         )
-        functions = [step.function for step in problem.steps]
+        functions = [step.function for step in problem.cascade]
         calls = problem.kind is not ProblemKind.DATA  # a text is only read
         self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
         try:

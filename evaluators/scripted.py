@@ -20,7 +20,7 @@ from evaluators.subject import Subject
 from evaluators.tiers.sandbox import Role
 from evaluators.verdict import SUPERVISOR_KILLED
 from speciate.domain.candidate import Evaluation, Failure
-from speciate.domain.stage import Step
+from speciate.domain.stage import CascadeStage
 
 
 def evaluate_scripted(batch: Batch) -> list[Evaluation]:
@@ -41,7 +41,7 @@ def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed
     with Subject(batch, starter, program, seed) as subject:
         started = time.monotonic()
 
-        def measure(step: Step) -> Measured | Failure:
+        def measure(step: CascadeStage) -> Measured | Failure:
             carry = partial(_carry, batch, script, subject, reasons)
             measured = script.measure(step, program, seed, carry, findings, reasons)
             # The script took it for the candidate's failure.

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from service.problem_details import problem
 from speciate.domain import errors
 from speciate.domain.budget import Budget
-from speciate.domain.errors import Flaw, InvalidInputError, RuleError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.values import Value
 from speciate.domain.wording import wording
@@ -71,10 +71,10 @@ def answer(error: SpeciateError) -> JSONResponse:
     return problem(status, error.slug, error.title, str(error), flaws=_flaws(error)[:_MOST_FLAWS], headers=headers)
 
 
-def _flaws(error: SpeciateError) -> tuple[Flaw, ...]:
+def _flaws(error: SpeciateError) -> tuple[FieldError, ...]:
     match error:
         case RuleError(flaws=()):
-            return (Flaw(str(error), where="rule", column=error.column),)
+            return (FieldError(str(error), where="rule", column=error.column),)
         case InvalidInputError():
             return error.flaws
         case _:
@@ -94,14 +94,14 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     return answer(InvalidInputError(f"The request is not valid: {head}{more}", flaws=flaws))
 
 
-def _flaw(detail: dict[str, Any]) -> Flaw:
+def _flaw(detail: dict[str, Any]) -> FieldError:
     # The first part says body, path or query, which the name itself tells.
     place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
         model = _MODELS.get(str(detail["loc"][-2]))
         known = "no such value is expected here" if model is None else f"expected {', '.join(model.model_fields)}"
-        return Flaw(f"is unknown: {known}", place)
-    return Flaw(wording(detail), place)
+        return FieldError(f"is unknown: {known}", place)
+    return FieldError(wording(detail), place)
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:

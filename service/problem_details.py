@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from service.middleware.headers import SECURITY_HEADERS
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:speciate:error:"
@@ -41,7 +41,7 @@ def problem(
     title: str,
     detail: str,
     *,
-    flaws: Iterable[Flaw] = (),
+    flaws: Iterable[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return the answer that refuses a request."""

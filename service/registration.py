@@ -16,7 +16,7 @@ from anyio import to_thread
 from service.api.schemas import PolicySubmission
 from service.dependencies import Parts
 from service.principal import Principal
-from speciate.domain.errors import Flaw, ForbiddenError, InvalidInputError
+from speciate.domain.errors import FieldError, ForbiddenError, InvalidInputError
 from speciate.domain.policy import Policy
 from speciate.egress.network import Network
 from speciate.egress.transport import check_url
@@ -81,7 +81,7 @@ async def _allow(policy: Policy, parts: Parts, principal: Principal) -> None:
 
 def _check_address(policy: Policy, network: Network) -> None:
     if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
-        flaw = Flaw(wrong, where="definition.base_url")
+        flaw = FieldError(wrong, where="definition.base_url")
         raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
 
 

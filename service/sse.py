@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from service.events import HEARTBEAT_S, PAGE, POLL_S, Channel, Viewer
-from speciate.domain.errors import Flaw, InvalidInputError, UnavailableError
+from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
 from speciate.ports.records.runs import EventRecord, RunRecord
 from speciate.storage.stores import Stores
 
@@ -88,7 +88,7 @@ class EventHub:
         if self._closing:  # looked at after the last wait: a viewer that came now would be ended by nobody
             raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
         if after > run.last_event:
-            flaw = Flaw(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
+            flaw = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
             raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))
         goal = run.last_event if run.state.ended else None
         viewer = Viewer(reader, after=after, goal=goal, heartbeat_s=self.heartbeat_s)

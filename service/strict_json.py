@@ -16,8 +16,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from speciate.domain.errors import Flaw, InvalidInputError, TooLargeError
-from speciate.domain.unfit import MAX_VALUES, unfit_flaws, values_within
+from speciate.domain.errors import FieldError, InvalidInputError, TooLargeError
+from speciate.domain.unstorable import MAX_VALUES, storage_errors, values_within
 
 _LARGE: Final = 64 << 10
 """Bytes above which a body is read in a thread: in the event loop all others would wait for it."""
@@ -88,11 +88,11 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
             raise TooLargeError(f"the body holds more than {most_values} values: items of lists and objects all count.")
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        flaw = Flaw(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
+        flaw = FieldError(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
     except UnicodeDecodeError as error:
-        flaw = Flaw(f"byte {error.start} is not UTF-8", where="body")
+        flaw = FieldError(f"byte {error.start} is not UTF-8", where="body")
     except (RecursionError, ValueError):
-        flaw = Flaw("is nested too deep, or has a number with thousands of digits", where="body")
+        flaw = FieldError("is nested too deep, or has a number with thousands of digits", where="body")
     else:
         refuse_unfit(value)
         return value
@@ -105,7 +105,7 @@ def refuse_unfit(value: Any) -> None:
     Raises:
         InvalidInputError: There is one; the flaws name the places.
     """
-    if flaws := tuple(replace(flaw, where=flaw.where or "body", line=None) for flaw in unfit_flaws(value)):
+    if flaws := tuple(replace(flaw, where=flaw.where or "body", line=None) for flaw in storage_errors(value)):
         raise InvalidInputError(f"The request is not valid: {flaws[0]}", flaws=flaws)
 
 

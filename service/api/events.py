@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from service.api.schemas import RunId
 from service.dependencies import Cursor, Limit, PartsDep, StoresDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
@@ -59,6 +59,6 @@ def _position(last_event_id: str | None, after: int) -> int:
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
-        flaw = Flaw("is not an id of this stream: expected a number", where="Last-Event-ID")
+        flaw = FieldError("is not an id of this stream: expected a number", where="Last-Event-ID")
         raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))
     return int(last_event_id)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from service.api.schemas import NameInPath, ProblemSetSubmission
 from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page
 from speciate.ports.records.problems import ProblemSet
 
@@ -26,7 +26,9 @@ def create_problem_set(body: ProblemSetSubmission, stores: StoresDep, response: 
     members = stores.catalog.problem_ids(body.problems)
     first = {member: i for i, member in reversed(list(enumerate(members)))}
     if repeated := [i for i, member in enumerate(members) if first[member] < i]:
-        flaws = tuple(Flaw("names a problem version that is in the list already", f"problems.{i}") for i in repeated)
+        flaws = tuple(
+            FieldError("names a problem version that is in the list already", f"problems.{i}") for i in repeated
+        )
         raise InvalidInputError(f"The set is not valid: {flaws[0]}.", flaws=flaws)
     made = stores.catalog.add_problem_set(body.slug, body.title, members)
     response.headers["Location"] = f"/v1/problem-sets/{made.slug}"

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Path
 from pydantic import AfterValidator, Field, JsonValue, SecretStr, StringConstraints, model_validator
 
-from speciate.domain.ensemble import Cast
+from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
@@ -117,8 +117,8 @@ class RunSubmission(RunSpec, Labels):
     """
 
     problem: Name
-    policy: Cast
-    mutator: Cast | None = None
+    policy: PolicyWeights
+    mutator: PolicyWeights | None = None
 
     def spec(self) -> RunSpec:
         """Return what defines the run's course."""

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, PrincipalDep
 from service.strict_json import StrictRoute
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.scope import Scope
 from speciate.domain.values import ONE_LINE, Value
 from speciate.ports.access import NewToken, PrincipalRecord, TokenRecord
@@ -73,5 +73,5 @@ def revoke_token(token_id: TokenId, stores: StoresDep, principal: PrincipalDep) 
 def require_future(expires_at: datetime | None) -> None:
     """Refuse an end that has passed; raises ``InvalidInputError``."""
     if expires_at is not None and expires_at <= datetime.now(UTC):
-        flaw = Flaw("has passed already: expected a time to come", where="expires_at")
+        flaw = FieldError("has passed already: expected a time to come", where="expires_at")
         raise InvalidInputError(f"The token is not valid: {flaw}", flaws=(flaw,))

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 from service.dependencies import Cursor, Limit, PartsDep, StoresDep
 from service.principal import NeedsAdmin
 from service.strict_json import StrictRoute
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.webhook import DeliveryState, Webhook
 from speciate.egress.transport import check_url
 from speciate.ports.records.base import Page
@@ -35,7 +35,7 @@ async def add_webhook(body: Webhook, parts: PartsDep, stores: StoresDep, respons
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
     wrong = await to_thread.run_sync(check_url, body.url, parts.settings.network, limiter=parts.pings)
     if wrong is not None:
-        flaw = Flaw(wrong, where="url")
+        flaw = FieldError(wrong, where="url")
         raise InvalidInputError(f"The webhook is not valid: {flaw}", flaws=(flaw,))
     made = await to_thread.run_sync(stores.webhooks.add, body)
     response.headers["Location"] = f"/v1/webhooks/{made.id}"

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from speciate.domain.errors import Flaw, InvalidInputError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.values import storable
 from speciate.domain.wording import wording
 from speciate.loopback import from_own_page
@@ -108,7 +108,7 @@ def _utf8(content: bytes, file: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        flaw = Flaw(f"byte {error.start} is not UTF-8: expected a text file", file=file)
+        flaw = FieldError(f"byte {error.start} is not UTF-8: expected a text file", file=file)
         raise InvalidInputError(f"The upload cannot be read: {flaw}", flaws=(flaw,)) from None
 
 
@@ -128,7 +128,7 @@ _AROUND: Final = 2
 class Excerpt:
     """Lines around a flaw: number, text and whether it is the flawed one."""
 
-    flaw: Flaw
+    flaw: FieldError
     lines: Sequence[tuple[int, str, bool]]
 
 
@@ -144,7 +144,7 @@ class FormErrors:
 
     title: str
     message: str
-    flaws: tuple[Flaw, ...]
+    flaws: tuple[FieldError, ...]
 
     def for_field(self, name: str) -> str:
         """Return what is wrong with a field, or the empty string."""
@@ -155,7 +155,7 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     """Return what a form is errors of an error."""
     if isinstance(error, ValidationError):
         flaws = tuple(
-            Flaw(wording(dict(each)), where=".".join(str(part) for part in each["loc"]))
+            FieldError(wording(dict(each)), where=".".join(str(part) for part in each["loc"]))
             for each in error.errors(include_url=False, include_input=False)
         )
         return FormErrors("This cannot be started", "Some values do not fit:", flaws)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from service.dashboard.fields import Field, build_fields, number_or_text, read_values
-from speciate.domain.ensemble import Choice
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.ensemble import PolicyChoice
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.guidance import Guidance
 from speciate.domain.novelty import Novelty
 from speciate.domain.policy import PolicyRole
@@ -43,7 +43,7 @@ def parse_policies(text: str, where: str) -> str | dict[str, Any]:
     for name, equals, weight in (entry.partition("=") for entry in entries):
         weights[name.strip()] = number_or_text("number", weight.strip()) if equals else 1.0
     if len(weights) < len(entries):
-        flaw = Flaw("names a policy twice: expected every policy once", where=where)
+        flaw = FieldError("names a policy twice: expected every policy once", where=where)
         raise InvalidInputError(f"The {where} is not valid: {flaw}", flaws=(flaw,))
     return weights
 
@@ -57,7 +57,7 @@ def search_fields(values: Mapping[str, str]) -> list[Field]:
         "choice",
         values.get("policy_choice", str(defaults["policy_choice"].default)),
         "how one of several policies is chosen: as often as its weight says, or by what it earns (ucb)",
-        choices=tuple(Choice),
+        choices=tuple(PolicyChoice),
     )
     discount = Field(
         "policy_discount",

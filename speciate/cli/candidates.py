@@ -10,7 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, RunId, client, examples, find_run, listed, noun
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -127,7 +127,7 @@ def find(service: Client, name: str) -> CandidateDetail:
             raise NotFoundError(f"there is no candidate {name!r}: expected an id, or RUN/NUMBER.")
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
-        flaw = Flaw(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
+        flaw = FieldError(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
         raise InvalidInputError(f"The candidate is not valid: {flaw}", flaws=(flaw,))
     return find_run(service, run_id).candidate(int(number))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.guidance import Advice
 from speciate.domain.objective import Direction
@@ -38,7 +38,7 @@ def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) ->
         answers_per_rollout=answers,
     )
     worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
-    parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (Member(1, problem.seed_program, worst),)}
+    parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (Individual(1, problem.seed_program, worst),)}
     advise = guidance_prompt(problem, policy, (Advice(),), Advice(), parents[PolicyRole.MUTATE], ())
     return {
         role.value: build_prompt(problem, role, shown, (), policy, np.random.default_rng(seed))

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from speciate.cli.exits import Exit, exit_of
 from speciate.cli.output import aside, print_error
 from speciate.cli.remedies import with_remedy
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
@@ -161,5 +161,5 @@ def _refuse_constant(_: str) -> Any:
 
 
 def _refuse(option: str, message: str) -> InvalidInputError:
-    flaw = Flaw(message, where=option)
+    flaw = FieldError(message, where=option)
     return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))

@@ -10,7 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.scope import Scope
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def revoke(
 def _span(text: str) -> timedelta:
     match = _SPAN.fullmatch(text)
     if match is None:
-        flaw = Flaw(f"is {text!r}: expected hours or days, such as 12h or 90d", where="--expires")
+        flaw = FieldError(f"is {text!r}: expected hours or days, such as 12h or 90d", where="--expires")
         raise InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 

@@ -9,7 +9,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.ports.records.tournaments import TournamentRecord
@@ -276,7 +276,7 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        flaw = Flaw(str(error), file=str(path))
+        flaw = FieldError(str(error), file=str(path))
         raise InvalidInputError(f"The declaration cannot be read: {flaw}", flaws=(flaw,)) from None
     if not isinstance(found, dict):
         raise _refuse("--file", f"{path} holds no table: expected slug, problems, entrants, …")
@@ -284,5 +284,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _refuse(option: str, message: str) -> InvalidInputError:
-    flaw = Flaw(message, where=option)
+    flaw = FieldError(message, where=option)
     return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))

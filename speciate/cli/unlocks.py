@@ -11,7 +11,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, find_run, listed, more
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -164,7 +164,7 @@ def _check_alone(table: str, problem: str | None, others: dict[str, object]) -> 
 
 
 def _refuse(option: str, message: str) -> InvalidInputError:
-    flaw = Flaw(message, where=option)
+    flaw = FieldError(message, where=option)
     return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from speciate import __version__
 from speciate.client.calls import Call
 from speciate.domain import errors
-from speciate.domain.errors import Flaw, InvalidInputError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 
 T = TypeVar("T")
 
@@ -105,11 +105,11 @@ def _problem_details(response: httpx.Response) -> Mapping[str, Any] | None:
     return value if named else None
 
 
-def _flaws(entries: object) -> tuple[Flaw, ...]:
+def _flaws(entries: object) -> tuple[FieldError, ...]:
     if not isinstance(entries, list):
         return ()
     return tuple(
-        Flaw(
+        FieldError(
             message=str(entry.get("message", "")),
             where=str(entry.get("where") or ""),
             file=None if entry.get("file") is None else str(entry["file"]),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page, Record
 
 PAGE_LIMIT: Final = 100
@@ -62,7 +62,7 @@ class Call(Generic[T]):
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
         if not (key.isascii() and key.isprintable()):
-            flaw = Flaw(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
+            flaw = FieldError(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
             raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,))
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
@@ -77,7 +77,7 @@ class Call(Generic[T]):
         try:
             return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
         except ValueError as error:
-            flaw = Flaw(f"{error}: expected finite numbers and Unicode text", where="body")
+            flaw = FieldError(f"{error}: expected finite numbers and Unicode text", where="body")
             raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,)) from None
 
     def at(self, cursor: str) -> Self:
@@ -122,7 +122,7 @@ def segment(name: object, what: str) -> str:
     """
     text = str(name)
     if not text or text in {".", ".."}:
-        flaw = Flaw(f"is {text!r}: expected a name or an id", where=what)
+        flaw = FieldError(f"is {text!r}: expected a name or an id", where=what)
         raise InvalidInputError(f"The {what} is not valid: {flaw}", flaws=(flaw,))
     return quote(text.encode("utf-8", "replace"), safe="@")
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from speciate.domain.access import Quota
 from speciate.domain.budget import Budget
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Value
@@ -80,7 +80,7 @@ def _valid(kind: type[V], values: dict[str, Any], what: str = "run") -> V:
     except ValidationError as error:
         details = error.errors(include_url=False)
         flaws = tuple(
-            Flaw(f"{wording(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"]))
+            FieldError(f"{wording(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"]))
             for d in details
         )
         raise InvalidInputError(f"The {what} is not valid: {flaws[0]}", flaws=flaws) from None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat.folder import ADAPTER, SCRIPT
-from speciate.domain.errors import ConflictError, Flaw, InvalidInputError
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.errors import ConflictError, FieldError, InvalidInputError
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.problems.loader import FILE_NAME, parse_problem
 
@@ -92,7 +92,7 @@ class Draft:
         return parse_problem(texts[FILE_NAME], texts)
 
     def _definition(self, objectives: Sequence[Objective], seed: Mapping[str, float]) -> str:
-        first, bound = objectives[0], [o.name for o in objectives if o.role is Role.CONSTRAINT]
+        first, bound = objectives[0], [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
         sign = ">" if first.direction is Direction.MAXIMIZE else "<"
         rules = [f"{first.name} {sign} {seed.get(first.name, 0.0)!r}", *(f"{name} >= 1" for name in bound)]
         names = "\n".join(f"  {_quoted(name)}," for name in (*self.files, ADAPTER))
@@ -143,9 +143,11 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
         chosen[name] = _DIRECTIONS[word]
     named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in chosen.items()]
     rest = [name for name in measured if name not in chosen]
-    bound = [Objective(name=name, role=Role.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest]
+    bound = [
+        Objective(name=name, role=ObjectiveRole.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest
+    ]
     records = [
-        Objective(name=name, role=Role.RECORD, range=_scale(measured[name]))
+        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(measured[name]))
         for name in rest
         if name not in draft.constraints
     ]
@@ -193,16 +195,16 @@ def _scale(value: float) -> tuple[float, float]:
 
 def _objective(objective: Objective, value: float | None) -> str:
     lines = ["[[objectives]]", f'name = "{objective.name}"', f'direction = "{objective.direction.value}"']
-    if objective.role is not Role.OBJECTIVE:
+    if objective.role is not ObjectiveRole.OBJECTIVE:
         lines.append(f'role = "{objective.role.value}"')
-    if objective.role is Role.CONSTRAINT:
+    if objective.role is ObjectiveRole.CONSTRAINT:
         lines.append(f"limit = {objective.limit}")
     measured = "" if value is None else f"  # the initial program has {value:.6g}"
     return "\n".join([*lines, f"range = [{objective.range[0]!r}, {objective.range[1]!r}]{measured}", ""])
 
 
 def _wrong(message: str) -> InvalidInputError:
-    flaw = Flaw(message, where="--reward")
+    flaw = FieldError(message, where="--reward")
     return InvalidInputError(f"The option is not valid: {flaw}.", flaws=(flaw,))
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.files import PYTHON_MAIN
 from speciate.domain.values import FILE_NAME
 from speciate.problems.loader import FILE_NAME as DEFINITION
@@ -51,9 +51,9 @@ def read_folder(
             f"there is no {missing[0]} in {folder}.", remedy=f"Name a directory with {' and '.join(needed)}."
         )
     if len(entries) > _MAX_ENTRIES:
-        raise refused(folder, Flaw(f"holds more than {_MAX_ENTRIES} files: expected those of one problem"))
+        raise refused(folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem"))
     if taken := [name for name in names if name in _TAKEN]:
-        raise refused(folder, Flaw("has a name that an imported problem needs itself: rename it", file=taken[0]))
+        raise refused(folder, FieldError("has a name that an imported problem needs itself: rename it", file=taken[0]))
     texts: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in names:
@@ -63,7 +63,7 @@ def read_folder(
             texts[name] = read_plain(folder, name) if name in needed else _read_further(folder, name)
         except UnreadableError as error:
             if name in needed:
-                raise refused(folder, Flaw(str(error), file=name)) from None
+                raise refused(folder, FieldError(str(error), file=name)) from None
             left_out[name] = str(error)
     return texts, left_out
 
@@ -88,7 +88,7 @@ def read_plain(folder: Path, name: str) -> str:
         raise UnreadableError(str(error).removeprefix(f"{name!r} ")) from None
 
 
-def refused(folder: Path, flaw: Flaw) -> InvalidInputError:
+def refused(folder: Path, flaw: FieldError) -> InvalidInputError:
     """Return the error for a directory that cannot be imported."""
     return InvalidInputError(f"{folder} cannot be imported: {flaw}.", flaws=(flaw,))
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after, remarks_on
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 from speciate.domain.values import Finite
 from speciate.domain.wording import wording
 from speciate.problems.siblings import UnreadableError
@@ -108,13 +108,13 @@ def _config_in(folder: Path) -> tuple[_Config, list[str]]:
         values = _values_in(read_plain(folder, CONFIG))
         config = _Config.model_validate(values)
     except UnreadableError as error:
-        raise refused(folder, Flaw(str(error), file=CONFIG)) from None
+        raise refused(folder, FieldError(str(error), file=CONFIG)) from None
     except ValidationError as error:
         flaws = error.errors()
         where = ".".join(str(part) for part in flaws[0]["loc"])
-        raise refused(folder, Flaw(wording(flaws[0]), where, file=CONFIG)) from None
+        raise refused(folder, FieldError(wording(flaws[0]), where, file=CONFIG)) from None
     if config.file_suffix != ".py" or config.language.lower() != "python":
-        raise refused(folder, Flaw("candidates are not Python: expected file_suffix '.py'", file=CONFIG))
+        raise refused(folder, FieldError("candidates are not Python: expected file_suffix '.py'", file=CONFIG))
     return config, []
 
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.budget import Budget
-from speciate.domain.ensemble import Cast, Choice
+from speciate.domain.ensemble import PolicyChoice, PolicyWeights
 from speciate.domain.entrant import Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
@@ -81,9 +81,9 @@ class Campaign(Value):
     slug: Slug
     title: str = Field(default="", max_length=200)
     problems: tuple[Named, ...] = Field(min_length=1, max_length=10_000)
-    policy: Cast
-    mutator: Cast | None = None
-    policy_choice: Choice = Choice.WEIGHTS
+    policy: PolicyWeights
+    mutator: PolicyWeights | None = None
+    policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
     batch: int = Field(default=16, ge=1, le=256)
@@ -103,7 +103,7 @@ class Campaign(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
-        return digest_of(self.stored())
+        return digest_of(self.stored_json())
 
     @property
     def least(self) -> int:

@@ -114,7 +114,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Individual:
     """A member of the population as strategies and prompts see it.
 
     Attributes:

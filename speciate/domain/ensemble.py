@@ -25,7 +25,7 @@ from speciate.domain.budget import Budget
 MOST_POLICIES: Final = 16
 """Most policies of one role."""
 
-Cast = Annotated[
+PolicyWeights = Annotated[
     dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
     BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
     Field(min_length=1, max_length=MOST_POLICIES),
@@ -46,7 +46,7 @@ Cast = Annotated[
 """The policies of a role: a name, or names with positive weights, of which only the ratio matters."""
 
 
-class Choice(StrEnum):
+class PolicyChoice(StrEnum):
     """How the next policy of an ensemble is chosen."""
 
     WEIGHTS = "weights"
@@ -56,7 +56,7 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Faded:
+class DecayedCounts:
     """Counts of answers that fade, as they are at a batch; in whatever order answers are added, the sums are the same.
 
     Attributes:
@@ -71,22 +71,22 @@ class Faded:
     judged: float = 0.0
     won: float = 0.0
 
-    def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> Faded:
+    def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> DecayedCounts:
         """Return the counts with answers of batch ``at``, which may be an older one."""
         now = self.seen(discount, at)
         more = discount ** (now.at - at)
-        return Faded(now.at, now.asked + more * asked, now.judged + more * judged, now.won + more * won)
+        return DecayedCounts(now.at, now.asked + more * asked, now.judged + more * judged, now.won + more * won)
 
-    def seen(self, discount: float, at: int) -> Faded:
+    def seen(self, discount: float, at: int) -> DecayedCounts:
         """Return what is left of the counts at a batch; at an earlier one than theirs they are as they are."""
         if at <= self.at:
             return self
         left = discount ** (at - self.at)
-        return Faded(at, left * self.asked, left * self.judged, left * self.won)
+        return DecayedCounts(at, left * self.asked, left * self.judged, left * self.won)
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class BanditArm:
     """What a policy of an ensemble has been asked for in one role, and what came of it.
 
     Attributes:
@@ -94,18 +94,18 @@ class Arm:
         judged: Those that have been settled.
         won: Those that took a place in the archive.
         tokens: Tokens it was charged.
-        faded: The same with a discount; None where there is none.
+        decayed: The same with a discount; None where there is none.
     """
 
     asked: int = 0
     judged: int = 0
     won: int = 0
     tokens: int = 0
-    faded: Faded | None = None
+    decayed: DecayedCounts | None = None
 
-    def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> Arm:
+    def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> BanditArm:
         """Return the sum."""
-        return Arm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.faded)
+        return BanditArm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.decayed)
 
     def cost(self, budget: Budget) -> float:
         """Return the share of the budget that an answer takes: of evaluations or of tokens, whichever is larger.
@@ -121,7 +121,7 @@ class Arm:
         return max(shares, default=1.0)
 
 
-def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget, discount: float = 1.0) -> int:
+def best_arm(arms: Sequence[BanditArm], waiting: Sequence[int], budget: Budget, discount: float = 1.0) -> int:
     """Return the position of the policy to ask next; the first among equals.
 
     Args:
@@ -134,7 +134,7 @@ def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget, discou
     pulls = [count.asked + more for count, more in zip(counts, waiting, strict=True)]
     if 0 in pulls:
         return pulls.index(0)
-    # Where nearly all has faded, a total below 1 says no more than 1.
+    # Where nearly all has decayed, a total below 1 says no more than 1.
     log_total = math.log(max(1.0, sum(pulls)))
     indexes = []
     for arm, count, n in zip(arms, counts, pulls, strict=True):
@@ -145,9 +145,9 @@ def best_arm(arms: Sequence[Arm], waiting: Sequence[int], budget: Budget, discou
     return indexes.index(max(indexes))
 
 
-def _counts(arms: Sequence[Arm], discount: float) -> Sequence[Arm | Faded]:
+def _counts(arms: Sequence[BanditArm], discount: float) -> Sequence[BanditArm | DecayedCounts]:
     if discount == 1.0:
         return arms
-    faded = [arm.faded or Faded() for arm in arms]
-    latest = max(each.at for each in faded)
-    return [each.seen(discount, latest) for each in faded]
+    decayed = [arm.decayed or DecayedCounts() for arm in arms]
+    latest = max(each.at for each in decayed)
+    return [each.seen(discount, latest) for each in decayed]

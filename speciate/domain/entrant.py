@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from speciate.domain.ensemble import MOST_POLICIES, Choice
+from speciate.domain.ensemble import MOST_POLICIES, PolicyChoice
 from speciate.domain.values import Slug, Value
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -38,14 +38,14 @@ class Entrant(Value):
         against: Entrant that it is compared with; None is the tournament's baseline.
     """
 
-    came_later: ClassVar[frozenset[str]] = frozenset({"policies", "mutators", "choice"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"policies", "mutators", "choice"})
 
     name: Slug
     policy: Named
     mutator: Named | None = None
     policies: tuple[Member, ...] = Field(default=(), max_length=MOST_POLICIES)
     mutators: tuple[Member, ...] = Field(default=(), max_length=MOST_POLICIES)
-    choice: Choice = Choice.WEIGHTS
+    choice: PolicyChoice = PolicyChoice.WEIGHTS
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
     batch: int = Field(default=16, ge=1, le=256)
@@ -80,7 +80,7 @@ class Entrant(Value):
         for first, several in ((self.policy, self.policies), (self.mutator, self.mutators)):
             if several and (len(several) < 2 or several[0].policy != first):
                 raise ValueError("an ensemble has at least two policies, and 'policy' or 'mutator' names its first")
-        if self.choice is Choice.UCB and not self.policies and not self.mutators:
+        if self.choice is PolicyChoice.UCB and not self.policies and not self.mutators:
             raise ValueError("choice 'ucb' chooses between several policies: expected at least two")
         return self
 

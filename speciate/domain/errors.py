@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class FieldError:
     """One thing that is wrong with what a user handed in.
 
     Attributes:
@@ -47,7 +47,7 @@ class InvalidInputError(SpeciateError):
     slug = "invalid-input"
     title = "The input is not valid"
 
-    def __init__(self, message: str, *, flaws: tuple[Flaw, ...] = (), remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, flaws: tuple[FieldError, ...] = (), remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
         self.flaws = flaws
 

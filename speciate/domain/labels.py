@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import LINE, TAG, UNSTORABLE, Value
 
 MOST_TAGS: Final = 16
@@ -78,7 +78,7 @@ class Relabelling(Value):
         held = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*held, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MOST_TAGS:
-            flaw = Flaw(f"would make it {len(tags)} tags: expected at most {MOST_TAGS}", where="add_tags")
+            flaw = FieldError(f"would make it {len(tags)} tags: expected at most {MOST_TAGS}", where="add_tags")
             raise InvalidInputError(f"The labels are not valid: {flaw}", flaws=(flaw,))
         return Labels(
             name=labels.name if self.name is None else self.name,

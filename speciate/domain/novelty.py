@@ -10,7 +10,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.values import Value
 
 
-class Sameness(StrEnum):
+class DuplicateRule(StrEnum):
     """When two programs count as the same one."""
 
     TEXT = "text"
@@ -26,7 +26,7 @@ class Novelty(Value):
     is only too much like an earlier one is rejected with reason ``near_duplicate``, and only where ``near`` is given.
 
     Attributes:
-        same: When two programs are the same; None leaves it to the problem (``sameness_of``).
+        same: When two programs are the same; None leaves it to the problem (``duplicate_rule``).
         near: Similarity (Jaccard index of the sets of token shingles) from which a program is rejected; None rejects
             none.
         shingle: Tokens in a shingle.
@@ -34,12 +34,12 @@ class Novelty(Value):
             latest elites come on top.
     """
 
-    same: Sameness | None = None
+    same: DuplicateRule | None = None
     near: float | None = Field(default=None, gt=0, le=1)
     shingle: int = Field(default=5, ge=1, le=32)
     window: int = Field(default=64, ge=1, le=1024)
 
-    def sameness_of(self, problem: Problem) -> Sameness:
+    def duplicate_rule(self, problem: Problem) -> DuplicateRule:
         """Return when two candidates of a problem are the same.
 
         Left to the problem, trees are compared where scoring cannot see the text: expected outputs never do, a script
@@ -47,7 +47,7 @@ class Novelty(Value):
         and so are those of many files: which file holds what is no part of a syntax tree.
         """
         if not problem.is_python or problem.many_files:
-            return Sameness.TEXT
+            return DuplicateRule.TEXT
         if self.same is not None:
             return self.same
-        return Sameness.TEXT if problem.scores_text else Sameness.SYNTAX
+        return DuplicateRule.TEXT if problem.scores_text else DuplicateRule.SYNTAX

@@ -17,7 +17,7 @@ class Direction(StrEnum):
     MINIMIZE = "minimize"
 
 
-class Role(StrEnum):
+class ObjectiveRole(StrEnum):
     """What search does with the quantity."""
 
     OBJECTIVE = "objective"
@@ -43,7 +43,7 @@ class Objective(Value):
 
     name: Identifier
     direction: Direction = Direction.MAXIMIZE
-    role: Role = Role.OBJECTIVE
+    role: ObjectiveRole = ObjectiveRole.OBJECTIVE
     range: tuple[Finite, Finite] = (0.0, 1.0)
     limit: Finite = 0.0
     description: str = Field(default="", max_length=2000)

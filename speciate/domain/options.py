@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import Value
 from speciate.domain.wording import wording
 
@@ -64,11 +64,11 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return str(field.get("type", "value"))
 
 
-def _flaw(message: str, place: tuple[int | str, ...], model: type[Value]) -> Flaw:
+def _flaw(message: str, place: tuple[int | str, ...], model: type[Value]) -> FieldError:
     known = describe_options(model)
     name = str(place[1]) if len(place) > 1 else ""
     if name and name not in known:
         message = "no such option"
     elif name in known:
         message = f"{message}; expected {known[name]}"
-    return Flaw(message, where=".".join(map(str, place)))
+    return FieldError(message, where=".".join(map(str, place)))

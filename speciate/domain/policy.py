@@ -86,7 +86,7 @@ class DigestFrom(StrEnum):
     """Whoever registered the policy says so; nobody has checked it."""
 
 
-class Served(Value):
+class ServedWeights(Value):
     """What an endpoint said of a policy when it was registered; another answer later on is another policy.
 
     Attributes:
@@ -129,7 +129,7 @@ class Policy(Value):
         options: Options of the client, checked by its own config model.
     """
 
-    came_later: ClassVar[frozenset[str]] = frozenset({"prompt_tokens", "training", "api_key_id", "served"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompt_tokens", "training", "api_key_id", "served"})
 
     slug: Slug
     kind: str = Field(min_length=1, max_length=80)
@@ -141,7 +141,7 @@ class Policy(Value):
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     training: Training | None = None
-    served: Served | None = None
+    served: ServedWeights | None = None
     prompt_format: PromptFormat = PromptFormat.CHAT
     codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE
@@ -162,7 +162,7 @@ class Policy(Value):
         """SHA-256 of the registration: two registrations with one digest are the same version."""
         # That there is a key is part of it, which one is not: keys are exchanged without another version.
         kept = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
-        return digest_of(kept.stored())
+        return digest_of(kept.stored_json())
 
     @property
     def converses(self) -> bool:

@@ -13,10 +13,10 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, sections_of
 from speciate.domain.language import Language
-from speciate.domain.objective import Objective, Role
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rule import Rule, parse_rule
-from speciate.domain.stage import Stage, Step, check_stages
+from speciate.domain.stage import CascadeStage, Stage, check_stages
 from speciate.domain.target import Target
 from speciate.domain.template import TemplateName, TemplateText
 from speciate.domain.values import (
@@ -119,7 +119,7 @@ class Problem(Value):
         stochastic: Whether the score depends on the evaluation's seed.
     """
 
-    came_later: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
 
     slug: Slug
     title: str = Field(min_length=1, max_length=200)
@@ -177,7 +177,9 @@ class Problem(Value):
                 if not self.cases:
                     raise ValueError("kind 'cases' needs at least one case")
                 counted = {case.reward or self.objectives[0].name for case in self.cases}
-                if empty := [o.name for o in self.objectives if o.role is not Role.RECORD and o.name not in counted]:
+                if empty := [
+                    o.name for o in self.objectives if o.role is not ObjectiveRole.RECORD and o.name not in counted
+                ]:
                     raise ValueError(f"no case counts towards objective {empty[0]!r}")
                 if unknown := counted - set(self.space.names):
                     raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
@@ -227,13 +229,13 @@ class Problem(Value):
         return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def cascade(self) -> tuple[CascadeStage, ...]:
         """The stages in order; a problem without any has one that measures everything."""
         scorer = "score" if self.kind is ProblemKind.DATA else "evaluate"
         if not self.stages:
-            return (Step("", self.objectives, scorer),)
+            return (CascadeStage("", self.objectives, scorer),)
         return tuple(
-            Step(
+            CascadeStage(
                 stage.name,
                 tuple(o for o in self.objectives if o.name in stage.objectives),
                 stage.function or f"{scorer}_{stage.name}",
@@ -271,14 +273,14 @@ class Problem(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole definition: two problems with one digest are the same version."""
-        return digest_of(self.stored())
+        return digest_of(self.stored_json())
 
     @cached_property
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on besides the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files"}
-        return digest_of({name: value for name, value in self.stored().items() if name in scored_by})
+        return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})
 
     @cached_property
     def weight_vector(self) -> tuple[float, ...] | None:
@@ -295,8 +297,8 @@ class Problem(Value):
             rewards: Shape (d,).
             stopped_at: Stage that was not measured any more; targets on its objectives, or later ones, are not met.
         """
-        names = [step.name for step in self.steps]
-        steps = self.steps if stopped_at is None else self.steps[: names.index(stopped_at)]
+        names = [step.name for step in self.cascade]
+        steps = self.cascade if stopped_at is None else self.cascade[: names.index(stopped_at)]
         measured = {objective.name for step in steps for objective in step.objectives}
         return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
 

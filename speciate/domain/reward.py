@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 
 FloatArray = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class RewardSpace:
     @cached_property
     def selected(self) -> tuple[Objective, ...]:
         """The k components that search improves."""
-        return tuple(o for o in self.objectives if o.role is Role.OBJECTIVE)
+        return tuple(o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE)
 
     def vector(self, rewards: Mapping[str, object]) -> tuple[float, ...]:
         """Return the named rewards as a vector of shape (d,) in declared order, in the author's units.
@@ -81,7 +81,7 @@ class RewardSpace:
         columns = [
             _oriented(raw[:, j], objective)
             for j, objective in enumerate(self.objectives)
-            if objective.role is Role.OBJECTIVE
+            if objective.role is ObjectiveRole.OBJECTIVE
         ]
         values = np.stack(columns, axis=1) if columns else np.zeros((len(raw), 0))
         violation = self.violation(raw)[:, None]
@@ -99,7 +99,7 @@ class RewardSpace:
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
         total = np.zeros(len(raw))
         for j, objective in enumerate(self.objectives):
-            if objective.role is Role.CONSTRAINT:
+            if objective.role is ObjectiveRole.CONSTRAINT:
                 low, high = objective.range
                 sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
                 total += np.maximum(0.0, sign * (raw[:, j] - objective.limit)) / (high - low)

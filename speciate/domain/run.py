@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
-from speciate.domain.ensemble import Choice
+from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError
 from speciate.domain.guidance import Guidance
 from speciate.domain.novelty import Novelty
@@ -74,7 +74,7 @@ class RunSpec(Value):
         guidance: How the run writes advice for its own prompts; None, the default, writes none.
     """
 
-    came_later: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount"})
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -86,7 +86,7 @@ class RunSpec(Value):
     stop_on_unlock: bool = False
     stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
     reuse_results: bool = False
-    policy_choice: Choice = Choice.WEIGHTS
+    policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
     policy_discount: float = Field(default=1.0, gt=0, le=1)
     novelty: Novelty = Novelty()
     guidance: Guidance | None = None

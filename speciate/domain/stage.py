@@ -31,7 +31,7 @@ class Stage(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CascadeStage:
     """One stage, ready to run.
 
     Attributes:

@@ -130,7 +130,7 @@ class Tournament(Value):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
-        return digest_of(self.stored())
+        return digest_of(self.stored_json())
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:

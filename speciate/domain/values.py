@@ -48,20 +48,20 @@ class Value(BaseModel):
     """Base of the frozen models: unknown fields are refused, so that a typing mistake is never silently ignored.
 
     Attributes:
-        came_later: Names of fields that processes and records of an earlier version do not know. Their defaults stand
-            for what was done before there was such a field, and so never change.
+        omitted_at_default: Fields that enter the stored JSON and the digest only when they differ from their default.
+            Their defaults never change.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    came_later: ClassVar[frozenset[str]] = frozenset()
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset()
 
-    def stored(self) -> dict[str, Any]:
+    def stored_json(self) -> dict[str, Any]:
         """Return the value as JSON; here and within, fields that came later and are at their defaults are left out.
 
         So what was registered before such a field was there has the same digest, and during an upgrade older processes
         read what newer ones write, until somebody uses what is new.
         """
-        values: dict[str, Any] = _without_later(self, self.model_dump(mode="json"))
+        values: dict[str, Any] = _omit_defaults(self, self.model_dump(mode="json"))
         return values
 
 
@@ -75,19 +75,21 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def _without_later(value: object, dumped: Any) -> Any:
+def _omit_defaults(value: object, dumped: Any) -> Any:
     """Return the JSON of a value without its fields that came later and are at their defaults."""
     match value:
         case Value():
             fields = type(value).model_fields
             later = {
-                n for n in value.came_later if getattr(value, n) == fields[n].get_default(call_default_factory=True)
+                n
+                for n in value.omitted_at_default
+                if getattr(value, n) == fields[n].get_default(call_default_factory=True)
             }
-            return {name: _without_later(getattr(value, name), dumped[name]) for name in dumped if name not in later}
+            return {name: _omit_defaults(getattr(value, name), dumped[name]) for name in dumped if name not in later}
         case tuple() | list():
-            return [_without_later(*pair) for pair in zip(value, dumped, strict=True)]
+            return [_omit_defaults(*pair) for pair in zip(value, dumped, strict=True)]
         case dict() if all(key in dumped for key in value):
-            return {key: _without_later(inner, dumped[key]) for key, inner in value.items()}
+            return {key: _omit_defaults(inner, dumped[key]) for key, inner in value.items()}
         case _:
             return dumped
 

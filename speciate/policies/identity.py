@@ -16,7 +16,7 @@ from typing import Final
 import httpx
 
 from speciate.domain.errors import NotFoundError
-from speciate.domain.policy import DigestFrom, Policy, Served
+from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.policies.manifest import WEIGHTS, weights_digest
 from speciate.policies.openai_wire import Card
 from speciate.settings import is_loopback
@@ -45,7 +45,7 @@ class Identity:
     """
 
     digest: str | None
-    served: Served
+    served: ServedWeights
 
 
 def identify(policy: Policy, card: Card, cards: Sequence[Card]) -> Identity:
@@ -62,7 +62,7 @@ def identify(policy: Policy, card: Card, cards: Sequence[Card]) -> Identity:
             f" {policy.checkpoint_digest}",
             _AGAIN,
         )
-    served = Served(
+    served = ServedWeights(
         root=card.root,
         base_root=None if base is None else base.root,
         base_digest=None if base is None else _digest(policy, base)[0],
@@ -89,7 +89,7 @@ def check_length(policy: Policy, card: Card, cards: Sequence[Card]) -> None:
         )
 
 
-def _compare(name: str, before: Served, now: Served) -> None:
+def _compare(name: str, before: ServedWeights, now: ServedWeights) -> None:
     for what in ("root", "base_root", "base_digest"):
         was, found = getattr(before, what), getattr(now, what)
         # What was known and no longer is may be the same as before: a server behind another address, for one.

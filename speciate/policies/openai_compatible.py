@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 from pydantic import Field, JsonValue
 
-from speciate.domain.errors import Flaw, InvalidInputError, PolicyUnavailableError
-from speciate.domain.policy import DigestFrom, Policy, Served
+from speciate.domain.errors import FieldError, InvalidInputError, PolicyUnavailableError
+from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.domain.values import Value
 from speciate.egress.deadline import within
 from speciate.egress.network import ForbiddenAddressError
@@ -126,9 +126,9 @@ class OpenAICompatible:
     ) -> None:
         if policy.base_url is None or policy.model is None:
             missing = (
-                Flaw("expected an address such as http://127.0.0.1:8000/v1", where="base_url")
+                FieldError("expected an address such as http://127.0.0.1:8000/v1", where="base_url")
                 if policy.base_url is None
-                else Flaw("expected a name that GET /models lists", where="model")
+                else FieldError("expected a name that GET /models lists", where="model")
             )
             raise InvalidInputError(
                 f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", flaws=(missing,)
@@ -218,7 +218,7 @@ class OpenAICompatible:
         identity = self._looked()
         if identity is None:
             return self._policy
-        served = identity.served if identity.served != Served() else None
+        served = identity.served if identity.served != ServedWeights() else None
         return self._policy.model_copy(update={"checkpoint_digest": identity.digest, "served": served})
 
     def doubt(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Prompt
 
@@ -28,7 +28,7 @@ class SampleRequest:
     role: PolicyRole
     n: int
     seed: int
-    parents: tuple[Member, ...] = ()
+    parents: tuple[Individual, ...] = ()
     seed_program: str = ""
 
 

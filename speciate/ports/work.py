@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, FailureKind, Member, Proposal
-from speciate.domain.ensemble import Arm
+from speciate.domain.candidate import Evaluation, FailureKind, Individual, Proposal
+from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
@@ -312,7 +312,7 @@ class WorkStore(Protocol):
         """Return the archive of an island."""
         ...
 
-    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return the named members of the population."""
         ...
 
@@ -327,7 +327,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    def arms(self, run_id: UUID) -> dict[str, Arm]:
+    def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return what the policies of an ensemble have done so far, by role and position."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from speciate.domain.errors import Flaw, InvalidInputError, RuleError, TooLargeError
+from speciate.domain.errors import FieldError, InvalidInputError, RuleError, TooLargeError
 from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective
@@ -20,7 +20,7 @@ from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.template import TemplateName
-from speciate.domain.unfit import unfit_flaws
+from speciate.domain.unstorable import storage_errors
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.domain.wording import short, wording
 from speciate.problems.markers import marker_flaws
@@ -69,13 +69,13 @@ def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem"
     return problem
 
 
-def invalid(name: str, flaws: Sequence[Flaw]) -> InvalidInputError:
+def invalid(name: str, flaws: Sequence[FieldError]) -> InvalidInputError:
     """Return the error for a definition with flaws; its message shows the first and counts the rest."""
     more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
     return InvalidInputError(f"{name} is not valid: {flaws[0]}{more}", flaws=tuple(flaws))
 
 
-def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
+def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldError]]:
     """Return the problem, or None and everything that is wrong with the definition.
 
     Raises:
@@ -93,16 +93,16 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[Flaw]]:
         flaws = [*_mistakes(error, definition), *flaws]
     except RuleError as error:
         # A rule stops the domain's own reading at the first one; ``_rule_flaws`` has read them all.
-        flaws = flaws or [Flaw(str(error), "targets")]
+        flaws = flaws or [FieldError(str(error), "targets")]
     flaws += [
-        unfit for unfit in unfit_flaws(definition) if not any(flaw.where.startswith(unfit.where) for flaw in flaws)
+        unfit for unfit in storage_errors(definition) if not any(flaw.where.startswith(unfit.where) for flaw in flaws)
     ]
     return (None if flaws else problem), flaws
 
 
-def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[Flaw]:
+def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
-        return [Flaw(f"has {count} mistakes, too many to be told: try it with a few of its cases first")]
+        return [FieldError(f"has {count} mistakes, too many to be told: try it with a few of its cases first")]
     return [_flaw_of(detail, definition) for detail in _causes(error.errors())]
 
 
@@ -112,20 +112,20 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
     return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
 
 
-def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Flaw:
+def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
-            return Flaw(wording(detail), where)
+            return FieldError(wording(detail), where)
         case "extra_forbidden":
             path = detail["loc"]
             model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem
-            return Flaw(f"unknown key {path[-1]!r}: expected one of {', '.join(model.model_fields)}", where)
+            return FieldError(f"unknown key {path[-1]!r}: expected one of {', '.join(model.model_fields)}", where)
         case "value_error":
             message = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            return Flaw(message, where or _place_of(message, definition))
+            return FieldError(message, where or _place_of(message, definition))
         case _:
-            return Flaw(f"{wording(detail)}, not {short(detail['input'])}", where)
+            return FieldError(f"{wording(detail)}, not {short(detail['input'])}", where)
 
 
 def _place_of(message: str, definition: Mapping[str, Any]) -> str:
@@ -138,14 +138,14 @@ def _place_of(message: str, definition: Mapping[str, Any]) -> str:
     return next((place for words, place in _WHOLE_CHECKS.items() if message.startswith(words)), "")
 
 
-def _rule_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+def _rule_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
     objectives, targets = definition.get("objectives"), definition.get("targets")
     if not isinstance(objectives, list | tuple) or not isinstance(targets, list | tuple):
         return []
     names = [entry.get("name") for entry in objectives if isinstance(entry, Mapping)]
     if len(names) < len(objectives) or not all(isinstance(name, str) for name in names):
         return []  # "unknown objective" would blame the rule for a flaw of the objectives
-    flaws: list[Flaw] = []
+    flaws: list[FieldError] = []
     for i, target in enumerate(targets):
         rule = target.get("rule") if isinstance(target, Mapping) else None
         if not isinstance(rule, str) or not rule:
@@ -153,13 +153,13 @@ def _rule_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
         try:
             parse_rule(rule, [str(name) for name in names])
         except RuleError as error:
-            flaws.append(Flaw(f"in {short(rule)}: {error}", f"targets.{i}.rule"))
+            flaws.append(FieldError(f"in {short(rule)}: {error}", f"targets.{i}.rule"))
     return flaws
 
 
-def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+def _program_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
     kind = definition.get("kind")
-    flaws: list[Flaw] = []
+    flaws: list[FieldError] = []
     seed = definition.get("seed_program")
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
@@ -172,7 +172,7 @@ def _program_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
     return flaws
 
 
-def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[Flaw]:
+def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[FieldError]:
     called = definition.get("entry_point", "solve") if definition.get("kind") == ProblemKind.CASES.value else None
     if definition.get("many_files") is not True:
         return python_flaws(seed, where="seed_program", defines=called)
@@ -187,7 +187,7 @@ def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[Flaw]:
     ]
 
 
-def _template_flaws(definition: Mapping[str, Any]) -> list[Flaw]:
+def _template_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
     templates = definition.get("prompts")
     if not isinstance(templates, Mapping):
         return []
@@ -204,7 +204,7 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
     return [stage.get("function") or f"{scorer}_{stage.get('name')}" for stage in stages if isinstance(stage, Mapping)]
 
 
-def python_flaws(program: str, *, where: str, defines: object = None) -> list[Flaw]:
+def python_flaws(program: str, *, where: str, defines: object = None) -> list[FieldError]:
     """Return why a text is not the Python program it should be; nothing of it is executed.
 
     Args:
@@ -218,11 +218,11 @@ def python_flaws(program: str, *, where: str, defines: object = None) -> list[Fl
             tree = ast.parse(program)
             compile(tree, where, "exec", dont_inherit=True)
     except SyntaxError as error:
-        return [Flaw(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
+        return [FieldError(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-        return [Flaw(f"does not compile as Python: {error or type(error).__name__}", where, line=1)]
+        return [FieldError(f"does not compile as Python: {error or type(error).__name__}", where, line=1)]
     if isinstance(defines, str) and defines not in _bound_names(tree):
-        return [Flaw(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
+        return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from speciate.domain.errors import Flaw, NotFoundError
+from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.problem import Problem
-from speciate.domain.unfit import TOO_MANY_DIGITS
+from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
 from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
 from speciate.problems.toml_places import MAX_VALUES, is_readable, line_of, toml_places
@@ -62,7 +62,7 @@ def load_problem(path: Path) -> Problem:
     try:
         text = read_sibling(definition.parent, definition.name)
     except UnreadableError as error:
-        raise invalid(f"the problem in {definition.parent}", [Flaw(str(error), file=definition.name)]) from error
+        raise invalid(f"the problem in {definition.parent}", [FieldError(str(error), file=definition.name)]) from error
     parent = definition.parent
     return _parse(text, lambda name: read_sibling(parent, name), definition.name, f"the problem in {parent}")
 
@@ -91,25 +91,27 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
 def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
     if not is_readable(text):
         many = f"holds more than {MAX_VALUES} values: expected cases in a file of their own, cases = 'cases.json'"
-        raise invalid(name, [Flaw(many, file=file, line=1)])
+        raise invalid(name, [FieldError(many, file=file, line=1)])
     try:
         raw = tomllib.loads(text)
         places = toml_places(text)
     except tomllib.TOMLDecodeError as error:
         raise invalid(name, [_syntax_flaw(str(error), text, file)]) from error
     except RecursionError as error:
-        raise invalid(name, [Flaw("is nested too deep: expected tables of plain values", file=file, line=1)]) from error
+        raise invalid(
+            name, [FieldError("is nested too deep: expected tables of plain values", file=file, line=1)]
+        ) from error
     except ValueError as error:  # tomllib hands on what int() says, without a place
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else None
-        raise invalid(name, [Flaw(TOO_MANY_DIGITS, file=file, line=line)]) from error
+        raise invalid(name, [FieldError(TOO_MANY_DIGITS, file=file, line=line)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
     problem, found = examine(siblings.definition)
     if siblings.flaws:
         # Checks across fields would report the parts that could not be read a second time.
         found = [flaw for flaw in found if flaw.where.partition(".")[0] not in ("", "kind", "cases")]
     unknown = [
-        Flaw(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
+        FieldError(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
     ]
     flaws = [*unknown, *siblings.flaws, *(siblings.place(flaw) for flaw in found)]
     if problem is None or flaws:
@@ -118,13 +120,13 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
     return problem
 
 
-def _syntax_flaw(message: str, text: str, file: str) -> Flaw:
+def _syntax_flaw(message: str, text: str, file: str) -> FieldError:
     place = _TOML_PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
-    return Flaw(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
+    return FieldError(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
 
 
-def _placed(flaw: Flaw, key_line: int, text: str, file: str) -> Flaw:
+def _placed(flaw: FieldError, key_line: int, text: str, file: str) -> FieldError:
     """Return a flaw with its place in the TOML: the line of its key, or a line of the text that begins there."""
     opened = None
     if flaw.line is not None:  # looked for only then: of other flaws there may be thousands

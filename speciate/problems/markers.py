@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 from speciate.prompts.evolve_blocks import MarkerError, find_blocks
 
 
-def marker_flaws(program: str, *, where: str) -> list[Flaw]:
+def marker_flaws(program: str, *, where: str) -> list[FieldError]:
     """Return what is wrong with the marks of a program; a program without marks evolves as a whole and is right.
 
     Args:
@@ -16,5 +16,5 @@ def marker_flaws(program: str, *, where: str) -> list[Flaw]:
     try:
         find_blocks(program)
     except MarkerError as error:
-        return [Flaw(error.message, where, line=error.line)]
+        return [FieldError(error.message, where, line=error.line)]
     return []

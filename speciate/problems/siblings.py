@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
-from speciate.domain.unfit import MAX_VALUES, TOO_MANY_DIGITS, values_within
+from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
 from speciate.domain.wording import short
 
 MAX_FILE_BYTES: Final = 16 << 20
@@ -43,19 +43,19 @@ class Siblings:
     """
 
     def __init__(self, raw: dict[str, Any], read: Reader) -> None:
-        self.flaws: list[Flaw] = []
+        self.flaws: list[FieldError] = []
         self._read = read
         self._raw = raw
         self._files: dict[str, str] = {}
         self._case_lines: list[int] = []
         self.definition = {key: value for key, value in raw.items() if key not in _FILE_KEYS}
         if "seed" in raw and "seed_program" in raw:
-            self.flaws.append(Flaw("is given beside seed: expected one of them", "seed_program"))
+            self.flaws.append(FieldError("is given beside seed: expected one of them", "seed_program"))
         for key, (field, load) in _FILE_KEYS.items():
             if key in raw and (value := load(self, raw[key])) is not None:
                 self.definition[field] = value
 
-    def place(self, flaw: Flaw) -> Flaw:
+    def place(self, flaw: FieldError) -> FieldError:
         """Return a flaw of the definition with the file it is about and that file's lines, where it is not the TOML."""
         head, _, rest = flaw.where.partition(".")
         if flaw.file is not None:
@@ -80,14 +80,14 @@ class Siblings:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the flaw."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
             self.flaws.append(
-                Flaw(f"is {short(name)}: expected the name of a file in the same directory{_or(key)}", key)
+                FieldError(f"is {short(name)}: expected the name of a file in the same directory{_or(key)}", key)
             )
             return None
         try:
             path = name if folder is None else f"{folder}/{name}"
             text = self._read(path)
         except UnreadableError as error:
-            self.flaws.append(Flaw(str(error), key))
+            self.flaws.append(FieldError(str(error), key))
             return None
         self._files[key] = path
         return text
@@ -98,17 +98,17 @@ class Siblings:
             return self.text("seed", names)
         if self._raw.get("many_files") is not True:
             one = "expected the name of a file in the same directory, or many_files = true beside it"
-            self.flaws.append(Flaw(f"has several files: {one}", "seed"))
+            self.flaws.append(FieldError(f"has several files: {one}", "seed"))
             return None
         texts = names if isinstance(names, dict) else {str(n): self.text(f"seed.{n}", n) for n in names}
         if not all(isinstance(text, str) for text in texts.values()):
             if isinstance(names, dict):
-                self.flaws.append(Flaw("expected texts by name of the file", "seed"))
+                self.flaws.append(FieldError("expected texts by name of the file", "seed"))
             return None
         try:
             return text_of({str(name): str(text) for name, text in texts.items()})
         except FilesError as error:
-            self.flaws.append(Flaw(error.message, "seed"))
+            self.flaws.append(FieldError(error.message, "seed"))
             return None
 
     def script(self, script: object) -> str | None:
@@ -123,7 +123,7 @@ class Siblings:
             return names
         if not isinstance(names, list):
             expected = "a list of names of files in the same directory, or a table of texts by name"
-            self.flaws.append(Flaw(f"is {short(names)}: expected {expected}", key))
+            self.flaws.append(FieldError(f"is {short(names)}: expected {expected}", key))
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
@@ -145,20 +145,20 @@ class Siblings:
         if text is None:
             return None
         if not values_within(text, MAX_VALUES):
-            self.flaws.append(Flaw(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1))
+            self.flaws.append(FieldError(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1))
             return None
         try:
             cases = json.loads(text)
             if isinstance(cases, list):
                 self._case_lines = _element_lines(text)
                 return cases
-            problem = Flaw("expected a JSON list of cases", "cases", file=str(name), line=1)
+            problem = FieldError("expected a JSON list of cases", "cases", file=str(name), line=1)
         except json.JSONDecodeError as error:
-            problem = Flaw(f"is not valid JSON: {error.msg}", "cases", str(name), error.lineno, error.colno)
+            problem = FieldError(f"is not valid JSON: {error.msg}", "cases", str(name), error.lineno, error.colno)
         except RecursionError as error:
-            problem = Flaw(f"is not valid JSON: {error}", "cases", str(name), 1)
+            problem = FieldError(f"is not valid JSON: {error}", "cases", str(name), 1)
         except ValueError:
-            problem = Flaw(TOO_MANY_DIGITS, "cases", str(name), 1)
+            problem = FieldError(TOO_MANY_DIGITS, "cases", str(name), 1)
         self.flaws.append(problem)
         return None
 

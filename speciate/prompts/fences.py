@@ -39,7 +39,7 @@ class Fenced:
 
 def fenced_blocks(text: str) -> list[Fenced]:
     """Return the fenced blocks in order. The last one may lack its closing fence: the completion was cut off."""
-    scanner = _Scanner()
+    scanner = _FenceScanner()
     for line in text.split("\n"):
         scanner.feed(line)
     scanner.close()
@@ -52,7 +52,7 @@ def sections(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-class _Scanner:
+class _FenceScanner:
     def __init__(self) -> None:
         self.blocks: list[Fenced] = []
         self._section = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.guidance import MAX_ADVICE_CHARS, NO_ADVICE, Advice
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -33,8 +33,8 @@ def guidance_prompt(
     policy: Policy,
     pieces: Sequence[Advice],
     parent: Advice,
-    improved: Sequence[Member],
-    failed: Sequence[Member],
+    improved: Sequence[Individual],
+    failed: Sequence[Individual],
 ) -> Prompt:
     """Build the prompt that asks for a piece of advice, by the template ``guidance``.
 
@@ -77,7 +77,9 @@ def advice_text(advice: Advice) -> str:
     return fenced(advice.text) if advice.text else ""
 
 
-def _less_and_less(problem: Problem, improved: Sequence[Member], failed: Sequence[Member]) -> Iterator[dict[str, str]]:
+def _less_and_less(
+    problem: Problem, improved: Sequence[Individual], failed: Sequence[Individual]
+) -> Iterator[dict[str, str]]:
     shown = [*improved, *failed]
     for count in range(len(shown), -1, -1):
         texts = [member_text(problem, member, _MAX_PROGRAM_CHARS) for member in shown[:count]]

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt
@@ -29,8 +29,8 @@ _CUT_NOTE_CHARS: Final = 64
 def build_prompt(
     problem: Problem,
     role: PolicyRole,
-    parents: Sequence[Member],
-    inspirations: Sequence[Member],
+    parents: Sequence[Individual],
+    inspirations: Sequence[Individual],
     policy: Policy,
     rng: np.random.Generator,
     goal: Sequence[float] | None = None,
@@ -65,7 +65,7 @@ def build_prompt(
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
-    shown = _Shown(
+    shown = _PromptParts(
         problem=problem_text(problem),
         others=tuple(member_text(problem, member) for member in (*parents[1:], *inspirations)),
         parent=member_text(problem, parents[0]) if parents else "",
@@ -81,7 +81,7 @@ def build_prompt(
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _PromptParts:
     """What a prompt shows, as text: that of which something may be left out or cut.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Writer:
         self,
         problem: Problem,
         role: PolicyRole,
-        parent: Member | None,
+        parent: Individual | None,
         policy: Policy,
         goal: Sequence[float] | None,
         advice: str,
@@ -118,7 +118,7 @@ class _Writer:
         values = system_values(problem, policy, with_base=with_base)
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
-    def requests(self, shown: _Shown) -> list[str]:
+    def requests(self, shown: _PromptParts) -> list[str]:
         """Return the wordings of the request that fit what is shown."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
         values = {"candidate": word, "others": f"{word}s" if shown.others else ""}
@@ -127,7 +127,7 @@ class _Writer:
             default_template(self._wordings), values
         )
 
-    def prompt(self, shown: _Shown, request: str) -> Prompt:
+    def prompt(self, shown: _PromptParts, request: str) -> Prompt:
         """Return the prompt."""
         form = f"Answer in the form given at the top{': edits of the program to change' if self._edits else ''}."
         values = {
@@ -143,12 +143,12 @@ class _Writer:
         user = fill(template_of(self.problem, name), values)
         return Prompt(system=storable(self._system), user=storable(user))
 
-    def tokens(self, shown: _Shown) -> int:
+    def tokens(self, shown: _PromptParts) -> int:
         """Return the bound on the tokens of the prompt with the longest of the requests that may be drawn."""
         return prompt_tokens(self.prompt(shown, max(self.requests(shown), key=token_bound)))
 
 
-def _fitting(writer: _Writer, shown: _Shown, most: int) -> _Shown:
+def _fitting(writer: _Writer, shown: _PromptParts, most: int) -> _PromptParts:
     """Return what is to be shown so that the prompt has at most ``most`` tokens, or as little as there can be."""
     over = 0
     for less in _less_and_less(writer.problem, shown):
@@ -165,7 +165,7 @@ def _fitting(writer: _Writer, shown: _Shown, most: int) -> _Shown:
     return shown
 
 
-def _less_and_less(problem: Problem, shown: _Shown) -> Iterator[_Shown]:
+def _less_and_less(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
     """Yield everything, then what is left after each omission."""
     yield shown
     while shown.others:
@@ -187,7 +187,7 @@ def _goal(problem: Problem, goal: Sequence[float]) -> str:
     return f"\n\nThis time the rewards count with these weights: {weights}."
 
 
-def member_text(problem: Problem, member: Member, most_chars: int | None = None) -> str:
+def member_text(problem: Problem, member: Individual, most_chars: int | None = None) -> str:
     """Return a program with its rewards and what it lacks for the targets, or why it has none."""
     parts = [f"### Program {member.number}"]
     if member.rewards is not None:

@@ -10,9 +10,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from speciate.domain.candidate import Failure, Member
+from speciate.domain.candidate import Failure, Individual
 from speciate.domain.language import Exchange, Language
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
@@ -123,7 +123,7 @@ def failure_text(failure: Failure) -> str:
     return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
 
 
-def artifact_texts(member: Member) -> tuple[str, ...]:
+def artifact_texts(member: Individual) -> tuple[str, ...]:
     """Return the feedback on a program by name, each text and all together bounded."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
@@ -148,12 +148,12 @@ def number(value: float) -> str:
 def _objective_line(objective: Objective) -> str:
     low, high = (number(end) for end in objective.range)
     match objective.role:
-        case Role.OBJECTIVE:
+        case ObjectiveRole.OBJECTIVE:
             rule = f"{objective.direction.value}, typically {low} to {high}"
-        case Role.CONSTRAINT:
+        case ObjectiveRole.CONSTRAINT:
             bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
             rule = f"constraint, must be {bound} {number(objective.limit)}"
-        case Role.RECORD:
+        case ObjectiveRole.RECORD:
             rule = "only recorded"
     return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
 
@@ -161,14 +161,14 @@ def _objective_line(objective: Objective) -> str:
 def _standing(objective: Objective, value: float) -> str:
     maximised = objective.direction is Direction.MAXIMIZE
     match objective.role:
-        case Role.OBJECTIVE:
+        case ObjectiveRole.OBJECTIVE:
             low, high = objective.range
             return f" ({objective.direction.value}, {number(low)} to {number(high)})"
-        case Role.CONSTRAINT:
+        case ObjectiveRole.CONSTRAINT:
             met = value >= objective.limit if maximised else value <= objective.limit
             sign = ">=" if maximised else "<="
             return f" ({'met' if met else 'VIOLATED'}: must be {sign} {number(objective.limit)})"
-        case Role.RECORD:
+        case ObjectiveRole.RECORD:
             return " (only recorded)"
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Final
 
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 from speciate.domain.problem import Problem
 from speciate.domain.template import TemplateName
 
@@ -104,7 +104,7 @@ def requests(template: str, values: Mapping[str, str]) -> list[str]:
     ]
 
 
-def template_flaws(name: TemplateName, text: str, *, where: str) -> list[Flaw]:
+def template_flaws(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
     """Return what is wrong with a template that somebody wrote.
 
     Args:
@@ -113,23 +113,25 @@ def template_flaws(name: TemplateName, text: str, *, where: str) -> list[Flaw]:
         where: Path that the flaws carry.
     """
     known = PLACEHOLDERS[name]
-    flaws: list[Flaw] = []
+    flaws: list[FieldError] = []
     for found, line in _placeholders(text):
         if found is None:
-            flaws.append(Flaw("a lone '$': write '$$' for a dollar sign", where, line=line))
+            flaws.append(FieldError("a lone '$': write '$$' for a dollar sign", where, line=line))
         elif found not in known:
             expected = ", ".join(f"${placeholder}" for placeholder in known)
-            flaws.append(Flaw(f"unknown placeholder ${found}: expected one of {expected}", where, line=line))
+            flaws.append(FieldError(f"unknown placeholder ${found}: expected one of {expected}", where, line=line))
         elif name in REQUIRED and found in _BLOCKS and (wrong := _out_of_place(text, found, line)):
-            flaws.append(Flaw(f"${found} {wrong}: what it stands for brings its own fences", where, line=line))
+            flaws.append(FieldError(f"${found} {wrong}: what it stands for brings its own fences", where, line=line))
     present = {found for found, _ in _placeholders(text)}
     flaws += [
-        Flaw(f"${missing} is missing: it stands for {known[missing]}", where, line=1)
+        FieldError(f"${missing} is missing: it stands for {known[missing]}", where, line=1)
         for missing in REQUIRED.get(name, ())
         if missing not in present
     ]
     if name not in REQUIRED and not requests(text, {"candidate": "program"}):
-        flaws.append(Flaw("holds no request that always fits: expected one a line, without $others", where, line=1))
+        flaws.append(
+            FieldError("holds no request that always fits: expected one a line, without $others", where, line=1)
+        )
     return flaws
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from speciate.domain.campaign import MOST_SLICES, Campaign, Mode
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.wording import wording
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
@@ -81,5 +81,5 @@ def _named(version: PolicyVersion) -> str:
 
 
 def _invalid(where: str, message: str) -> InvalidInputError:
-    flaw = Flaw(message, where=where)
+    flaw = FieldError(message, where=where)
     return InvalidInputError(f"The campaign is not valid: {flaw}", flaws=(flaw,))

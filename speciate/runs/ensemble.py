@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from speciate.domain.ensemble import Arm, Choice, Faded, best_arm
+from speciate.domain.ensemble import BanditArm, DecayedCounts, PolicyChoice, best_arm
 from speciate.domain.policy import PolicyRole
 from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import RunProgress
@@ -25,8 +25,8 @@ class PolicyChooser:
     def __init__(self, context: RunContext, work: WorkStore) -> None:
         """Read what the policies have done so far, where the choice depends on it."""
         self._context = context
-        learns = context.has_ensemble and context.spec.policy_choice is Choice.UCB
-        self._arms: Mapping[str, Arm] = work.arms(context.run_id) if learns else {}
+        learns = context.has_ensemble and context.spec.policy_choice is PolicyChoice.UCB
+        self._arms: Mapping[str, BanditArm] = work.arms(context.run_id) if learns else {}
         self._waiting: Counter[str] = Counter()
 
     def pick(self, role: PolicyRole, answers: int, rng: np.random.Generator) -> int:
@@ -40,12 +40,12 @@ class PolicyChooser:
         shares = self._context.policies(role)
         if len(shares) == 1:
             return 0
-        if self._context.spec.policy_choice is Choice.WEIGHTS:
+        if self._context.spec.policy_choice is PolicyChoice.WEIGHTS:
             bounds = np.cumsum([share.weight for share in shares])
             return int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
         spec = self._context.spec
         keys = [arm_key(role, position) for position in range(len(shares))]
-        known = [self._arms.get(key, Arm()) for key in keys]
+        known = [self._arms.get(key, BanditArm()) for key in keys]
         chosen = best_arm(known, [self._waiting[key] for key in keys], spec.budget, spec.policy_discount)
         self._waiting[keys[chosen]] += answers
         return chosen
@@ -56,7 +56,7 @@ def arm_key(role: PolicyRole, position: int) -> str:
     return f"{role.value}:{position}"
 
 
-def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Arm]:
+def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, BanditArm]:
     """Return the arms that a run has counted."""
     return {key: _read(counts) for key, counts in stored.items()}
 
@@ -72,10 +72,10 @@ def count_arm(
     stored: dict[str, Any] = {name: getattr(arm, name) for name in COUNTS}
     if discount != 1.0:
         answers = {name: count for name, count in more.items() if name != "tokens"}
-        stored["faded"] = asdict((arm.faded or Faded()).plus(discount, at, **answers))
+        stored["decayed"] = asdict((arm.decayed or DecayedCounts()).plus(discount, at, **answers))
     progress.arms[key] = stored
 
 
-def _read(counts: Mapping[str, Any]) -> Arm:
-    faded = counts.get("faded")
-    return Arm(**{**counts, "faded": None if faded is None else Faded(**faded)})
+def _read(counts: Mapping[str, Any]) -> BanditArm:
+    decayed = counts.get("decayed")
+    return BanditArm(**{**counts, "decayed": None if decayed is None else DecayedCounts(**decayed)})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from speciate.domain.candidate import Member, Proposal
+from speciate.domain.candidate import Individual, Proposal
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.guidance import draw
 from speciate.domain.policy import Policy, PolicyRole
@@ -124,7 +124,7 @@ def _plan_advice(
     return _PlannedRequest(Selection(PolicyRole.ADVISE), position, policy, request, parent.number)
 
 
-def _present(members: dict[int, Member], numbers: Sequence[int]) -> tuple[Member, ...]:
+def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[Individual, ...]:
     return tuple(members[number] for number in numbers if number in members)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import NO_ADVICE, Advice, Gain, Guidance, draw
 from speciate.domain.policy import Policy, PolicyRole
@@ -56,7 +56,7 @@ class Adviser:
         newest = [members[number] for number in sorted(members, reverse=True)]
         tables = [self._view.elites(island) for island in range(self._islands)]
         best = {number for table in tables for number in table.numbers.tolist()}
-        improved: list[Member] = [member for member in newest if member.number in best][:_SHOWN]
+        improved: list[Individual] = [member for member in newest if member.number in best][:_SHOWN]
         failed = [member for member in newest if member.failure is not None][:_SHOWN]
         return guidance_prompt(self._context.problem, policy, self.pieces, parent, improved, failed)
 

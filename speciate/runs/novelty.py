@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.domain.novelty import Novelty, Sameness
+from speciate.domain.novelty import DuplicateRule, Novelty
 from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.python_source import parse_python
 
@@ -44,7 +44,7 @@ def shape_of(context: RunContext, program: str) -> str | None:
     Comments, layout, brackets and quotes are no part of a syntax tree. Docstrings are left out as well, unless the
     program mentions what reads them.
     """
-    if context.spec.novelty.sameness_of(context.problem) is Sameness.TEXT or len(program) > _READ_CHARACTERS:
+    if context.spec.novelty.duplicate_rule(context.problem) is DuplicateRule.TEXT or len(program) > _READ_CHARACTERS:
         return None
     tree = parse_python(program)
     if isinstance(tree, Failure):

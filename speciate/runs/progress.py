@@ -43,7 +43,7 @@ class RunProgress:
         recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
         improved_at: Evaluations spent when a batch last took a place in the archive.
         stopping: Why nothing more is asked for, or None.
-        arms: What each policy of an ensemble did, by role and position: counts of ``speciate.domain.ensemble.Arm``.
+        arms: Counts of each policy of an ensemble (``speciate.domain.ensemble.BanditArm``), by role and position.
         advice: What came of each piece of advice that lives, by number: counts of ``speciate.domain.guidance.Gain``.
         alarm: What is failing, or None.
         events: Sequence number of the newest event.

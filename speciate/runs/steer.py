@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from speciate.domain.ensemble import Choice
+from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
@@ -88,7 +88,7 @@ def start_run(
 
 
 def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
-    learns = spec.policy_choice is Choice.UCB
+    learns = spec.policy_choice is PolicyChoice.UCB
     if spec.policy_discount != 1.0 and not learns:
         raise InvalidInputError("policy_discount is an option of policy_choice 'ucb': expected that, or 1.")
     if learns and not ensembles:

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from speciate.domain.entrant import Entrant, Member
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import digest_of
@@ -142,5 +142,5 @@ def _valid(model: type[M], given: M, **changes: object) -> M:
 
 
 def _invalid(where: str, message: str) -> InvalidInputError:
-    flaw = Flaw(message, where=where)
+    flaw = FieldError(message, where=where)
     return InvalidInputError(f"The tournament is not valid: {flaw}", flaws=(flaw,))

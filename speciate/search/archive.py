@@ -19,7 +19,7 @@ Bid = tuple[str, int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ParentPool:
     """The candidates that parents are chosen from.
 
     Attributes:
@@ -54,7 +54,7 @@ def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
     )
 
 
-def pool_of(space: RewardSpace, table: EliteTable) -> Pool:
+def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:
     """Return the distinct elites of an archive.
 
     Only those that obey every constraint are in it, where there are any: a violation shifts a vector so far that the
@@ -65,7 +65,7 @@ def pool_of(space: RewardSpace, table: EliteTable) -> Pool:
     obeys = space.violation(rewards) <= 0.0
     if obeys.any() and not obeys.all():
         numbers, rewards = numbers[obeys], rewards[obeys]
-    return Pool(numbers, space.normalise(rewards))
+    return ParentPool(numbers, space.normalise(rewards))
 
 
 def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
@@ -106,7 +106,7 @@ def improvements(
     ]
 
 
-def draw_different(pool: Pool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
+def draw_different(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
     """Draw elites that are unlike those already shown, in rewards.
 
     Each is drawn with a probability in proportion to its L1 distance from the nearest one shown, in the manner of

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.objective import Role
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.search.strategy import Evaluated
 
@@ -102,7 +102,7 @@ def _depth(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: A
 
 def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
     for value, objective in zip(candidate.rewards, problem.objectives, strict=True):
-        if objective.role is Role.RECORD:
+        if objective.role is ObjectiveRole.RECORD:
             low, high = objective.range
             # Clipped before it becomes an integer: a record may be as far out of its range as it likes.
             return math.floor(bins * min(max((value - low) / (high - low), 0.0), 1.0))

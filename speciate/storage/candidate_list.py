@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.candidate import CandidateStatus
-from speciate.domain.errors import Flaw, InvalidInputError, RuleError
+from speciate.domain.errors import FieldError, InvalidInputError, RuleError
 from speciate.domain.objective import Direction
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rule import parse_rule
@@ -159,7 +159,7 @@ def _rule(text: str, names: tuple[str, ...]) -> str:
     try:
         rule = parse_rule(text, names)
     except RuleError as error:
-        flaw = Flaw(str(error), where="rule", column=error.column)
+        flaw = FieldError(str(error), where="rule", column=error.column)
         raise InvalidInputError(f"The rule cannot be read: {error}", flaws=(flaw,)) from None
     places = {name: f"rewards[{place}]" for place, name in enumerate(names, 1)}
     return " ".join(places.get(token) or _SQL.get(token) or f"float8 '{float(token)!r}'" for token in rule.tokens)
@@ -167,5 +167,5 @@ def _rule(text: str, names: tuple[str, ...]) -> str:
 
 def _unknown(where: str, given: str, known: Sequence[str]) -> InvalidInputError:
     more = ", …" if len(known) > _MOST_NAMES else ""
-    flaw = Flaw(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
+    flaw = FieldError(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
     return InvalidInputError(f"The list cannot be made: {flaw}", flaws=(flaw,))

@@ -55,7 +55,7 @@ class Catalog:
             The stored version, and whether it is new.
         """
         extra = {"evaluator_digest": problem.evaluator_digest}
-        row, new = self._add(problems, problem.slug, problem.digest, problem.stored(), extra)
+        row, new = self._add(problems, problem.slug, problem.digest, problem.stored_json(), extra)
         return _problem(row), new
 
     @patient
@@ -65,7 +65,7 @@ class Catalog:
         Returns:
             The stored version, and whether it is new.
         """
-        row, new = self._add(policies, policy.slug, policy.digest, policy.stored(), {})
+        row, new = self._add(policies, policy.slug, policy.digest, policy.stored_json(), {})
         return _policy(row), new
 
     @patient

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 
@@ -83,5 +83,7 @@ def _part(part: Any, kind: type) -> Any:
 
 def refusal() -> InvalidInputError:
     """Return what is raised for a cursor that is none of a list."""
-    flaw = Flaw("is not a cursor of this list: pass on `next_cursor` of the page before, unchanged", where="cursor")
+    flaw = FieldError(
+        "is not a cursor of this list: pass on `next_cursor` of the page before, unchanged", where="cursor"
+    )
     return InvalidInputError("The cursor cannot be used.", flaws=(flaw,))

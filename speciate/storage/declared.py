@@ -38,7 +38,7 @@ class Declaration(Protocol):
         """SHA-256 of all of it."""
         ...
 
-    def stored(self) -> dict[str, Any]:
+    def stored_json(self) -> dict[str, Any]:
         """Return it as JSON values, as tables keep it."""
         ...
 
@@ -85,7 +85,7 @@ def declare(
         "project_id": home,
         "slug": declared.slug,
         "digest": declared.digest,
-        "declaration": declared.stored(),
+        "declaration": declared.stored_json(),
         "state": "running",
     }
     statement = insert(table).values(values).on_conflict_do_nothing().returning(table.c.id)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.ensemble import Arm
+from speciate.domain.ensemble import BanditArm
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.records.policies import EnsembleMember
 from speciate.ports.runs import Ensembles
@@ -69,7 +69,8 @@ def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
     arms = read_arms(row.arms)
     return tuple(
         EnsembleMember(
-            **share | {"role": role}, **{name: getattr(arms.get(arm_key(role, i), Arm()), name) for name in COUNTS}
+            **share | {"role": role},
+            **{name: getattr(arms.get(arm_key(role, i), BanditArm()), name) for name in COUNTS},
         )
         for role, mine in of_role.items()
         for i, share in enumerate(mine or of_role[PolicyRole.PROPOSE])

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Member
-from speciate.domain.ensemble import Arm
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Individual
+from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
@@ -120,7 +120,7 @@ class MemoryWorkStore:
         rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
-    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return the named members of the population."""
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
@@ -155,7 +155,7 @@ class MemoryWorkStore:
                         )
         return found
 
-    def arms(self, run_id: UUID) -> dict[str, Arm]:
+    def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return what the policies of an ensemble have done so far."""
         return read_arms(self._run(run_id).progress.arms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.unlock import Claim, ClaimState
@@ -65,10 +65,10 @@ def holds(unit: Unit, lease: Lease) -> bool:
     return unit.state == "leased" and unit.token == lease.token
 
 
-def member(candidate: StoredCandidate) -> Member:
+def member(candidate: StoredCandidate) -> Individual:
     """Return a candidate as prompts see it."""
     proposal, evaluation = candidate.outcome.proposal, candidate.outcome.evaluation
-    return Member(
+    return Individual(
         candidate.number,
         proposal.program,
         evaluation.rewards,

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import sqlalchemy as sa
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Member
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Individual
 from speciate.domain.errors import UnavailableError
 from speciate.ports.work import Duplicate
 
@@ -59,13 +59,13 @@ def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]
         raise UnavailableError(f"PostgreSQL does not answer: {type(error).__name__}.") from error
 
 
-def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
     """Return candidates by number with what a prompt shows of them."""
     if not numbers:
         return {}
     rows = connection.execute(_MEMBERS, {"id": run_id, "numbers": list(set(numbers))})
     return {
-        row.number: Member(
+        row.number: Individual(
             number=row.number,
             program=row.program,
             rewards=None if row.rewards is None else tuple(row.rewards),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.records.unlocks import (
@@ -83,7 +83,7 @@ class ProblemRecords(UnlockRecords):
         found: list[ObjectiveRecord] = []
         with reading(self._engine) as connection:
             for i, objective in enumerate(problem.definition.objectives, start=1):
-                if objective.role is Role.CONSTRAINT:
+                if objective.role is ObjectiveRole.CONSTRAINT:
                     continue
                 sign = "" if objective.direction is Direction.MAXIMIZE else "-"
                 query = sa.text(_RECORDS.format(sign=sign, within=_within(problem.definition)))
@@ -99,17 +99,17 @@ class ProblemRecords(UnlockRecords):
 
 def _stages_without(problem: Problem, objective: Objective) -> list[str]:
     """Return the stages whose stopped candidates lack the objective or a constraint: a bad end stands there instead."""
-    needed = {objective.name, *(o.name for o in problem.objectives if o.role is Role.CONSTRAINT)}
-    measuring = [any(o.name in needed for o in step.objectives) for step in problem.steps]
+    needed = {objective.name, *(o.name for o in problem.objectives if o.role is ObjectiveRole.CONSTRAINT)}
+    measuring = [any(o.name in needed for o in step.objectives) for step in problem.cascade]
     last = max(i for i, measures in enumerate(measuring) if measures)
-    return [step.name for step in problem.steps[: last + 1]]
+    return [step.name for step in problem.cascade[: last + 1]]
 
 
 def _within(problem: Problem) -> str:
     parts = [
         f" AND c.rewards[{i}] {'<=' if objective.direction is Direction.MINIMIZE else '>='} :limit_{i}"
         for i, objective in enumerate(problem.objectives, start=1)
-        if objective.role is Role.CONSTRAINT
+        if objective.role is ObjectiveRole.CONSTRAINT
     ]
     return "".join(parts)
 
@@ -118,7 +118,7 @@ def _limits(problem: Problem) -> dict[str, float]:
     return {
         f"limit_{i}": objective.limit
         for i, objective in enumerate(problem.objectives, start=1)
-        if objective.role is Role.CONSTRAINT
+        if objective.role is ObjectiveRole.CONSTRAINT
     }
 
 

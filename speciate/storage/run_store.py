@@ -116,11 +116,11 @@ class PostgresRunStore:
                     str(problem.id),
                     str(policy.id),
                     str(mutator and mutator.id),
-                    spec.stored(),  # what was asked before there was some option is still the same request
+                    spec.stored_json(),  # what was asked before there was some option is still the same request
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 if labels != NO_LABELS:
-                    request.append(labels.stored())
+                    request.append(labels.stored_json())
                 held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
@@ -138,8 +138,8 @@ class PostgresRunStore:
                     policy_id=policy.id,
                     mutator_id=mutator.id if mutator else None,
                     strategy=spec.strategy,
-                    spec=spec.stored(),
-                    **labels.stored(),
+                    spec=spec.stored_json(),
+                    **labels.stored_json(),
                 )
                 .on_conflict_do_nothing()
                 .returning(runs.c.id)
@@ -205,7 +205,7 @@ class PostgresRunStore:
             mine = runs.c.id == run_id
             row = connection.execute(sa.select(runs.c.name, runs.c.tags, runs.c.note).where(mine)).one()
             labels = change.of(Labels.model_validate(row._asdict()))
-            connection.execute(sa.update(runs).where(mine).values(labels.stored()))
+            connection.execute(sa.update(runs).where(mine).values(labels.stored_json()))
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 
     @patient

@@ -14,7 +14,7 @@ V = TypeVar("V", bound=Value)
 
 
 def read_stored(kind: type[V], values: Any) -> V:
-    """Return a value from its JSON in a table, as ``Value.stored`` wrote it.
+    """Return a value from its JSON in a table, as ``Value.stored_json`` wrote it.
 
     Raises:
         NewerRecordError: It holds something that this version does not know.

@@ -209,7 +209,7 @@ class Tournaments:
                 sa.insert(tournament_amendments).values(
                     tournament_id=tournament_id,
                     ord=len(record.amendments) + 1,
-                    extension=extension.stored(),
+                    extension=extension.stored_json(),
                     ended_runs=record.ended,
                 )
             )

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Member
-from speciate.domain.ensemble import Arm
+from speciate.domain.candidate import Individual
+from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
@@ -167,7 +167,7 @@ class PostgresWorkStore:
         return EliteTable.of([row for at, row in load() if at == island], dimensions)
 
     @patient
-    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Member]:
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return the named members of the population."""
         with self._single.connect() as connection:
             return population.members(connection, run_id, numbers)
@@ -188,7 +188,7 @@ class PostgresWorkStore:
             return read_results(connection, context, hashes, tier)
 
     @patient
-    def arms(self, run_id: UUID) -> dict[str, Arm]:
+    def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return what the policies of an ensemble have done so far."""
         query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
         with self._single.connect() as connection:

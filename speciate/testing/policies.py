@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.ports.policy import PolicyClient, SampleRequest
@@ -32,7 +32,7 @@ class PolicyClientConformance(ABC):
 
     def request(self, seed: int, n: int = 2, role: PolicyRole = PolicyRole.MUTATE) -> SampleRequest:
         """Return a request; a client that needs another prompt overrides this."""
-        parents = (Member(1, _PROGRAM, (1.0,)), Member(2, _PROGRAM.replace("0.5", "0.75"), (0.5,)))
+        parents = (Individual(1, _PROGRAM, (1.0,)), Individual(2, _PROGRAM.replace("0.5", "0.75"), (0.5,)))
         return SampleRequest(
             prompt=Prompt("Improve the program.", f"Program number {seed}: é → ∞\n{_PROGRAM}"),
             role=role,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
 from speciate.search.strategy import EliteTable, Evaluated, Placement
@@ -32,7 +32,7 @@ def vector_problem(
     directions = [Direction.MINIMIZE if minimised and i % 2 else Direction.MAXIMIZE for i in range(k)]
     objectives = [Objective(name=f"r{i}", direction=direction) for i, direction in enumerate(directions)]
     if constrained:
-        objectives.append(Objective(name="excess", direction=Direction.MINIMIZE, role=Role.CONSTRAINT))
+        objectives.append(Objective(name="excess", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT))
     return Problem(
         slug="vector",
         title="A vector of rewards",

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from speciate.policies.manifest import Manifest, write_manifest
@@ -135,7 +135,7 @@ def demonstrations(task: GrownTask, count: int, rng: np.random.Generator) -> Ite
 def _edits(task: GrownTask, codec: Codec, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
     for _ in range(_CHILDREN):
         if (pair := task.improve(problem, rng)) is not None:
-            parent = Member(1, pair[0], task.score([(problem, [pair[0]])])[0][0])
+            parent = Individual(1, pair[0], task.score([(problem, [pair[0]])])[0][0])
             yield codec.prompt(problem, answers=1, parent=parent), f"{_tokens(codec, pair[1])} {END}"
 
 

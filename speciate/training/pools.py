@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.inference.engine import Engine, Sampled
@@ -75,7 +75,7 @@ class Asked:
         self._texts: dict[str, list[str]] = {}
 
     def answers(
-        self, asked: Sequence[tuple[Problem, Member | None]], count: int, seeds: Sequence[int]
+        self, asked: Sequence[tuple[Problem, Individual | None]], count: int, seeds: Sequence[int]
     ) -> list[list[Given]]:
         """Return ``count`` answers to each prompt.
 
@@ -146,7 +146,7 @@ def _go_on(proposer: Asked, mutator: Asked, pools: list[_Growing], count: int, s
     return _pool(pools)
 
 
-def _ask(policy: Asked, asked: Sequence[tuple[_Growing, Member | None]], count: int, seed: Sequence[int]) -> None:
+def _ask(policy: Asked, asked: Sequence[tuple[_Growing, Individual | None]], count: int, seed: Sequence[int]) -> None:
     for start in range(0, len(asked), _AT_ONCE // count):
         part = asked[start : start + _AT_ONCE // count]
         seeds = [_seed(*seed, start + i) for i in range(len(part))]
@@ -163,7 +163,7 @@ class _Growing:
         self._task = task
         self._seen: dict[str, tuple[float, ...]] = {}
         self.rows: list[tuple[tuple[float, ...], int, bool, float]] = []
-        self.members: list[Member] = []
+        self.members: list[Individual] = []
 
     def copy(self) -> _Growing:
         other = _Growing(self._task, self.problem)
@@ -181,11 +181,11 @@ class _Growing:
             if text and not repeated:
                 self._seen[text] = scores[text]
                 if max(scores[text]) > 0:
-                    self.members.append(Member(len(self.members) + 1, text, scores[text]))
+                    self.members.append(Individual(len(self.members) + 1, text, scores[text]))
             rewards = self._seen[text] if text else (0.0,) * len(self._task.rewards)
             self.rows.append((rewards, given.tokens, repeated, given.surprise))
 
-    def parent(self, rng: np.random.Generator) -> Member:
+    def parent(self, rng: np.random.Generator) -> Individual:
         points = np.array([member.rewards for member in self.members])
         return self.members[int(np.argmax(points @ rng.dirichlet(np.ones(points.shape[1]))))]
 

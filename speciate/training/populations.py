@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 
 _LARGEST: Final = 32
 
@@ -39,13 +39,13 @@ class Populations:
         if len(self._members) > self._remembered:
             self._members.popitem(last=False)
 
-    def draw(self, rng: np.random.Generator) -> tuple[int, Member]:
+    def draw(self, rng: np.random.Generator) -> tuple[int, Individual]:
         """Return a problem with a parent: its best answer under a random weighting."""
         problem = list(self._members)[int(rng.integers(len(self._members)))]
         members = list(self._members[problem].items())
         rewards: NDArray[np.float64] = np.array([vector for _, vector in members])
         best = int(np.argmax(rewards @ rng.dirichlet(np.ones(rewards.shape[1]))))
-        return problem, Member(1, *members[best])
+        return problem, Individual(1, *members[best])
 
     def state(self) -> list[Any]:
         """Return everything as JSON values."""

@@ -26,7 +26,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat
 from speciate.domain.problem import Problem
@@ -121,7 +121,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             rows += [row] * self.num_generations
         return rows
 
-    def _prompt(self, problem: Problem, parent: Member | None, goal: list[float] | None) -> dict[str, Any]:
+    def _prompt(self, problem: Problem, parent: Individual | None, goal: list[float] | None) -> dict[str, Any]:
         role = PolicyRole.PROPOSE if parent is None else PolicyRole.MUTATE
         policy = self._asking if self._asking.answers_for(role) > 1 else self._single
         prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)

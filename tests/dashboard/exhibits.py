@@ -11,7 +11,7 @@ from uuid import UUID
 from speciate.domain.budget import Budget
 from speciate.domain.campaign import Campaign
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
@@ -43,7 +43,7 @@ def antenna() -> Problem:
             Objective(name="sidelobe", direction=Direction.MINIMIZE, range=(0.0, 10.0)),
             Objective(name="bandwidth", range=(0.0, 1.0)),
             Objective(name="cost", direction=Direction.MINIMIZE, range=(0.0, 30.0)),
-            Objective(name="overlap", direction=Direction.MINIMIZE, role=Role.CONSTRAINT, range=(0.0, 1.0)),
+            Objective(name="overlap", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT, range=(0.0, 1.0)),
         ),
         targets=(
             Target(name="usable", rule="gain >= 5 and overlap <= 0"),

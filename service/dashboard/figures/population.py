@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
 from service.dashboard.formatting import directed
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, pareto_front
 from speciate.storage.series import Columns
@@ -81,7 +81,7 @@ def axes(of: Population, x: str, y: str) -> tuple[Objective, Objective | None]:
     named = {objective.name: objective for objective in problem.objectives}
     usual = sorted(
         problem.objectives,
-        key=lambda objective: (not of.varies[objective.name], objective.role is not Role.OBJECTIVE),
+        key=lambda objective: (not of.varies[objective.name], objective.role is not ObjectiveRole.OBJECTIVE),
     )
     first = named.get(x, usual[0])
     second = named.get(y) or next((objective for objective in usual if objective is not first), None)
@@ -237,5 +237,5 @@ def better(objective: Objective) -> str:
     """Return in words which end of an objective is the better one."""
     way = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
     return f"{objective.name}: {way} is better" + (
-        "" if objective.role is Role.OBJECTIVE else f" ({objective.role.value})"
+        "" if objective.role is ObjectiveRole.OBJECTIVE else f" ({objective.role.value})"
     )

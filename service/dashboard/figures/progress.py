@@ -9,7 +9,7 @@ import numpy as np
 
 from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hatched, hover, thinned
 from service.dashboard.figures.population import FEW, Population
-from speciate.domain.objective import Direction, Role
+from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.reward import FloatArray
 
 _MOST_STEPS: Final = 400
@@ -20,7 +20,7 @@ _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 720
 def best_so_far_chart(of: Population) -> Chart:
     """Return the best value of each objective after every evaluation."""
     columns = of.columns
-    objectives = [o for o in of.problem.objectives if o.role is Role.OBJECTIVE]
+    objectives = [o for o in of.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
     if len(objectives) > FEW:
         return _solved_so_far(of)
     alone = len(objectives) == 1
@@ -114,7 +114,7 @@ def solved_of(of: Population) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def uncounted(of: Population) -> str:
     """Return the sentence of a note that says who is left out; nothing where the problem has no constraint."""
-    constrained = any(o.role is Role.CONSTRAINT for o in of.problem.objectives)
+    constrained = any(o.role is ObjectiveRole.CONSTRAINT for o in of.problem.objectives)
     return " Who violates a constraint does not count." if constrained else ""
 
 

@@ -19,7 +19,7 @@ from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_err
 from service.dashboard.pages import page
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, ProjectUsage
 
@@ -120,7 +120,7 @@ def _end(days: str) -> datetime | None:
     if not days:
         return None
     if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MOST_DAYS):
-        flaw = Flaw(f"is {days[:20]!r}: expected a number of days", where="days")
+        flaw = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
         raise InvalidInputError(f"The token is not valid: {flaw}", flaws=(flaw,))
     return datetime.now(UTC) + timedelta(days=int(days))
 

@@ -21,7 +21,7 @@ from service.dependencies import PartsDep
 from service.principal import PrincipalDep
 from service.registration import Sign
 from service.strict_json import MalformedJsonError, parse
-from speciate.domain.errors import Flaw, InvalidInputError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
 from speciate.policies import CLIENTS
 from speciate.policies.surroundings import KEY_VARIABLES
@@ -119,12 +119,12 @@ def policy_form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     return replace(errors, title=title, flaws=tuple(map(_placed, errors.flaws)))
 
 
-def _placed(flaw: Flaw) -> Flaw:
+def _placed(flaw: FieldError) -> FieldError:
     where, message = flaw.where.removeprefix("definition").removeprefix("."), flaw.message
     if not where and (found := _BEGINS_WITH_PLACE.fullmatch(message)):
         where, message = (group for group in found.groups() if group is not None)
     option = where.removeprefix("options.")
-    return Flaw(message, where) if option == where else Flaw(f"{option}: {message}", "options")
+    return FieldError(message, where) if option == where else FieldError(f"{option}: {message}", "options")
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def _options(text: str) -> dict[str, Any]:
     for line in filter(None, map(str.strip, text.split("\n"))):
         name, sign, value = (part.strip() for part in line.partition("="))
         if not sign or not name:
-            flaws.append(Flaw(f"{line[:60]!r}: expected name=value", "options"))
+            flaws.append(FieldError(f"{line[:60]!r}: expected name=value", "options"))
             continue
         try:
             found[name] = parse(value.encode())
         except MalformedJsonError:
             found[name] = value
         except InvalidInputError as error:
-            flaws += [Flaw(f"{name[:60]}: {flaw.message}", "options") for flaw in error.flaws]
+            flaws += [FieldError(f"{name[:60]}: {flaw.message}", "options") for flaw in error.flaws]
     if flaws:
         raise InvalidInputError("The options cannot be read.", flaws=tuple(flaws))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 
 ONE: Final = "<one>"
@@ -31,7 +31,7 @@ class Codec(Protocol):
     """
 
     def prompt(
-        self, problem: Problem, *, answers: int, parent: Member | None = None, goal: Sequence[float] | None = None
+        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
         """Return the prompt.
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
@@ -27,7 +27,7 @@ class MazeCodec:
     """Writes mazes with sides of at most ten cells."""
 
     def prompt(
-        self, problem: Problem, *, answers: int, parent: Member | None = None, goal: Sequence[float] | None = None
+        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
         """Return the maze, its budget, the parent with how it fared, and how many routes are wanted."""
         tokens = list(_maze_tokens(problem))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Case, Problem, ProblemKind
 from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
@@ -29,7 +29,7 @@ class ProgramsCodec:
     """Writes problems whose cases map one small integer to another."""
 
     def prompt(
-        self, problem: Problem, *, answers: int, parent: Member | None = None, goal: Sequence[float] | None = None
+        self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
         """Return the cases, the parent with which of them it passed, and how many programs are wanted."""
         tokens = _case_tokens(problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.options import read_options
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
@@ -38,7 +38,7 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
             valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
-        flaw = Flaw(f"there is no {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
+        flaw = FieldError(f"there is no {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
         raise InvalidInputError(f"{flaw}.", flaws=(flaw,))
     return _build(STRATEGIES[name], name, options)
 

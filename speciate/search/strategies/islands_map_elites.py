@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Bid, Pool, draw_different, improvements, pool_of, trade_off_bids
+from speciate.search.archive import Bid, ParentPool, draw_different, improvements, pool_of, trade_off_bids
 from speciate.search.cells import weigh
 from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell
@@ -143,7 +143,7 @@ class IslandsMapElites:
         target = next_island(source, self.islands)
         return copies(view, table, target, pool.numbers[chosen], self._resets.rank(view.elites(target)))
 
-    def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> list[int]:
+    def _parents(self, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> list[int]:
         first = self._parent(pool.points, weights, rng)
         if len(pool) == 1 or rng.random() >= self.config.crossover:
             return [first]

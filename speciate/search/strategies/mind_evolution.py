@@ -23,7 +23,7 @@ from pydantic import Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Pool, concatenated, improvements, pool_of, rows_of, trade_off_bids
+from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import copies, island_of, island_weights, next_island
@@ -131,7 +131,7 @@ class MindEvolution:
         rows = zip(table.cells, table.fitness.tolist(), strict=True)
         return rows_of(table, np.array([c.startswith(_TURN) and begin <= time < view.batch for c, time in rows], bool))
 
-    def _parents(self, pool: Pool, weights: FloatArray, rng: np.random.Generator) -> tuple[int, ...]:
+    def _parents(self, pool: ParentPool, weights: FloatArray, rng: np.random.Generator) -> tuple[int, ...]:
         """Draw 0 to ``parents`` different parents by Boltzmann selection."""
         count = min(int(rng.integers(self.config.parents + 1)), len(pool))
         rows = np.arange(len(pool))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from speciate.domain.errors import ConfigurationError, Flaw, InvalidInputError
+from speciate.domain.errors import ConfigurationError, FieldError, InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.values import storable
 from speciate.domain.wording import wording
@@ -86,7 +86,7 @@ class Row:
 
     def refusal(self, path: str, message: str) -> InvalidInputError:
         """Return the error that says what is wrong with a value."""
-        flaw = Flaw(message, where=path, file=self.file, line=self.number)
+        flaw = FieldError(message, where=path, file=self.file, line=self.number)
         return InvalidInputError(f"{flaw}.", flaws=(flaw,))
 
 
@@ -118,7 +118,7 @@ def read_rows(path: Path) -> Iterator[Row]:
                 raise row.refusal("", f"expected an object, got {_kind(values)}")
             yield row
     except (ValueError, OSError) as error:
-        flaw = Flaw(f"after row {number}: {error}" if number else str(error), file=path.name)
+        flaw = FieldError(f"after row {number}: {error}" if number else str(error), file=path.name)
         raise InvalidInputError(f"{flaw}.", flaws=(flaw,)) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evaluators.broker import Broker
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
@@ -78,7 +78,9 @@ def test_the_first_of_each_policy_and_strategy_is_one_record(tried: Lab) -> None
 
 def test_records_only_ever_get_better_and_obey_constraints(lab: Lab) -> None:
     problem = toy_problem()
-    held = Objective(name="y", direction=problem.objectives[1].direction, role=Role.CONSTRAINT, range=(0, 10), limit=4)
+    held = Objective(
+        name="y", direction=problem.objectives[1].direction, role=ObjectiveRole.CONSTRAINT, range=(0, 10), limit=4
+    )
     constrained = problem.model_copy(
         update={"slug": "held", "objectives": (problem.objectives[0], held), "weights": {"x": 1.0}}
     )

@@ -14,7 +14,7 @@ import pytest
 
 from speciate.client import Client, connection
 from speciate.domain import errors
-from speciate.domain.errors import Flaw, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import RunState
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import (
@@ -152,7 +152,7 @@ def test_flaws_come_back_with_their_places(ask: Ask, service: StandIn) -> None:
     service.on("POST", "/v1/problems", problem(422, "invalid-rule", "It is not valid.", errors=[flaw, *garbage]))
     with pytest.raises(InvalidInputError) as raised:
         ask(lambda client: client.problems.add_files("…", {"seed.py": ""}))
-    assert raised.value.flaws == (Flaw(**flaw), Flaw("m"))
+    assert raised.value.flaws == (FieldError(**flaw), FieldError("m"))
     assert service.requests[0].body == {"toml": "…", "files": {"seed.py": ""}, "file": "problem.toml"}
 
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import InvalidRewardsError, RewardSpace, pareto_front
 
 SPACE = RewardSpace(
     (
         Objective(name="gain", range=(0.0, 10.0)),
         Objective(name="cost", direction=Direction.MINIMIZE, range=(0.0, 4.0)),
-        Objective(name="overlap", direction=Direction.MINIMIZE, role=Role.CONSTRAINT, limit=0.0),
-        Objective(name="ms", role=Role.RECORD),
+        Objective(name="overlap", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT, limit=0.0),
+        Objective(name="ms", role=ObjectiveRole.RECORD),
     )
 )
 

@@ -19,7 +19,7 @@ from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import Value
 
 FIRST = Path(__file__).with_name("stored_fields.json")
-"""The fields of every value in a table as the first version has them. Never add to it: name new ones in came_later."""
+"""Fields of every stored value in the first version. Never add to it: list new fields in ``omitted_at_default``."""
 
 ROOTS = (RunSpec, Problem, Policy, Tournament, Campaign, Extension)
 
@@ -45,15 +45,15 @@ def test_fields_that_came_later_are_named_and_have_defaults(name: str) -> None:
     kind, first = KINDS[name], set(json.loads(FIRST.read_text())[name])
     fields = kind.model_fields
     assert first <= fields.keys(), "a field of the first version is gone: what is stored could not be read"
-    new = fields.keys() - first - kind.came_later
-    assert not new, f"name {new} in came_later of {name}: older processes do not know them"
-    assert all(not fields[field].is_required() for field in kind.came_later)
+    new = fields.keys() - first - kind.omitted_at_default
+    assert not new, f"name {new} in omitted_at_default of {name}: older processes do not know them"
+    assert all(not fields[field].is_required() for field in kind.omitted_at_default)
 
 
 class Detail(Value):
     """A value within another."""
 
-    came_later = frozenset({"shade"})
+    omitted_at_default = frozenset({"shade"})
 
     size: int = 1
     shade: str = "plain"
@@ -62,7 +62,7 @@ class Detail(Value):
 class Thing(Value):
     """A value with fields that came later, and values with such fields."""
 
-    came_later = frozenset({"extra", "listed"})
+    omitted_at_default = frozenset({"extra", "listed"})
 
     name: str
     detail: Detail = Detail()
@@ -74,16 +74,16 @@ class Thing(Value):
 
 def test_fields_that_came_later_are_stored_where_they_are_used_and_only_there() -> None:
     plain = Thing(name="a", details=(Detail(), Detail(shade="red")), by_name={"x": Detail(), "y": Detail(shade="red")})
-    assert plain.stored() == {
+    assert plain.stored_json() == {
         "name": "a",
         "detail": {"size": 1},
         "details": [{"size": 1}, {"size": 1, "shade": "red"}],
         "by_name": {"x": {"size": 1}, "y": {"size": 1, "shade": "red"}},
     }
-    assert Thing.model_validate(plain.stored()) == plain
+    assert Thing.model_validate(plain.stored_json()) == plain
     used = Thing(name="a", extra=0, listed=[1])
-    assert {"extra": 0, "listed": [1]}.items() <= used.stored().items()
-    assert Thing.model_validate(used.stored()) == used
+    assert {"extra": 0, "listed": [1]}.items() <= used.stored_json().items()
+    assert Thing.model_validate(used.stored_json()) == used
 
 
 class OlderEntrant(Value):
@@ -100,15 +100,17 @@ class OlderEntrant(Value):
 
 
 def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what_is_new() -> None:
-    OlderEntrant.model_validate(Entrant(name="a", policy="base").stored())
+    OlderEntrant.model_validate(Entrant(name="a", policy="base").stored_json())
     with pytest.raises(ValidationError, match="policies"):
-        OlderEntrant.model_validate(Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored())
+        OlderEntrant.model_validate(
+            Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored_json()
+        )
 
 
 class LaterLimits(Limits):
     """Limits with a field more."""
 
-    came_later = frozenset({"shade"})
+    omitted_at_default = frozenset({"shade"})
 
     shade: str = "plain"
 
@@ -137,7 +139,7 @@ def test_what_was_measured_before_a_field_came_is_still_measured_by_the_same_eva
 class LaterCampaign(Campaign):
     """A campaign with a field more."""
 
-    came_later = frozenset({"shade"})
+    omitted_at_default = frozenset({"shade"})
 
     shade: str = "plain"
 
@@ -151,5 +153,5 @@ def test_a_campaign_that_was_declared_before_a_field_came_is_still_the_same_one(
 
 def test_a_run_names_its_options_but_those_that_came_later() -> None:
     spec = RunSpec(budget=Budget(evaluations=1))
-    assert spec.stored().keys() == RunSpec.model_fields.keys() - RunSpec.came_later
-    assert "policy_discount" in spec.model_copy(update={"policy_discount": 0.9}).stored()
+    assert spec.stored_json().keys() == RunSpec.model_fields.keys() - RunSpec.omitted_at_default
+    assert "policy_discount" in spec.model_copy(update={"policy_discount": 0.9}).stored_json()

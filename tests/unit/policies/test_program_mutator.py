@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.language import Language
 from speciate.domain.policy import Policy, PolicyRole
@@ -54,8 +54,8 @@ def solve(points):
 '''
 
 
-def member(program: str) -> Member:
-    return Member(1, program, (1.0,))
+def member(program: str) -> Individual:
+    return Individual(1, program, (1.0,))
 
 
 def children(

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from speciate.domain.errors import Flaw, InvalidInputError, TooLargeError
+from speciate.domain.errors import FieldError, InvalidInputError, TooLargeError
 from speciate.problems.definition import parse_definition
 
 DEFINITION: dict[str, Any] = {
@@ -17,7 +17,7 @@ DEFINITION: dict[str, Any] = {
 }
 
 
-def flaws_of(**changes: Any) -> list[Flaw]:
+def flaws_of(**changes: Any) -> list[FieldError]:
     with pytest.raises(InvalidInputError) as caught:
         parse_definition(copy.deepcopy(DEFINITION) | changes)
     return list(caught.value.flaws)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from speciate.domain.errors import Flaw, InvalidInputError, NotFoundError, TooLargeError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, TooLargeError
 from speciate.domain.problem import ProblemKind
-from speciate.domain.unfit import MAX_VALUES
+from speciate.domain.unstorable import MAX_VALUES
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.loader import load_problem, parse_problem
 from speciate.problems.toml_places import is_readable
@@ -37,14 +37,14 @@ unlock = true
 FILES = {"seed.py": "def solve():\n    return 1\n", "evaluate.py": "def evaluate(candidate, context):\n    return {}\n"}
 
 
-def flaws_of(text: str = TOML, files: dict[str, str] = FILES) -> list[Flaw]:
+def flaws_of(text: str = TOML, files: dict[str, str] = FILES) -> list[FieldError]:
     with pytest.raises(InvalidInputError) as caught:
         parse_problem(text, files)
     assert str(caught.value.flaws[0]) in str(caught.value)
     return list(caught.value.flaws)
 
 
-def the_flaw(text: str = TOML, files: dict[str, str] = FILES) -> Flaw:
+def the_flaw(text: str = TOML, files: dict[str, str] = FILES) -> FieldError:
     (flaw,) = flaws_of(text, files)
     return flaw
 

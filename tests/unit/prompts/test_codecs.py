@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speciate.domain.candidate import FailureKind, Member
+from speciate.domain.candidate import FailureKind, Individual
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat
 from speciate.prompts.codecs import CODECS, codec_of
@@ -32,7 +32,7 @@ def test_all_tokens_of_prompts_and_answers_are_in_the_vocabulary(task):
     codec, words = CODECS[task.codec], set(task.vocabulary())
     for problem in task.problems(Split.TEST, 5):
         answer = task.demonstrate(problem, rng())
-        parent = Member(1, answer, task.score([(problem, [answer])])[0][0])
+        parent = Individual(1, answer, task.score([(problem, [answer])])[0][0])
         goal = rng().dirichlet(np.ones(len(task.rewards)))
         for text in (
             codec.prompt(problem, answers=1),
@@ -55,7 +55,7 @@ def test_what_is_written_is_read_again(task):
 
 def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
     problem = next(GROWN["programs"].problems(Split.TEST, 1))
-    parent = Member(4, "def solve(x):\n    return 3 if x < 7 else 1\n", (1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+    parent = Individual(4, "def solve(x):\n    return 3 if x < 7 else 1\n", (1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0))
     scratch = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy("programs"), rng()).text()
     change = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy("programs"), rng()).text()
     assert scratch.endswith(" <one>")
@@ -65,7 +65,7 @@ def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
 
 def test_a_parent_in_other_words_is_left_out():
     problem = next(GROWN["programs"].problems(Split.TEST, 1))
-    parent = Member(4, "def solve(x):\n    return max(x, 3)\n", (0.0,) * 8)
+    parent = Individual(4, "def solve(x):\n    return max(x, 3)\n", (0.0,) * 8)
     asked = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy("programs"), rng()).text()
     assert asked == build_prompt(problem, PolicyRole.PROPOSE, [], [], policy("programs"), rng()).text()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.guidance import MAX_ADVICE_CHARS, Advice, Gain
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
@@ -54,8 +54,8 @@ def test_what_does_not_fit_is_left_out(most: int) -> None:
     problem = Problem.model_validate(_EVALUATED)
     policy = Policy(slug="p", kind="scripted", prompt_tokens=most)
     pieces = [Advice(), Advice(8, "x" * MAX_ADVICE_CHARS, gain=Gain(9, 3, 9, 3))]
-    improved = [Member(n, f"improved = {n}\n" * 60, (2.5, 0.5, 3.0)) for n in (30, 20)]
-    failed = [Member(n, f"failed = {n}\n" * 60, None, HOSTILE.failure) for n in (31, 21)]
+    improved = [Individual(n, f"improved = {n}\n" * 60, (2.5, 0.5, 3.0)) for n in (30, 20)]
+    failed = [Individual(n, f"failed = {n}\n" * 60, None, HOSTILE.failure) for n in (31, 21)]
     prompt = guidance_prompt(problem, policy, pieces, pieces[1], improved, failed)
     assert prompt_tokens(prompt) <= most
     there = [f"{word} = {n}\n" in prompt.user for word, n in (

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from speciate.domain.candidate import Failure, FailureKind, Member
+from speciate.domain.candidate import Failure, FailureKind, Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.prompts.length import clipped, prompt_tokens, token_bound
 from speciate.prompts.mutation import build_prompt
 
-PARENT = Member(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
-OTHERS = tuple(Member(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))
+PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
+OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))
 
 Shorten = Callable[..., str]
 
 
 @pytest.fixture
 def shorten(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> Shorten:
-    def build(tokens: int, *, seed: int = 0, parents: tuple[Member, ...] = (PARENT,), **changes: Any) -> str:
+    def build(tokens: int, *, seed: int = 0, parents: tuple[Individual, ...] = (PARENT,), **changes: Any) -> str:
         of = problem(kind="cases", evaluator="", **(_CASES | changes))
         rng = np.random.default_rng(seed)
         asked = policy(prompt_tokens=tokens)
@@ -96,7 +96,7 @@ def test_without_others_nothing_is_asked_of_them(shorten: Shorten) -> None:
 
 
 def test_at_last_the_middle_of_program_and_description_is_cut(shorten: Shorten) -> None:
-    big = Member(1, "first = 1\n" + "é = 1\n" * 10_000 + "last = 1\n", None, Failure(FailureKind.CRASHED, "raised"))
+    big = Individual(1, "first = 1\n" + "é = 1\n" * 10_000 + "last = 1\n", None, Failure(FailureKind.CRASHED, "raised"))
     user = shorten(4000, parents=(big,))
     assert "first = 1" in user
     assert "last = 1" in user
@@ -115,7 +115,7 @@ def test_nothing_is_too_much(shorten: Shorten, problem: Callable[..., Problem], 
         targets=[{"name": f"t{i}", "rule": "r0 > 1", "unlock": i == 0, "description": "d" * 200} for i in range(50)],
         prompts={"system": "Be good. " * 2000 + "\n$form\n$caution"},
     )
-    member = Member(1, "x = 1", (0.0,) * 100)
+    member = Individual(1, "x = 1", (0.0,) * 100)
     made = build_prompt(many, PolicyRole.MUTATE, (member,), (), policy(prompt_tokens=2000), np.random.default_rng(0))
     assert prompt_tokens(made) <= 2000
     assert made.user.startswith("# Problem")

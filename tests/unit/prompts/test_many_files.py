@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.files import files_of, text_of
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
@@ -235,7 +235,7 @@ def test_the_mutator_changes_files_of_other_languages(made: Callable[..., Proble
     start = {"main.cpp": "int main() { return 12; }\n", "Makefile": "a.out: main.cpp\n"}
     problem = made(start, language=language, cases=[{"input": ["1"], "expected": "1"}])
     policy = Policy(slug="m", kind="program_mutator", answers_per_rollout=2)
-    request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 20, 1, (Member(1, problem.seed_program, (0.0,)),))
+    request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 20, 1, (Individual(1, problem.seed_program, (0.0,)),))
     (result,) = ProgramMutator(policy).sample([request])
     answers = [
         parse_completion(completion.text, problem=problem, policy=policy, parent=problem.seed_program)
@@ -250,7 +250,7 @@ def test_the_mutator_changes_files_of_other_languages(made: Callable[..., Proble
 def test_the_mutator_keeps_a_set_of_files(made: Callable[..., Problem], seed: int) -> None:
     for start in (SEED, MARKED):
         problem, policy = made(start), Policy(slug="m", kind="program_mutator")
-        parent = Member(1, problem.seed_program, (0.0,))
+        parent = Individual(1, problem.seed_program, (0.0,))
         request = SampleRequest(
             prompt=Prompt("", ""), role=PolicyRole.MUTATE, n=40, seed=seed, parents=(parent,),
             seed_program=problem.seed_program,

@@ -12,7 +12,7 @@ import pytest
 from speciate.domain.budget import Budget
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
-from speciate.domain.objective import Role
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
@@ -150,7 +150,7 @@ def test_rewards_that_nothing_can_rank_fail_their_candidate_alone() -> None:
 
 def test_who_violates_a_constraint_is_nobodys_best() -> None:
     free = toy_problem()
-    bound = free.objectives[1].model_copy(update={"role": Role.CONSTRAINT, "limit": 5.0})
+    bound = free.objectives[1].model_copy(update={"role": ObjectiveRole.CONSTRAINT, "limit": 5.0})
     given = {"objectives": (free.objectives[0], bound), "weights": {"x": 1.0}}
     problem = Problem.model_validate(free.model_dump() | given)
     s = session(toy_spec(20), problem, completions=["```python\nx = 9\ny = 7\n```", "```python\nx = 2\ny = 4\n```"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.budget import Budget
-from speciate.domain.ensemble import Arm, Choice, Faded, best_arm
+from speciate.domain.ensemble import BanditArm, DecayedCounts, PolicyChoice, best_arm
 from speciate.domain.event import Event, EventKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.run import RunState
@@ -100,24 +100,28 @@ def test_one_policy_for_a_role_draws_no_random_number() -> None:
 @pytest.mark.parametrize(
     ("arms", "budget", "best"),
     [
-        ([Arm(8, 8, 4), Arm()], EVALUATIONS, 1),  # whoever was never asked
-        ([Arm(), Arm()], EVALUATIONS, 0),
-        ([Arm(100, 100, 10), Arm(100, 100, 40)], EVALUATIONS, 1),  # the better one
-        ([Arm(1000, 1000, 300), Arm(10, 10, 3)], EVALUATIONS, 1),  # of equal means the one known less
+        ([BanditArm(8, 8, 4), BanditArm()], EVALUATIONS, 1),  # whoever was never asked
+        ([BanditArm(), BanditArm()], EVALUATIONS, 0),
+        ([BanditArm(100, 100, 10), BanditArm(100, 100, 40)], EVALUATIONS, 1),  # the better one
+        ([BanditArm(1000, 1000, 300), BanditArm(10, 10, 3)], EVALUATIONS, 1),  # of equal means the one known less
         # Four times the tokens for twice the places: worse per token, better per answer.
-        ([Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)], Budget(tokens=100_000), 0),
-        ([Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)], EVALUATIONS, 1),
+        ([BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)], Budget(tokens=100_000), 0),
+        ([BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)], EVALUATIONS, 1),
         # The scarcer one counts: 40 tokens of a million are nothing beside one evaluation of a thousand.
         (
-            [Arm(1000, 1000, 100, 10_000), Arm(1000, 1000, 200, 40_000)],
+            [BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)],
             Budget(evaluations=1000, tokens=1_000_000),
             1,
         ),
-        ([Arm(100, 100, 30, 0), Arm(100, 100, 30, 500)], Budget(tokens=1000), 0),  # free, but not infinitely good
-        ([Arm(100, 100, 20), Arm(100, 100, 30)], Budget(seconds=9), 1),
+        (
+            [BanditArm(100, 100, 30, 0), BanditArm(100, 100, 30, 500)],
+            Budget(tokens=1000),
+            0,
+        ),  # free, but not infinitely good
+        ([BanditArm(100, 100, 20), BanditArm(100, 100, 30)], Budget(seconds=9), 1),
     ],
 )
-def test_the_bandit_asks(arms: list[Arm], budget: Budget, best: int) -> None:
+def test_the_bandit_asks(arms: list[BanditArm], budget: Budget, best: int) -> None:
     assert best_arm(arms, [0] * len(arms), budget) == best
 
 
@@ -125,12 +129,12 @@ def test_the_index_is_ucb1_tuned() -> None:
     # By hand: t = 30, ln t = 3.4012; arm 0: n = 10, mean 0.3, V = 0.21 + sqrt(6.8024 / 10) = 1.0348 → 1/4,
     # 0.3 + sqrt(0.34012 / 4) = 0.5916; arm 1: n = 20, mean 0.4, 0.4 + sqrt(0.17006 / 4) = 0.6062. One place less
     # in arm 1 (0.35 → 0.5562) and arm 0 is asked.
-    assert best_arm([Arm(10, 10, 3), Arm(20, 20, 8)], [0, 0], EVALUATIONS) == 1
-    assert best_arm([Arm(10, 10, 3), Arm(20, 20, 7)], [0, 0], EVALUATIONS) == 0
+    assert best_arm([BanditArm(10, 10, 3), BanditArm(20, 20, 8)], [0, 0], EVALUATIONS) == 1
+    assert best_arm([BanditArm(10, 10, 3), BanditArm(20, 20, 7)], [0, 0], EVALUATIONS) == 0
 
 
 def test_answers_that_are_waited_for_make_a_policy_less_unknown() -> None:
-    arms = [Arm(10, 10, 3), Arm(10, 10, 3)]
+    arms = [BanditArm(10, 10, 3), BanditArm(10, 10, 3)]
     assert best_arm(arms, [0, 0], EVALUATIONS) == 0
     assert best_arm(arms, [4, 0], EVALUATIONS) == 1
 
@@ -191,9 +195,9 @@ def test_the_events_of_a_run_with_one_policy_know_nothing_of_it() -> None:
     assert lab.store.runs[lab.context.run_id].progress.arms == {}
 
 
-@pytest.mark.parametrize("choice", list(Choice))
+@pytest.mark.parametrize("choice", list(PolicyChoice))
 @pytest.mark.parametrize("strategy", ["best_of_n", "islands_map_elites"])
-def test_a_replay_asks_the_same_policies(choice: Choice, strategy: str) -> None:
+def test_a_replay_asks_the_same_policies(choice: PolicyChoice, strategy: str) -> None:
     lab = Lab(_context({"good": 1, "third": 1}, (THIRD, GOOD), 60, policy_choice=choice, strategy=strategy))
     report = replay(
         lab.context, lab.recorded, lab.events,
@@ -230,8 +234,8 @@ def test_faded_counts_do_not_depend_on_the_order_of_answers() -> None:
     answers = [(batch, batch % 3, batch % 2) for batch in range(1, 30)]
     rng = np.random.default_rng(3)
 
-    def counted(order: list[int]) -> Faded:
-        found = Faded()
+    def counted(order: list[int]) -> DecayedCounts:
+        found = DecayedCounts()
         for i in order:
             at, judged, won = answers[i]
             found = found.plus(0.9, at, asked=4).plus(0.9, at, judged=judged, won=won)
@@ -254,7 +258,7 @@ def test_a_discount_follows_a_change_of_the_best_policy(discount: float, follows
     asked = []
     for batch in range(1, 201):
         arms = read_arms(progress.arms)
-        known = [arms.get(arm_key(PolicyRole.PROPOSE, i), Arm()) for i in (0, 1)]
+        known = [arms.get(arm_key(PolicyRole.PROPOSE, i), BanditArm()) for i in (0, 1)]
         chosen = best_arm(known, [0, 0], EVALUATIONS, discount)
         asked.append(chosen)
         for _ in range(8):
@@ -264,7 +268,7 @@ def test_a_discount_follows_a_change_of_the_best_policy(discount: float, follows
     # Right after the change, and to the end.
     assert (asked[120:150].count(1) > 20, asked[150:].count(1) > 40) == (follows, follows)
     assert sum(arm["asked"] for arm in progress.arms.values()) == 1600
-    assert ("faded" in progress.arms["propose:0"]) == (discount < 1)
+    assert ("decayed" in progress.arms["propose:0"]) == (discount < 1)
 
 
 def test_a_replay_with_a_discount_is_identical() -> None:
@@ -279,7 +283,7 @@ def test_a_replay_with_a_discount_is_identical() -> None:
 
 
 def test_an_index_survives_when_all_but_nothing_is_left() -> None:
-    old, new = Faded(1, 8.0, 8.0, 8.0), Faded(10**6, 8.0, 8.0, 0.0)
-    # What has faded away altogether is as if it had never been asked.
-    assert best_arm([Arm(8, 8, 0, faded=new), Arm(8, 8, 8, faded=old)], [0, 0], EVALUATIONS, 0.5) == 1
-    assert best_arm([Arm(8, 8, 0, faded=new)], [0], EVALUATIONS, 0.5) == 0
+    old, new = DecayedCounts(1, 8.0, 8.0, 8.0), DecayedCounts(10**6, 8.0, 8.0, 0.0)
+    # What has decayed away altogether is as if it had never been asked.
+    assert best_arm([BanditArm(8, 8, 0, decayed=new), BanditArm(8, 8, 8, decayed=old)], [0, 0], EVALUATIONS, 0.5) == 1
+    assert best_arm([BanditArm(8, 8, 0, decayed=new)], [0], EVALUATIONS, 0.5) == 0

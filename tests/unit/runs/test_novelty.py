@@ -9,7 +9,7 @@ import pytest
 
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.language import Language
-from speciate.domain.novelty import Novelty, Sameness
+from speciate.domain.novelty import DuplicateRule, Novelty
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunState
 from speciate.ports.work import RunContext
@@ -83,10 +83,10 @@ def test_the_problem_decides_unless_the_run_does() -> None:
     by_output = toy_problem()
     by_text = by_output.model_copy(update={"evaluator": "def evaluate(c, context):\n    return len(c.source)\n"})
     by_helper = by_output.model_copy(update={"files": {"golf.py": "def size(c):\n    return len(c.source)\n"}})
-    assert Novelty().sameness_of(by_output) is Sameness.SYNTAX
-    assert Novelty().sameness_of(by_text) is Novelty().sameness_of(by_helper) is Sameness.TEXT
-    assert Novelty(same=Sameness.SYNTAX).sameness_of(by_text) is Sameness.SYNTAX
-    assert Novelty(same=Sameness.TEXT).sameness_of(by_output) is Sameness.TEXT
+    assert Novelty().duplicate_rule(by_output) is DuplicateRule.SYNTAX
+    assert Novelty().duplicate_rule(by_text) is Novelty().duplicate_rule(by_helper) is DuplicateRule.TEXT
+    assert Novelty(same=DuplicateRule.SYNTAX).duplicate_rule(by_text) is DuplicateRule.SYNTAX
+    assert Novelty(same=DuplicateRule.TEXT).duplicate_rule(by_output) is DuplicateRule.TEXT
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_problem_decides_unless_the_run_does() -> None:
 )
 def test_what_is_not_one_python_program_is_compared_by_text_whatever_is_asked(changes: dict[str, object]) -> None:
     problem = toy_problem().model_copy(update=changes)
-    assert Novelty(same=Sameness.SYNTAX).sameness_of(problem) is Sameness.TEXT
+    assert Novelty(same=DuplicateRule.SYNTAX).duplicate_rule(problem) is DuplicateRule.TEXT
 
 
 def test_the_same_program_in_other_words_gets_the_rewards_of_its_twin() -> None:

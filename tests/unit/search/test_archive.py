@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.domain.objective import Objective, Role
-from speciate.search.archive import Pool, draw_different, improvements, pool_of, trade_off_bids
+from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.search.archive import ParentPool, draw_different, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
 from speciate.search.strategy import EliteTable, Evaluated
@@ -88,7 +88,7 @@ def test_a_pool_holds_each_elite_once_and_those_that_obey() -> None:
 
 def test_inspirations_are_drawn_by_their_distance() -> None:
     points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
-    pool = Pool(np.arange(4), points)
+    pool = ParentPool(np.arange(4), points)
     rng = np.random.default_rng(1)
     first = [draw_different(pool, [0], 1, rng)[0] for _ in range(4000)]
     assert set(first) == {2, 3}
@@ -117,7 +117,7 @@ def test_programs_fall_into_cells_by_shape(program: str, cell: str) -> None:
 
 
 def test_a_recorded_quantity_is_a_feature_where_there_is_one() -> None:
-    recorded = Objective(name="calls", role=Role.RECORD, range=(0.0, 100.0))
+    recorded = Objective(name="calls", role=ObjectiveRole.RECORD, range=(0.0, 100.0))
     plain = vector_problem(1)
     problem = plain.model_copy(update={"objectives": (*plain.objectives, recorded)})
     cells = [

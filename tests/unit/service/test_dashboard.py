@@ -37,7 +37,7 @@ from service.dashboard.routes.new_policy import policy_form_errors, read_submiss
 from service.dashboard.routes.new_tournament import parse_seeds
 from service.dashboard.routes.tournaments import _pair_rows
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
@@ -141,7 +141,7 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
 
 def test_who_violates_a_constraint_solves_no_case() -> None:
     plain = cases(30)
-    limit = Objective(name="excess", direction=Direction.MINIMIZE, role=Role.CONSTRAINT)
+    limit = Objective(name="excess", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT)
     columns = _columns(3, 31, failing=0.0)
     columns.rewards[:] = 0.0
     columns.rewards[0, :20], columns.rewards[0, 30] = 1.0, 0.5  # most cases, and a constraint violated

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from service import errors, strict_json
 from service.strict_json import LargeRoute, MalformedJsonError, StrictRoute, parse, refuse_unfit
 from speciate.domain.errors import InvalidInputError, TooLargeError
-from speciate.domain.unfit import MAX_DEPTH, MAX_KEYS, MAX_VALUES, unfit_flaws, values_within
+from speciate.domain.unstorable import MAX_DEPTH, MAX_KEYS, MAX_VALUES, storage_errors, values_within
 
 _plain = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 _values = st.recursive(
@@ -133,7 +133,7 @@ def test_looking_through_a_large_body_takes_no_memory() -> None:
     value = [[1] * 100_000, {"a": [2] * 100_000}]
     tracemalloc.start()
     try:
-        assert unfit_flaws(value) == []
+        assert storage_errors(value) == []
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()

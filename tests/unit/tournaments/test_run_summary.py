@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.objective import Direction, Objective, Role
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
 from speciate.storage.tournament_summaries import _answers as read_answers
 from speciate.tournaments.report.run_summary import VOICE, Answers, Completions, budgets, health, quality
@@ -88,8 +88,8 @@ def test_a_run_without_candidates_has_a_score_of_nothing() -> None:
 
 
 def test_who_violates_a_constraint_counts_for_what_a_failure_does() -> None:
-    space = RewardSpace((Objective(name="x"), Objective(name="over", direction=Direction.MINIMIZE, role=Role.CONSTRAINT,
-                                                        limit=0.0)))  # fmt: skip
+    bound = Objective(name="over", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT, limit=0.0)
+    space = RewardSpace((Objective(name="x"), bound))
     told = {"policy": "p@1", "rollout_id": None, "spent_evaluations": 1, "duplicate": False}
     rows = [
         SimpleNamespace(rewards=[0.9, 0.5], scalar=-0.6, **told),

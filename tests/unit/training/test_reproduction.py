@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from speciate.cli.train import config_of
-from speciate.domain.candidate import Member
+from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
@@ -74,7 +74,7 @@ def test_all_mutators_go_on_from_the_same_answers(base):
 
 
 def test_a_change_is_asked_with_the_parent(base):
-    parent = Member(1, TASK.demonstrate(PROBLEMS[0], np.random.default_rng(0)), (1.0,) * 4 + (0.0,) * 4)
+    parent = Individual(1, TASK.demonstrate(PROBLEMS[0], np.random.default_rng(0)), (1.0,) * 4 + (0.0,) * 4)
     (given,) = base.answers([(PROBLEMS[0], parent)], 8, [5])
     (scratch,) = base.answers([(PROBLEMS[0], None)], 8, [5])
     assert {one.candidate for one in given} != {one.candidate for one in scratch}

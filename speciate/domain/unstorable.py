@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from speciate.domain.errors import Flaw
+from speciate.domain.errors import FieldError
 from speciate.domain.values import UNSTORABLE
 
 MAX_DEPTH: Final = 100
@@ -40,18 +40,18 @@ def values_within(text: str, most: int) -> bool:
     return sum(map(outside.count, ",[{")) <= most
 
 
-def unfit_flaws(value: Any) -> list[Flaw]:
+def storage_errors(value: Any) -> list[FieldError]:
     """Return what JSON or PostgreSQL cannot hold of a value, with paths, and in texts lines; of many, the first."""
-    flaws: list[Flaw] = []
+    flaws: list[FieldError] = []
     # A stack of our own: the depth of a value must not become the depth of calls. What it holds is one iterator for
     # each level, since a body has room for millions of values.
     waiting: list[tuple[tuple[object, ...], Iterator[tuple[object, Any]]]] = [((), iter([(None, value)]))]
     while waiting and len(flaws) < _MOST_FLAWS:
         path, items = waiting[-1]
         for key, item in items:
-            if message := _unfit(item, len(waiting) - 1):
+            if message := _storage_error(item, len(waiting) - 1):
                 where = ".".join(str(part) for part in (*path, key)[1:])[:500]
-                flaws.append(Flaw(message, where=where, line=_line_in(item)))
+                flaws.append(FieldError(message, where=where, line=_line_in(item)))
                 break
             if isinstance(item, dict | list | tuple):
                 waiting.append(((*path, key), _inside(item)))
@@ -72,7 +72,7 @@ def _line_in(item: Any) -> int | None:
     return item.count("\n", 0, found.start()) + 1 if found else None
 
 
-def _unfit(item: Any, depth: int) -> str | None:
+def _storage_error(item: Any, depth: int) -> str | None:
     match item:
         case float() if not math.isfinite(item):
             return f"is {item}: expected a finite number"
