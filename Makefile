@@ -75,7 +75,7 @@ chaos: $(STAMP) ## Kill and restart every process at random under load, write do
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/reproduction.md; hours
-	@$(BIN)/python -m speciate.training.reproduction
+	@$(BIN)/python -m experiments.reproduction
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi

@@ -26,7 +26,7 @@ from speciate.policies.manifest import MANIFEST, Manifest, read_manifest, weight
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
-from speciate.training.course import draw_course
+from speciate.training.curve import draw_training_curve
 from speciate.training.models import load_model
 from speciate.training.tasks import GROWN, GrownTask, Split, Task
 from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
@@ -213,7 +213,7 @@ def train_policy(
             trainer.save_model(str(folder))
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle: nobody should have to trust it
-        draw_course(history, folder / "course.svg", f"{task.name}, {config.method}, seed {config.seed}")
+        draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
         write_manifest(
             folder,
             Manifest(
@@ -373,7 +373,8 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no type
         history = course(state.log_history)
         if len(history) >= 3 and state.global_step % _DRAWN_EVERY == 0 and state.is_world_process_zero:
             with writing(self._folder):
-                draw_course(history, self._folder / "course.svg", f"{self._config.method}, seed {self._config.seed}")
+                title = f"{self._config.method}, seed {self._config.seed}"
+                draw_training_curve(history, self._folder / "training_curve.svg", title)
 
 
 @contextmanager

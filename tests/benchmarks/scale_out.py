@@ -26,7 +26,7 @@ from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
-from speciate.training.pictures import save_svg
+from speciate.training.curve import save_svg
 from tests.benchmarks.parts import CONSOLE, policy, problem, show, spec
 from tests.benchmarks.spinning import SpinningEvaluator
 

@@ -16,7 +16,7 @@ from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.statistics.running_time import Ecdf, ecdf
 from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
-from speciate.training.pictures import save_svg
+from speciate.training.curve import save_svg
 from tests.benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
 from tests.benchmarks.parts import median, show
 

@@ -73,7 +73,7 @@ def expected():
 def test_a_terminals_other_commands_are_not_held_back(expected):
     within = "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', sys.argv[1] + sys.argv[2]],"
     within += " capture_output=True, check=True, text=True).stdout)"
-    step = "from speciate.priority import lower_priority\nstep_back(7)\nprint(json.dumps(tell()))"
+    step = "from speciate.priority import lower_priority\nlower_priority(7)\nprint(json.dumps(tell()))"
     done = subprocess.run(
         [sys.executable, "-c", within, TELL, step], capture_output=True, text=True, start_new_session=True, check=True
     )

@@ -55,11 +55,12 @@ def base(tmp_path_factory):
 
 def held_out(folder, m):
     """Return the mean reward of 15 answers, m to a rollout, to each of 60 problems that were not trained on."""
-    from speciate.training.pools import Asked, independent
+    from experiments.reproduction.answers import LocalPolicy, independent
     from speciate.training.tasks import GROWN, Split
 
     problems = list(GROWN["programs"].problems(Split.TEST, 60))
-    return independent(Asked(folder, answers_per_rollout=m), GROWN["programs"], problems, 15, seed=0).rewards.mean()
+    policy = LocalPolicy(folder, answers_per_rollout=m)
+    return independent(policy, GROWN["programs"], problems, 15, seed=0).rewards.mean()
 
 
 def metrics(folder):
@@ -90,7 +91,7 @@ def test_a_policy_learns(base, tmp_path, method):
           "--set", "group=8", cwd=tmp_path)  # fmt: skip
     before, after = (held_out(folder, 3 if method == "vpo" else 1) for folder in (base, tmp_path / "policy"))
     assert after > before + 0.04
-    assert (tmp_path / "policy" / "course.svg").stat().st_size > 1000
+    assert (tmp_path / "policy" / "training_curve.svg").stat().st_size > 1000
     assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"model.safetensors", "tokenizer.json"}
     # An answer may be as long in training as it may be when it is served: else a policy learns longer ones.
     from speciate.domain.policy import PolicyRole

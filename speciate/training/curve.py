@@ -1,20 +1,24 @@
-"""The course of a training run as a picture: rewards, diversity, entropy, and the law between reward and entropy."""
+"""Draw the training curve: reward, diversity, entropy, and the law between reward and entropy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.entropy_law import fit_entropy_law
-from speciate.training.pictures import save_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MEAN_OF = 10
 
 
-def draw_course(history: Sequence[dict[str, float]], path: Path, title: str) -> None:
+def draw_training_curve(history: Sequence[dict[str, float]], path: Path, title: str) -> None:
     """Draw the measurements of a run as an SVG file.
 
     Args:
@@ -41,14 +45,14 @@ def draw_course(history: Sequence[dict[str, float]], path: Path, title: str) -> 
     save_svg(figure, path)
 
 
-def _draw_law(axes: object, history: Sequence[dict[str, float]]) -> None:
+def _draw_law(axes: Axes, history: Sequence[dict[str, float]]) -> None:
     known = [(entry["entropy"], entry["mean"]) for entry in history if "entropy" in entry and "mean" in entry]
     size = min(_MEAN_OF, max(1, len(known) // 5))
     means = np.array([np.mean(known[i : i + size], axis=0) for i in range(0, len(known) - size + 1, size)])
-    axes.set(title="entropy law", xlabel="entropy", ylabel="mean reward")  # type: ignore[attr-defined]
+    axes.set(title="entropy law", xlabel="entropy", ylabel="mean reward")
     if not len(means):
         return
-    axes.scatter(means[:, 0], means[:, 1], s=12)  # type: ignore[attr-defined]
+    axes.scatter(means[:, 0], means[:, 1], s=12)
     try:
         fitted = fit_entropy_law(means[:, 0].tolist(), means[:, 1].tolist())
     except InvalidInputError:
@@ -56,10 +60,18 @@ def _draw_law(axes: object, history: Sequence[dict[str, float]]) -> None:
     line = np.linspace(means[:, 0].min(), means[:, 0].max(), 50)
     fits = f"R² {fitted.r_squared:.2f} (a line in H: {fitted.r_squared_line:.2f})"
     text = f"R = {-fitted.a:.3g}·exp(H) + {fitted.b:.3g}\n{fits}"
-    axes.plot(line, fitted.reward(line), label=text)  # type: ignore[attr-defined]
-    axes.legend(fontsize=8)  # type: ignore[attr-defined]
+    axes.plot(line, fitted.reward(line), label=text)
+    axes.legend(fontsize=8)
 
 
 def _series(history: Sequence[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
     known = [(entry["step"], entry[name]) for entry in history if name in entry]
     return [step for step, _ in known], [value for _, value in known]
+
+
+def save_svg(figure: Figure, path: Path) -> None:
+    """Write a figure as SVG without a timestamp and with stable ids: an unchanged figure is an unchanged file."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "speciate"}):
+        figure.savefig(path, metadata={"Date": None})

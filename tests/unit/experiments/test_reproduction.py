@@ -19,11 +19,11 @@ from speciate.tournaments.statistics.significance import sign_flip
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
-from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, Plan
-from speciate.training.outcomes import KS, MODES, Evidence, hits_of, outcome_of
-from speciate.training.pools import Asked, Pool, evolved, independent
-from speciate.training.report import DECLARED, p_text, write_report
-from speciate.training.reproduction import arms_of, command_of, make_all
+from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, independent
+from experiments.reproduction.arms import ABLATIONS, ARMS, HYPOTHESES, PLANS, SEEDS, TaskPlan
+from experiments.reproduction.evidence import KS, MODES, Evidence, hits_of, outcome_of
+from experiments.reproduction.pipeline import arms_of, command_of, make_all
+from experiments.reproduction.report import DECLARED, p_text, write_report
 from speciate.training.tasks import GROWN, Split
 
 TASK = GROWN["programs"]
@@ -32,12 +32,12 @@ PROBLEMS = list(TASK.problems(Split.TRAIN, 4, start=5000))
 
 @pytest.fixture(scope="module")
 def base():
-    return Asked(checkpoints()["programs-base"])
+    return LocalPolicy(checkpoints()["programs-base"])
 
 
 @pytest.mark.parametrize("name", ["programs-base", "programs-vpo"])
 def test_a_pool_holds_as_many_answers_as_were_paid_for(name):
-    policy = Asked(checkpoints()[name])
+    policy = LocalPolicy(checkpoints()[name])
     pool = independent(policy, TASK, PROBLEMS, 20, seed=3)
     assert pool.rewards.shape == (4, 20, 8)
     assert pool.tokens.min() >= 0
@@ -62,7 +62,7 @@ def test_evolution_begins_like_independent_answers_and_then_changes_parents(base
 
 
 def test_all_mutators_go_on_from_the_same_answers(base):
-    other = Asked(checkpoints()["programs-vpo"])
+    other = LocalPolicy(checkpoints()["programs-vpo"])
     both = evolved(base, [base, other], TASK, PROBLEMS, 50, seed=3)
     alone = [evolved(base, [mutator], TASK, PROBLEMS, 50, seed=3)[0] for mutator in (base, other)]
     for pool, same in zip(both, alone, strict=True):
@@ -81,17 +81,17 @@ def test_a_change_is_asked_with_the_parent(base):
 
 
 def test_processes_that_only_ask_load_no_torch():
-    code = "import sys, speciate.training.reproduction; sys.exit('torch' in sys.modules)"
+    code = "import sys, experiments.reproduction.pipeline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_claim_is_about_arms_of_its_plan():
-    for claim in CLAIMS:
+    for claim in HYPOTHESES:
         assert {claim.better, claim.worse} <= set(PLANS[claim.task].arms)
     assert len({arm.name for arm in ARMS}) == len(ARMS)
 
 
-PLAN = Plan("programs", 40, ("all_cases",), 90)
+PLAN = TaskPlan("programs", 40, ("all_cases",), 90)
 VPO = next(arm for arm in ARMS if arm.name == "vpo")
 
 
@@ -100,7 +100,7 @@ def pool(hits, problems=40, count=90):
     rewards = np.full((problems, count, 8), 0.5)
     rewards[:hits, 2] = 1.0
     rest = np.zeros((problems, count))
-    return Pool(rewards, rest.astype(np.int64) + 2, rest.astype(bool), rest + 0.5)
+    return AnswerPool(rewards, rest.astype(np.int64) + 2, rest.astype(bool), rest + 0.5)
 
 
 def outcome(arm, seed, pools, plan=PLAN):
@@ -111,7 +111,7 @@ def test_an_outcome_says_of_answers_what_the_report_needs(tmp_path):
     rng = np.random.default_rng(1)
     rewards = rng.choice([0.0, 0.5, 1.0], p=[0.1, 0.05, 0.85], size=(40, 90, 8))
     tokens = rng.integers(1, 9, size=(40, 90))
-    made = Pool(rewards, tokens, rng.random((40, 90)) < 0.3, rng.random((40, 90)))
+    made = AnswerPool(rewards, tokens, rng.random((40, 90)) < 0.3, rng.random((40, 90)))
     kept = outcome(VPO, 1, dict.fromkeys(MODES, made))
     hits = hits_of(PLAN, made, "all_cases")
     assert (hits == (rewards == 1).all(axis=2)).all()
@@ -129,24 +129,24 @@ def test_an_outcome_says_of_answers_what_the_report_needs(tmp_path):
     assert evidence.read(PLAN, VPO, 1) == kept
     assert evidence.read(PLAN, VPO, 2) is None
     with pytest.raises(InvalidInputError, match="about other problems"):
-        evidence.read(Plan("programs", 41, ("all_cases",), 90), VPO, 1)
+        evidence.read(TaskPlan("programs", 41, ("all_cases",), 90), VPO, 1)
     evidence.path(PLAN, VPO, 1).write_text("{}")
     with pytest.raises(InvalidInputError, match="cannot be read"):
         evidence.read(PLAN, VPO, 1)
 
 
 def test_targets_lie_one_after_the_other():
-    plan = Plan("maze", 3, ("all_gold", "all_diamonds"), 30)
+    plan = TaskPlan("maze", 3, ("all_gold", "all_diamonds"), 30)
     rewards = np.full((3, 90, 4), 0.5)
     rewards[0, 4, 1] = rewards[2, 5, 2] = 1.0
-    made = Pool(rewards, np.full((3, 90), 2), np.zeros((3, 90), bool), np.ones((3, 90)))
+    made = AnswerPool(rewards, np.full((3, 90), 2), np.zeros((3, 90), bool), np.ones((3, 90)))
     met = outcome(VPO, 0, dict.fromkeys(MODES, made), plan).met["evolved"]
     assert met.first == (4, -1, -1, -1, -1, 5)
     assert met.cost == (10, -1, -1, -1, -1, 12)
 
 
 def test_who_is_trained_is_asked_and_who_was_asked_is_left_alone(tmp_path):
-    plan = Plan("programs", 3, ("all_cases",), 90, arms=("base", "vpo"))
+    plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("base", "vpo"))
     for name in plan.arms:
         (tmp_path / f"programs-{name}-0").symlink_to(checkpoints()[f"programs-{name}"])
     evidence = Evidence(tmp_path / "evidence")
@@ -165,7 +165,7 @@ def test_who_is_trained_is_asked_and_who_was_asked_is_left_alone(tmp_path):
 
 
 def test_a_training_that_fails_is_named_with_its_log(tmp_path):
-    plan = Plan("programs", 3, ("all_cases",), 90, arms=("vpo",))
+    plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("vpo",))
     (tmp_path / "programs-base-0").symlink_to(checkpoints()["maze-base"])
     (tmp_path / "programs-vpo-0").write_text("in the way")
     with pytest.raises(SpeciateError, match=r"training programs-vpo-0 failed .* see .*programs-vpo-0\.log"):
@@ -208,14 +208,14 @@ def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
 
 
 def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
-    plan, seeds, rng = Plan("maze", 12, ("all_gold", "all_diamonds"), 30), (0, 1, 2), np.random.default_rng(2)
+    plan, seeds, rng = TaskPlan("maze", 12, ("all_gold", "all_diamonds"), 30), (0, 1, 2), np.random.default_rng(2)
     evidence, rates = Evidence(tmp_path / "evidence"), {}
     for name, chance in (("vpo", 0.5), ("grpo", 0.3)):
         arm, solved = next(one for one in ARMS if one.name == name), rng.random((3, 12)) < chance
         for seed in seeds:
             # Whoever has all the gold has all the diamonds: the second target is no news.
             rewards = np.where(solved[seed], 1.0, 0.5)[:, None, None] * np.ones((12, 90, 4))
-            made = Pool(rewards, np.full((12, 90), 2), np.zeros((12, 90), bool), np.ones((12, 90)))
+            made = AnswerPool(rewards, np.full((12, 90), 2), np.zeros((12, 90), bool), np.ones((12, 90)))
             evidence.keep(plan, arm, outcome(arm, seed, dict.fromkeys(MODES, made), plan))
         rates[name] = solved.mean(axis=0)
     write_report(evidence, tmp_path / "report.md", [plan], seeds)

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from experiments.reproduction.answers import AnswerPool
+from experiments.reproduction.arms import TaskPlan, TrainingArm
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import Manifest
 from speciate.tournaments.statistics.estimators import best_at_k, diversity, expected_best_at_k
-from speciate.training.arms import Arm, Plan
-from speciate.training.pools import Pool
 from speciate.training.tasks import GROWN, Split
 from speciate.training.weightings import Sampler, draw_weightings
 
@@ -40,13 +40,13 @@ _WEIGHTINGS: Final = 200
 _DIGITS: Final = 6
 
 
-class Kept(BaseModel):
+class EvidenceRecord(BaseModel):
     """A record that is kept as JSON; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Met(Kept):
+class TargetHits(EvidenceRecord):
     """Which targets were met. Lists have one entry for each (target, problem), the first target's problems first.
 
     Attributes:
@@ -70,7 +70,7 @@ class Met(Kept):
         return (cost >= 0) & (cost <= tokens)
 
 
-class Measured(Kept):
+class Measured(EvidenceRecord):
     """What independent answers are like, as means over problems.
 
     Attributes:
@@ -92,7 +92,7 @@ class Measured(Kept):
     tokens: float
 
 
-class Outcome(Kept):
+class ArmOutcome(EvidenceRecord):
     """One arm of one training seed.
 
     Attributes:
@@ -123,7 +123,7 @@ class Outcome(Kept):
     writer: Literal["the engine", "transformers"] | None
     versions: Mapping[str, str]
     measured: Measured
-    met: Mapping[Mode, Met]
+    met: Mapping[Mode, TargetHits]
 
 
 @dataclass(frozen=True)
@@ -132,22 +132,22 @@ class Evidence:
 
     folder: Path
 
-    def path(self, plan: Plan, arm: Arm, seed: int) -> Path:
+    def path(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> Path:
         """Return where an outcome lies."""
         return self.folder / f"{plan.task}-{arm.name}-{seed}.json"
 
-    def has(self, plan: Plan, arm: Arm, seed: int) -> bool:
+    def has(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> bool:
         """Tell whether an outcome is there."""
         return self.path(plan, arm, seed).is_file()
 
-    def keep(self, plan: Plan, arm: Arm, outcome: Outcome) -> None:
+    def keep(self, plan: TaskPlan, arm: TrainingArm, outcome: ArmOutcome) -> None:
         """Write an outcome."""
         self.folder.mkdir(parents=True, exist_ok=True)
         fields = outcome.model_dump(mode="json")
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
         self.path(plan, arm, outcome.seed).write_text(f"{{\n{lines}\n}}\n", "utf-8")
 
-    def read(self, plan: Plan, arm: Arm, seed: int) -> Outcome | None:
+    def read(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> ArmOutcome | None:
         """Return an outcome, or None without one.
 
         Raises:
@@ -157,7 +157,7 @@ class Evidence:
         if not path.is_file():
             return None
         try:
-            outcome = Outcome.model_validate_json(path.read_bytes())
+            outcome = ArmOutcome.model_validate_json(path.read_bytes())
         except ValueError as error:
             raise InvalidInputError(f"the outcome {path} cannot be read: {error}") from error
         asked = (outcome.task, outcome.arm, outcome.seed, outcome.start, outcome.problems, outcome.answers)
@@ -170,8 +170,8 @@ class Evidence:
 
 
 def outcome_of(
-    plan: Plan, arm: Arm, seed: int, manifest: Manifest, weights: str, pools: Mapping[Mode, Pool]
-) -> Outcome:
+    plan: TaskPlan, arm: TrainingArm, seed: int, manifest: Manifest, weights: str, pools: Mapping[Mode, AnswerPool]
+) -> ArmOutcome:
     """Return what is kept of an arm's answers.
 
     Args:
@@ -182,7 +182,7 @@ def outcome_of(
         weights: Digest of its weights.
         pools: Answers of each mode, shapes (N, n, …).
     """
-    return Outcome(
+    return ArmOutcome(
         task=plan.task,
         arm=arm.name,
         seed=seed,
@@ -199,12 +199,12 @@ def outcome_of(
     )
 
 
-def problems_of(plan: Plan) -> list[Problem]:
+def problems_of(plan: TaskPlan) -> list[Problem]:
     """Return the held-out problems of a plan."""
     return list(GROWN[plan.task].problems(Split.TEST, plan.problems, start=plan.start))
 
 
-def hits_of(plan: Plan, pool: Pool, target: str) -> Bools:
+def hits_of(plan: TaskPlan, pool: AnswerPool, target: str) -> Bools:
     """Return which answers meet a target, shape (N, n)."""
     (problem,) = GROWN[plan.task].problems(Split.TEST, 1, start=plan.start)
     rule = parse_rule(next(t.rule for t in problem.targets if t.name == target), problem.space.names)
@@ -212,15 +212,15 @@ def hits_of(plan: Plan, pool: Pool, target: str) -> Bools:
     return np.array([rule.holds(tuple(row)) for row in flat]).reshape(pool.rewards.shape[:2])
 
 
-def _met(plan: Plan, pool: Pool) -> Met:
+def _met(plan: TaskPlan, pool: AnswerPool) -> TargetHits:
     hits = np.concatenate([hits_of(plan, pool, target) for target in plan.targets])  # (targets × N, n)
     spent = np.tile(np.cumsum(pool.tokens, axis=1), (len(plan.targets), 1))
     first = np.where(hits.any(axis=1), hits.argmax(axis=1), -1)
     cost = np.where(first >= 0, np.take_along_axis(spent, first[:, None].clip(0), axis=1)[:, 0], -1)
-    return Met(first=tuple(first.tolist()), cost=tuple(cost.tolist()), hits=tuple(hits.sum(axis=1).tolist()))
+    return TargetHits(first=tuple(first.tolist()), cost=tuple(cost.tolist()), hits=tuple(hits.sum(axis=1).tolist()))
 
 
-def _measured(pool: Pool) -> Measured:
+def _measured(pool: AnswerPool) -> Measured:
     weights = draw_weightings(
         1, _WEIGHTINGS, pool.rewards.shape[2], alpha=1.0, sampler=Sampler.IID, rng=np.random.default_rng(0)
     )[0]

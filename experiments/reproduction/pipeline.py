@@ -1,6 +1,6 @@
 """``make reproduce``: train every arm, ask all of them about held-out problems, and write down what came out.
 
-``python -m speciate.training.reproduction --out DIR``. Every step keeps its result and is skipped when that is there: a
+``python -m experiments.reproduction --out DIR``. Every step keeps its result and is skipped when that is there: a
 run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one. An arm whose answers are
 kept is not trained again. What the report of this repository was written from lies beside it, and ``--only-report
 --evidence docs/evidence/reproduction`` writes it anew.
@@ -20,22 +20,32 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, independent
+from experiments.reproduction.arms import (
+    ABLATIONS,
+    ARMS,
+    NEW_SEEDS,
+    PLANS,
+    REPLICATION,
+    SEEDS,
+    VARIANTS,
+    TaskPlan,
+    TrainingArm,
+)
+from experiments.reproduction.evidence import Evidence, Mode, outcome_of, problems_of
+from experiments.reproduction.report import write_ablations, write_report
 from speciate.domain.errors import SpeciateError
 from speciate.domain.problem import Problem
 from speciate.policies.manifest import MANIFEST, read_manifest, weights_digest
-from speciate.training.arms import ABLATIONS, ARMS, NEW_SEEDS, PLANS, REPLICATION, SEEDS, VARIANTS, Arm, Plan
-from speciate.training.outcomes import Evidence, Mode, outcome_of, problems_of
-from speciate.training.pools import Asked, Pool, evolved, independent
-from speciate.training.report import write_ablations, write_report
 from speciate.training.tasks import GROWN
 
-Work = tuple[Plan, Arm, int]
+Work = tuple[TaskPlan, TrainingArm, int]
 """A task, an arm and a training seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the reproduction."""
-    parser = argparse.ArgumentParser(prog="python -m speciate.training.reproduction", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.reproduction", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints")
     parser.add_argument("--evidence", type=Path, help="folder of what they answered, by default OUT/evidence")
     parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
@@ -68,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_all(
-    folder: Path, evidence: Evidence, plans: Sequence[Plan], seeds: Sequence[int], jobs: int, console: Console
+    folder: Path, evidence: Evidence, plans: Sequence[TaskPlan], seeds: Sequence[int], jobs: int, console: Console
 ) -> None:
     """Train and ask every arm whose answers are not kept yet.
 
@@ -100,14 +110,14 @@ def make_all(
             pool.shutdown(cancel_futures=True)  # where one failed, what has begun goes on to its end
 
 
-def ask(folder: Path, evidence: Evidence, plan: Plan, arm: Arm, seed: int) -> None:
+def ask(folder: Path, evidence: Evidence, plan: TaskPlan, arm: TrainingArm, seed: int) -> None:
     """Ask a trained arm about the held-out problems, in every mode; keep what came of it."""
     made = checkpoint(folder, plan, arm, seed)
-    base = Asked(checkpoint(folder, plan, ARMS[0], seed))
-    policy = base if arm.method == "base" else Asked(made)
+    base = LocalPolicy(checkpoint(folder, plan, ARMS[0], seed))
+    policy = base if arm.method == "base" else LocalPolicy(made)
     task, problems = GROWN[plan.task], _problems(plan)
     grown = evolved(policy, list(dict.fromkeys([policy, base])), task, problems, plan.answers, seed)
-    pools: dict[Mode, Pool] = {
+    pools: dict[Mode, AnswerPool] = {
         "independent": independent(policy, task, problems, plan.answers, seed),
         "evolved": grown[0],
         "base_mutates": grown[-1],
@@ -115,17 +125,17 @@ def ask(folder: Path, evidence: Evidence, plan: Plan, arm: Arm, seed: int) -> No
     evidence.keep(plan, arm, outcome_of(plan, arm, seed, read_manifest(made), weights_digest(made), pools))
 
 
-def arms_of(plan: Plan) -> Iterator[Arm]:
+def arms_of(plan: TaskPlan) -> Iterator[TrainingArm]:
     """Yield the arms of a plan."""
     yield from (arm for arm in (*ARMS, *VARIANTS) if arm.name in plan.arms)
 
 
-def checkpoint(folder: Path, plan: Plan, arm: Arm, seed: int) -> Path:
+def checkpoint(folder: Path, plan: TaskPlan, arm: TrainingArm, seed: int) -> Path:
     """Return where an arm's policy lies."""
     return folder / f"{plan.task}-{arm.name}-{seed}"
 
 
-def command_of(folder: Path, plan: Plan, arm: Arm, seed: int) -> list[str]:
+def command_of(folder: Path, plan: TaskPlan, arm: TrainingArm, seed: int) -> list[str]:
     """Return the command that trains an arm."""
     made = checkpoint(folder, plan, arm, seed)
     command = ["train", "--task", plan.task, "--method", arm.method, "--seed", str(seed)]
@@ -160,9 +170,5 @@ def _train(folder: Path, one: Work) -> str:
 
 
 @cache
-def _problems(plan: Plan) -> list[Problem]:
+def _problems(plan: TaskPlan) -> list[Problem]:
     return problems_of(plan)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,11 +11,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.reproduction.arms import (
+    ABLATIONS,
+    ARMS,
+    HYPOTHESES,
+    PLANS,
+    SEEDS,
+    VARIANTS,
+    Hypothesis,
+    TaskPlan,
+    TrainingArm,
+)
+from experiments.reproduction.evidence import KS, ArmOutcome, Bools, Evidence, Mode, problems_of
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
-from speciate.training.arms import ABLATIONS, ARMS, CLAIMS, PLANS, SEEDS, VARIANTS, Arm, Claim, Plan
-from speciate.training.outcomes import KS, Bools, Evidence, Mode, Outcome, problems_of
-from speciate.training.pictures import save_svg
+from speciate.training.curve import save_svg
 from speciate.training.tasks import GROWN
 
 DECLARED: Final = "<!-- results: begin -->"
@@ -38,7 +48,7 @@ _PAPER: Final = """
 
 
 @dataclass(frozen=True)
-class Results:
+class TaskResults:
     """Answers of every arm on one task.
 
     Attributes:
@@ -47,19 +57,19 @@ class Results:
         read: Returns what an arm of a seed answered, or None where that is not known.
     """
 
-    plan: Plan
+    plan: TaskPlan
     seeds: tuple[int, ...]
-    read: Callable[[Plan, Arm, int], Outcome | None]
+    read: Callable[[TaskPlan, TrainingArm, int], ArmOutcome | None]
 
-    def outcome(self, arm: Arm, seed: int) -> Outcome | None:
+    def outcome(self, arm: TrainingArm, seed: int) -> ArmOutcome | None:
         """Return what an arm answered."""
         return self.read(self.plan, arm, seed)
 
-    def outcomes(self, arm: Arm) -> list[Outcome]:
+    def outcomes(self, arm: TrainingArm) -> list[ArmOutcome]:
         """Return what it answered with every seed that there is."""
         return [outcome for seed in self.seeds if (outcome := self.outcome(arm, seed)) is not None]
 
-    def arms(self) -> list[Arm]:
+    def arms(self) -> list[TrainingArm]:
         """Return the arms that have answers for some seed."""
         known = (arm for arm in (*ARMS, *VARIANTS) if arm.name in self.plan.arms)
         return [arm for arm in known if self.outcomes(arm)]
@@ -75,7 +85,7 @@ class Results:
         return [s for s, _, _ in found], [a for _, a, _ in found], [b for _, _, b in found]
 
 
-def write_report(evidence: Evidence, report: Path, plans: Sequence[Plan], seeds: Sequence[int]) -> None:
+def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], seeds: Sequence[int]) -> None:
     """Write the results under what was declared, with pictures beside the report.
 
     Args:
@@ -86,7 +96,7 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[Plan], seeds:
     """
     results = [result for plan in plans if (result := _results(evidence, plan, seeds)).arms()]
     kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
-    parts = [kept.rstrip(), DECLARED, "## What came out", *_what_is_missing(results), _claims(results)]
+    parts = [kept.rstrip(), DECLARED, "## What came out", *_missing(results), _hypotheses(results)]
     for result in results:
         picture = report.parent / "pictures" / f"reproduction-{result.plan.task}.svg"
         picture.parent.mkdir(parents=True, exist_ok=True)
@@ -103,11 +113,11 @@ def write_ablations(evidence: Evidence, report: Path, seeds: Sequence[int]) -> N
     report.write_text("\n\n".join([kept.rstrip(), DECLARED, tables(result), _made_with([result])]) + "\n", "utf-8")
 
 
-def _results(evidence: Evidence, plan: Plan, seeds: Sequence[int]) -> Results:
-    return Results(plan, tuple(seeds), cache(evidence.read))
+def _results(evidence: Evidence, plan: TaskPlan, seeds: Sequence[int]) -> TaskResults:
+    return TaskResults(plan, tuple(seeds), cache(evidence.read))
 
 
-def _what_is_missing(results: Sequence[Results]) -> list[str]:
+def _missing(results: Sequence[TaskResults]) -> list[str]:
     """Say what of the declared comparison is not there yet: a part of it is no result."""
     missing = [f"task `{name}`" for name in PLANS if name not in {result.plan.task for result in results}]
     for result in results:
@@ -117,7 +127,7 @@ def _what_is_missing(results: Sequence[Results]) -> list[str]:
     return [f"**Not complete yet.** Missing: {'; '.join(missing)}."] if missing else []
 
 
-def _claims(results: Sequence[Results]) -> str:
+def _hypotheses(results: Sequence[TaskResults]) -> str:
     heads = (
         "claim",
         "seeds",
@@ -129,14 +139,14 @@ def _claims(results: Sequence[Results]) -> str:
         "per seed",
     )
     rows = [f"| {' | '.join(heads)} | |", "|---" * (len(heads) + 1) + "|"]
-    for claim in CLAIMS:
+    for claim in HYPOTHESES:
         result = next((r for r in results if r.plan.task == claim.task), None)
-        if result is not None and (row := _claim_row(claim, result)):
+        if result is not None and (row := _hypothesis_row(claim, result)):
             rows.append(row)
     return "\n".join(rows)
 
 
-def _claim_row(claim: Claim, result: Results) -> str | None:
+def _hypothesis_row(claim: Hypothesis, result: TaskResults) -> str | None:
     seeds, better, worse = replace(result, seeds=claim.seeds).both(claim.better, claim.worse)
     if not seeds:
         return None
@@ -159,7 +169,7 @@ def _claim_row(claim: Claim, result: Results) -> str | None:
     )
 
 
-def tables(result: Results) -> str:
+def tables(result: TaskResults) -> str:
     """Return the tables of one task."""
     plan = result.plan
     total = plan.problems * len(plan.targets)
@@ -202,7 +212,7 @@ def tables(result: Results) -> str:
     return "\n\n".join(text)
 
 
-def _evolution(result: Results) -> str:
+def _evolution(result: TaskResults) -> str:
     rows = [
         "| evolved against independent, 90 answers | only evolved | only independent | p | base mutates: only | p |"
     ]
@@ -217,7 +227,7 @@ def _evolution(result: Results) -> str:
     return "\n".join(rows)
 
 
-def draw(result: Results, path: Path) -> None:
+def draw(result: TaskResults, path: Path) -> None:
     """Draw best@k and unlocks against answers."""
     from matplotlib.figure import Figure
 
@@ -245,7 +255,7 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
-def _token_ceiling(result: Results) -> int:
+def _token_ceiling(result: TaskResults) -> int:
     return round(max(one.measured.tokens for arm in result.arms() for one in result.outcomes(arm)))
 
 
@@ -256,17 +266,17 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ({', '.join(f'{v:.{digits}f}' for v in values)})"
 
 
-def _unlock_curve(outcome: Outcome) -> NDArray[np.float64]:
+def _unlock_curve(outcome: ArmOutcome) -> NDArray[np.float64]:
     """Return how many targets k answers meet in expectation, at ``KS``: best@k of hits, in whatever order they came."""
     hits = np.arange(outcome.answers) < np.array(outcome.met["independent"].hits)[:, None]
     return np.asarray(best_at_k(hits.astype(np.float64), KS).sum(axis=0))
 
 
-def _best_at(k: int) -> Callable[[Outcome], float]:
+def _best_at(k: int) -> Callable[[ArmOutcome], float]:
     return lambda outcome: outcome.measured.best[KS.index(k)]
 
 
-_MEASURES: Final[tuple[tuple[Callable[[Outcome], float], int], ...]] = (
+_MEASURES: Final[tuple[tuple[Callable[[ArmOutcome], float], int], ...]] = (
     *((_best_at(k), 3) for k in (1, 5, 10, 30, 90)),
     (lambda outcome: outcome.measured.weighted[KS.index(30)], 3),
     (lambda outcome: outcome.measured.diversity, 2),
@@ -276,7 +286,7 @@ _MEASURES: Final[tuple[tuple[Callable[[Outcome], float], int], ...]] = (
 )
 
 
-def _made_with(results: Sequence[Results]) -> str:
+def _made_with(results: Sequence[TaskResults]) -> str:
     found = [one for result in results for arm in result.arms() for one in result.outcomes(arm)]
     versions = sorted({", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in found})
     listed = "\n".join(

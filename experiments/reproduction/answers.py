@@ -29,7 +29,7 @@ _AT_ONCE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class AnswerPool:
     """Answers to N problems, n each, in the order in which they were given.
 
     Attributes:
@@ -46,7 +46,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SampledAnswer:
     """One answer: its candidate, empty where it cannot be read, its tokens, and its mean −log-probability, in nats."""
 
     candidate: str
@@ -54,7 +54,7 @@ class Given:
     surprise: float
 
 
-class Asked:
+class LocalPolicy:
     """A checkpoint that is asked in this process.
 
     Args:
@@ -76,7 +76,7 @@ class Asked:
 
     def answers(
         self, asked: Sequence[tuple[Problem, Individual | None]], count: int, seeds: Sequence[int]
-    ) -> list[list[Given]]:
+    ) -> list[list[SampledAnswer]]:
         """Return ``count`` answers to each prompt.
 
         Args:
@@ -103,7 +103,7 @@ class Asked:
             for (problem, _), completions in zip(asked, found, strict=True)
         ]
 
-    def _read(self, sampled: Sampled, problem: Problem, m: int) -> list[Given]:
+    def _read(self, sampled: Sampled, problem: Problem, m: int) -> list[SampledAnswer]:
         text = self._tokenizer.decode(list(sampled.token_ids), skip_special_tokens=True)
         if (texts := self._texts.get(text)) is None:
             # A task has problems of one kind and codecs know no parents: the same completion says the same again.
@@ -112,10 +112,11 @@ class Asked:
         # The tokens of a rollout are shared out evenly: it is paid for as a whole.
         size, surprise = len(sampled.token_ids), -float(np.mean(sampled.logprobs))
         shares = [size * (i + 1) // m - size * i // m for i in range(m)]
-        return [Given(text, share, surprise) for text, share in zip([*texts, *[""] * m][:m], shares, strict=True)]
+        padded = [*texts, *[""] * m][:m]
+        return [SampledAnswer(text, share, surprise) for text, share in zip(padded, shares, strict=True)]
 
 
-def independent(policy: Asked, task: Task, problems: Sequence[Problem], count: int, seed: int) -> Pool:
+def independent(policy: LocalPolicy, task: Task, problems: Sequence[Problem], count: int, seed: int) -> AnswerPool:
     """Return a pool of independent answers."""
     pools = [_Growing(task, problem) for problem in problems]
     _ask(policy, [(pool, None) for pool in pools], count, [seed])
@@ -123,8 +124,13 @@ def independent(policy: Asked, task: Task, problems: Sequence[Problem], count: i
 
 
 def evolved(
-    proposer: Asked, mutators: Sequence[Asked], task: Task, problems: Sequence[Problem], count: int, seed: int
-) -> list[Pool]:
+    proposer: LocalPolicy,
+    mutators: Sequence[LocalPolicy],
+    task: Task,
+    problems: Sequence[Problem],
+    count: int,
+    seed: int,
+) -> list[AnswerPool]:
     """Return a pool of evolved answers for each mutator: 30 from scratch, then rounds of 10 changes of what was found.
 
     Parents are the best under a weighting of their own, w ~ Dir(1). Repeats cost as much as any other answer, and are
@@ -136,7 +142,7 @@ def evolved(
     return [_go_on(proposer, mutator, [pool.copy() for pool in begun], count, seed) for mutator in mutators]
 
 
-def _go_on(proposer: Asked, mutator: Asked, pools: list[_Growing], count: int, seed: int) -> Pool:
+def _go_on(proposer: LocalPolicy, mutator: LocalPolicy, pools: list[_Growing], count: int, seed: int) -> AnswerPool:
     rng = np.random.default_rng([seed, 11])
     for number in range(SCRATCH, count, CHILDREN):
         size = min(CHILDREN, count - number)
@@ -146,7 +152,9 @@ def _go_on(proposer: Asked, mutator: Asked, pools: list[_Growing], count: int, s
     return _pool(pools)
 
 
-def _ask(policy: Asked, asked: Sequence[tuple[_Growing, Individual | None]], count: int, seed: Sequence[int]) -> None:
+def _ask(
+    policy: LocalPolicy, asked: Sequence[tuple[_Growing, Individual | None]], count: int, seed: Sequence[int]
+) -> None:
     for start in range(0, len(asked), _AT_ONCE // count):
         part = asked[start : start + _AT_ONCE // count]
         seeds = [_seed(*seed, start + i) for i in range(len(part))]
@@ -170,7 +178,7 @@ class _Growing:
         other._seen, other.rows, other.members = dict(self._seen), list(self.rows), list(self.members)
         return other
 
-    def add(self, answers: Sequence[Given]) -> None:
+    def add(self, answers: Sequence[SampledAnswer]) -> None:
         fresh = [
             text for text in dict.fromkeys(given.candidate for given in answers) if text and text not in self._seen
         ]
@@ -190,11 +198,11 @@ class _Growing:
         return self.members[int(np.argmax(points @ rng.dirichlet(np.ones(points.shape[1]))))]
 
 
-def _pool(pools: Sequence[_Growing]) -> Pool:
+def _pool(pools: Sequence[_Growing]) -> AnswerPool:
     def column(i: int) -> list[list[object]]:
         return [[row[i] for row in pool.rows] for pool in pools]
 
-    return Pool(
+    return AnswerPool(
         np.array(column(0), dtype=np.float64),
         np.array(column(1), dtype=np.int64),
         np.array(column(2), dtype=np.bool_),

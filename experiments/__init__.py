@@ -1,0 +1,1 @@
+"""Experiments whose results ``docs`` publishes; not part of the installed package."""

@@ -1,0 +1,1 @@
+"""Train every method, compare the policies on held-out problems, and write the report (``make reproduce``)."""

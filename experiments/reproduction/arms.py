@@ -1,0 +1,154 @@
+"""The arms of the reproduction: which policies are compared, and what was declared before any of them was tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from speciate.training.config import TrainConfig
+
+_VMK: Final = "vector_max_at_k"
+_VMK_24: Final = "vector_max_at_k_24"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingArm:
+    """A way of training that is compared with others.
+
+    Attributes:
+        name: Its name in files and tables.
+        method: Estimator, or ``base``.
+        label: How it is written in the report.
+        steps: Updates, as a multiple of the usual.
+        group: Rollouts of a prompt; None for the method's own.
+        settings: Further choices, as ``speciate train --set`` takes them.
+    """
+
+    name: str
+    method: str
+    label: str
+    steps: int = 1
+    group: int | None = None
+    settings: tuple[str, ...] = ()
+
+    def config(self, task: str, seed: int) -> TrainConfig:
+        """Return the choices of its run."""
+        usual = TrainConfig.tiny(self.method, task, seed=seed)
+        return replace(usual, steps=self.steps * usual.steps, group=self.group or usual.group)
+
+
+ARMS: Final = (
+    TrainingArm("base", "base", "base"),
+    TrainingArm("grpo", "grpo", "GRPO"),
+    TrainingArm("grpo3x", "grpo", "GRPO, 3× steps", steps=3),
+    TrainingArm("multi_rlvr", "multi_rlvr", "Multi-RLVR"),
+    TrainingArm("max_at_k", "max_at_k", "Max-at-K, κ = 4, n = 8"),
+    TrainingArm("max_at_k_24", "max_at_k", "Max-at-K, κ = 8, n = 24", group=24),
+    TrainingArm("vpo", "vpo", "VPO"),
+    TrainingArm("vector_max_at_k", "vector_max_at_k", "Vector Max-at-K, κ = 4, n = 8"),
+    TrainingArm("vector_max_at_k_24", "vector_max_at_k", "Vector Max-at-K, κ = 8, n = 24", group=24),
+)
+"""All arms. VPO's rollouts hold 3 answers and its groups 8 rollouts: n = 24 is as many answers, n = 8 a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """What is measured on one task.
+
+    Attributes:
+        task: Key of ``GROWN``.
+        problems: Held-out problems.
+        targets: Named targets of its problems; a problem counts for each of them by itself.
+        within: Answers within which a target has to be met for the primary comparison.
+        start: Number of the first of them in the test split.
+        answers: Answers drawn for every problem.
+        arms: Names of the arms.
+    """
+
+    task: str
+    problems: int
+    targets: tuple[str, ...]
+    within: int
+    answers: int = 90
+    start: int = 2000
+    arms: tuple[str, ...] = tuple(arm.name for arm in ARMS)
+
+
+PLANS: Final = {
+    "programs": TaskPlan("programs", 400, ("all_cases",), 90),
+    "maze": TaskPlan("maze", 200, ("all_gold", "all_diamonds"), 30),
+    "programs-hard": TaskPlan("programs-hard", 400, ("all_cases",), 90, arms=("base", "grpo", "vpo", _VMK)),
+}
+"""The tasks in the order of the report."""
+
+
+VARIANTS: Final = (
+    TrainingArm("vmk_kappa_2", _VMK, "κ = 2", settings=("estimator.kappa=2",)),
+    TrainingArm("vmk_kappa_6", _VMK, "κ = 6", settings=("estimator.kappa=6",)),
+    TrainingArm("vmk_alpha_0.3", _VMK, "α = 0.3", settings=("estimator.alpha=0.3",)),
+    TrainingArm("vmk_alpha_3", _VMK, "α = 3", settings=("estimator.alpha=3",)),
+    TrainingArm("vmk_draws_1", _VMK, "K = 1", settings=("estimator.draws=1",)),
+    TrainingArm("vmk_draws_10", _VMK, "K = 10", settings=("estimator.draws=10",)),
+    TrainingArm("vmk_norm_none", _VMK, "no division", settings=("estimator.norm=none",)),
+    TrainingArm("vmk_norm_batch_std", _VMK, "divided by the batch's deviation", settings=("estimator.norm=batch_std",)),
+    TrainingArm("vmk_n_16", _VMK, "n = 16, κ = 4", group=16, settings=("estimator.kappa=4",)),
+    TrainingArm("vmk_n_24", _VMK, "n = 24, κ = 4", group=24, settings=("estimator.kappa=4",)),
+)
+"""Variants that differ in one choice from Vector Max-at-K with n = 8: κ = 4, α = 1, K = 100, the group's deviation."""
+
+ABLATIONS: Final = TaskPlan(
+    "programs", 400, ("all_cases",), 90, arms=("max_at_k", "vpo", _VMK, *(arm.name for arm in VARIANTS))
+)
+"""What the variants are compared on."""
+
+SEEDS: Final = (0, 1, 2)
+"""Training seeds, fixed in advance."""
+
+REPLICATION: Final = TaskPlan("programs", 400, ("all_cases",), 90, arms=("vpo", "vector_max_at_k_24"))
+"""LocalPolicy again, since the declared test just missed its level."""
+
+NEW_SEEDS: Final = (3, 4, 5)
+"""Training seeds of the replication, fixed before any of them was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A statement about two arms that a run can refute.
+
+    Attributes:
+        text: The statement.
+        task: Where.
+        better: TrainingArm that unlocks more.
+        worse: TrainingArm that unlocks less.
+        margin: Least difference of their own unlocks, as a share of the problems.
+        p_value: Largest exact McNemar p, pooled over seeds.
+        seeds: Training seeds that it is about.
+    """
+
+    text: str
+    task: str
+    better: str
+    worse: str
+    margin: float
+    p_value: float
+    seeds: tuple[int, ...] = SEEDS
+
+
+HYPOTHESES: Final = (
+    Hypothesis("VPO unlocks mazes that GRPO does not", "maze", "vpo", "grpo", 0.20, 1e-6),
+    Hypothesis("VPO unlocks programs that GRPO does not", "programs", "vpo", "grpo", 0.08, 1e-6),
+    Hypothesis("VPO unlocks programs that longer GRPO does not", "programs", "vpo", "grpo3x", 0.0, 1e-3),
+    Hypothesis("VPO unlocks more hard programs than the base", "programs-hard", "vpo", "base", 0.0, 1e-3),
+    Hypothesis("mazes, equal answers: Vector Max-at-K against VPO", "maze", _VMK_24, "vpo", 0.0, 1e-4),
+    Hypothesis("… against Max-at-K", "maze", _VMK_24, "max_at_k_24", 0.0, 1e-4),
+    Hypothesis("programs, equal answers: Vector Max-at-K against VPO", "programs", _VMK_24, "vpo", 0.0, 1e-4),
+    # The new seeds by themselves, then all of them at half the declared level, since this is the second look.
+    Hypothesis("programs, the same, seeds 3 to 5", "programs", _VMK_24, "vpo", 0.0, 0.01, NEW_SEEDS),
+    Hypothesis("programs, the same, all six seeds", "programs", _VMK_24, "vpo", 0.0, 5e-5, SEEDS + NEW_SEEDS),
+    Hypothesis("programs, equal answers: against Max-at-K", "programs", _VMK_24, "max_at_k_24", 0.0, 1e-4),
+    Hypothesis("mazes, a third of the answers: Vector Max-at-K against VPO", "maze", _VMK, "vpo", 0.0, 0.05),
+    Hypothesis("programs, a third of the answers: the same", "programs", _VMK, "vpo", 0.0, 0.05),
+    Hypothesis("mazes: VPO against Max-at-K", "maze", "vpo", "max_at_k_24", 0.0, 0.05),
+    Hypothesis("programs: VPO against Max-at-K", "programs", "vpo", "max_at_k_24", 0.0, 0.05),
+)
+"""What the report states about pairs of arms, whatever comes out."""
