@@ -14,27 +14,24 @@ from anyio import to_thread
 from fastapi import Depends, FastAPI
 from pydantic import SecretStr
 
-from service import errors, openapi
+from service import errors, openapi_schema
 from service.api import OPEN, ROUTERS
+from service.authentication import Authenticator
 from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
 from service.dashboard.pages import warm
 from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
-from service.dependencies import Parts
-from service.doorkeeper import Doorkeeper
-from service.metrics import Installation, Meter
-from service.middleware.access import Access
+from service.dependencies import AppState, authorize
+from service.metrics import InstallationCollector, ServiceMetrics
+from service.middleware.access_control import AccessControl
 from service.middleware.body_limit import BodyLimit
 from service.middleware.headers import SecurityHeaders
-from service.middleware.leaving import Leaving
-from service.middleware.observed import Observed
+from service.middleware.request_metrics import RequestMetrics
 from service.middleware.stream_limit import StreamLimit
-from service.owners import Owners
-from service.permits import permit
-from service.shutdown import on_stop_signal
-from service.sse import EventHub
-from service.wakeups import listen, report
+from service.ownership import OwnershipCache
+from service.shutdown import ConnectionDrain, on_stop_signal
+from service.sse import EventHub, listen_for_commits, log_listener_failure
 from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.stores import open_stores
@@ -58,12 +55,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # Configured by the environment, this is a process of its own, and its logs are ours.
         configure_telemetry(effective, "speciate-api")
     check_exposure(effective)
-    meter = Meter()
+    metrics = ServiceMetrics()
     app = FastAPI(
         title="Speciate",
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
-        lifespan=_lifespan(effective, meter),
+        lifespan=_lifespan(effective, metrics),
         # FastAPI's pages load their scripts from another origin.
         docs_url=None,
         redoc_url=None,
@@ -74,18 +71,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (*OPEN, *OPEN_PAGES):
         app.include_router(router)
     for router in (*ROUTERS, *PAGES):
-        app.include_router(router, dependencies=[Depends(permit)])
+        app.include_router(router, dependencies=[Depends(authorize)])
     errors.install(app)
     # The last one added is the first one passed.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
     app.add_middleware(StreamLimit)
-    app.add_middleware(Access, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
+    app.add_middleware(AccessControl, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
-    app.state.leaving = threading.Event()
-    app.add_middleware(Leaving)
-    app.add_middleware(Observed, meter=meter)
-    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
+    app.state.draining = threading.Event()
+    app.add_middleware(ConnectionDrain)
+    app.add_middleware(RequestMetrics, metrics=metrics)
+    app.openapi = partial(openapi_schema.document, app)  # type: ignore[method-assign]
     return app
 
 
@@ -93,21 +90,21 @@ def _text(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
-def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stores = open_stores(settings, statement_s=settings.statement_s)
         hub = EventHub(stores)
-        doorkeeper = Doorkeeper.of(settings, stores)
-        app.state.parts = Parts(settings, stores, hub, doorkeeper, Owners(stores.engine), meter)
+        authenticator = Authenticator.of(settings, stores)
+        app.state.app_state = AppState(settings, stores, hub, authenticator, OwnershipCache(stores.engine), metrics)
         app.state.dashboard = dashboard = DashboardContext.over(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
         def streams() -> int:
             return hub.streams + dashboard.live.viewers
 
-        installation = Installation(stores, database_url, stall_s=settings.stall_s, streams=streams)
-        meter.watch(installation)
+        installation = InstallationCollector(stores, database_url, stall_s=settings.stall_s, streams=streams)
+        metrics.watch(installation)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
 
@@ -121,17 +118,17 @@ def _lifespan(settings: Settings, meter: Meter) -> Callable[[FastAPI], AbstractA
 
         # Once for the process; nobody waits for it but the first who ask, and they no longer than it takes.
         asyncio.get_running_loop().run_in_executor(None, warm)
-        listener = asyncio.create_task(listen(redis_url, wake), name="commits")
-        listener.add_done_callback(report)
+        listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
+        listener.add_done_callback(log_listener_failure)
         try:
-            with on_stop_signal(app.state.leaving.set, close_streams, settings.leave_s):
+            with on_stop_signal(app.state.draining.set, close_streams, settings.leave_s):
                 yield
         finally:
             dashboard.live.close()
             listener.cancel()
             await asyncio.gather(listener, hub.close(), return_exceptions=True)
-            doorkeeper.close()
-            meter.forget(installation)
+            authenticator.close()
+            metrics.forget(installation)
             stores.close()
 
     return lifespan

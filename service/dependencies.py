@@ -1,67 +1,103 @@
-"""What routes are handed: the parts that the application opened, and the parameters that many routes share."""
+"""FastAPI dependencies: application state, authorization, and query parameters that many routes share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
+from uuid import UUID
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Query, Request
 
-from service.doorkeeper import Doorkeeper
-from service.metrics import Meter
-from service.owners import Owners
+from service.authentication import Authenticator
+from service.metrics import ServiceMetrics
+from service.ownership import OWNED, OwnershipCache
 from service.principal import principal_of
 from service.sse import EventHub
+from speciate.domain.errors import NotFoundError
+from speciate.domain.scope import Scope
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
 from speciate.storage.stores import Stores
 
-_PINGS = 4
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PINGS: Final = 4
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What one process of the API consists of.
+class AppState:
+    """Components of one API process.
 
     Attributes:
         settings: The effective settings.
-        stores: The stores, of all projects: routes get theirs by ``StoresDep``.
-        hub: The open streams of events.
-        doorkeeper: Knows who asks.
-        owners: Knows whose ids are.
-        meter: What this process counts.
-        pings: Threads in which policies are asked: a slow endpoint must not hold those that answer requests.
+        stores: The stores of all projects. Routes get those of their own project by ``StoresDep``.
+        hub: The open event streams.
+        authenticator: Maps credentials to principals.
+        owners: Maps run, candidate and rollout ids to projects.
+        metrics: The metrics of this process.
+        pings: Limits the threads that contact policy endpoints, so that slow endpoints do not block other requests.
     """
 
     settings: Settings
     stores: Stores
     hub: EventHub
-    doorkeeper: Doorkeeper
-    owners: Owners
-    meter: Meter
+    authenticator: Authenticator
+    owners: OwnershipCache
+    metrics: ServiceMetrics
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 
-def parts_of(request: Request) -> Parts:
-    """Return the parts of the process that a request came to."""
-    return cast("Parts", request.app.state.parts)
+def app_state_of(request: Request) -> AppState:
+    """Return the state of the application that serves a request."""
+    return cast("AppState", request.app.state.app_state)
 
 
-# These are asynchronous because FastAPI would otherwise hand each of them to a thread.
-async def _parts(request: Request) -> Parts:
-    return parts_of(request)
+# These dependencies are asynchronous because FastAPI runs synchronous ones in a thread. They do not depend on each
+# other because resolving nested dependencies would cost more than the dependencies themselves.
+async def _app_state(request: Request) -> AppState:
+    return app_state_of(request)
 
 
-# Nor do they depend on each other: FastAPI's way from one to the next costs more than what they do.
 async def _stores(request: Request) -> Stores:
-    return parts_of(request).stores.within(principal_of(request).project_id)
+    return app_state_of(request).stores.within(principal_of(request).project_id)
 
 
-PartsDep = Annotated[Parts, Depends(_parts)]
+AppStateDep = Annotated[AppState, Depends(_app_state)]
 StoresDep = Annotated[Stores, Depends(_stores)]
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of the page")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items in the page.")]
 Cursor = Annotated[
-    str | None, Query(max_length=2000, description="`next_cursor` of the page before, unchanged; opaque")
+    str | None, Query(max_length=2000, description="`next_cursor` of the previous page, unchanged. Opaque.")
 ]
+
+
+async def authorize(request: Request) -> None:
+    """Check the scope of the principal and that ids in the path belong to its project.
+
+    Routes receive stores of one project and look up names and other ids in them. Ids of runs, candidates and rollouts
+    are checked here; those of another project are reported as missing.
+
+    Raises:
+        ForbiddenError: The scope does not allow the request.
+        NotFoundError: An id in the path does not exist in the project.
+    """
+    principal = principal_of(request)
+    principal.require(Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
+    for parameter, (kind, _) in OWNED.items():
+        text = request.path_params.get(parameter)
+        found = None if text is None else _uuid(str(text))
+        if found is None:  # the route rejects malformed ids
+            continue
+        owners = app_state_of(request).owners
+        project = owners.known(found)
+        if project is None:
+            project = await to_thread.run_sync(owners.find, parameter, found)
+        if project != principal.project_id:
+            raise NotFoundError(f"there is no {kind} {found}.")
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -12,7 +12,7 @@ MOST_LINES: Final = 2000
 
 _CONTEXT: Final = 3
 
-Step = tuple[str, int, int, int, int]
+Opcode = tuple[str, int, int, int, int]
 """What ``SequenceMatcher`` calls an opcode: a verb, lines [i1, i2) before, lines [j1, j2) after."""
 
 
@@ -49,7 +49,7 @@ def unified(old: str, new: str, *, before: str, after: str) -> Diff:
     # Only what differs is compared, with its context; matching takes far longer than linear time.
     skipped = head - lead
     a, b = (lines[skipped : len(lines) - tail + trail] for lines in (a, b))
-    groups: Iterable[Sequence[Step]]
+    groups: Iterable[Sequence[Opcode]]
     if minimal:
         groups = SequenceMatcher(None, a, b).get_grouped_opcodes(_CONTEXT)
     else:
@@ -64,7 +64,7 @@ def _shared(a: Sequence[str], b: Sequence[str]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _one_block(old: int, new: int, lead: int, trail: int) -> list[Step]:
+def _one_block(old: int, new: int, lead: int, trail: int) -> list[Opcode]:
     return [
         ("equal", 0, lead, 0, lead),
         ("replace", lead, old - trail, lead, new - trail),
@@ -72,7 +72,7 @@ def _one_block(old: int, new: int, lead: int, trail: int) -> list[Step]:
     ]
 
 
-def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Step], skipped: int) -> Iterable[str]:
+def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode], skipped: int) -> Iterable[str]:
     first, last = group[0], group[-1]
     yield f"@@ -{_span(first[1], last[2], skipped)} +{_span(first[3], last[4], skipped)} @@"
     for verb, i1, i2, j1, j2 in group:

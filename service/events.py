@@ -38,19 +38,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class EventFrame:
     """An event as it is sent; written once for all viewers."""
 
     seq: int
     text: bytes
 
     @classmethod
-    def of(cls, event: EventRecord) -> Frame:
+    def of(cls, event: EventRecord) -> EventFrame:
         """Return the frame of an event; JSON has no line ends, so hostile text cannot end the frame early."""
         return cls(event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """Reads a run's events without blocking the event loop."""
 
     async def events(self, after: int) -> tuple[EventRecord, ...]:
@@ -70,17 +70,17 @@ class Viewer:
         goal: Sequence number after which nothing comes, once that is known.
     """
 
-    def __init__(self, reader: Reader, *, after: int, goal: int | None, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, reader: EventReader, *, after: int, goal: int | None, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.after = after
         self.goal = goal
         self._reader = reader
         self._heartbeat_s = heartbeat_s
-        self._pending: deque[Frame] = deque()
+        self._pending: deque[EventFrame] = deque()
         self._news = asyncio.Event()
         self._stale = True  # PostgreSQL holds events that were never offered here
         self._closed = False
 
-    def offer(self, frames: Sequence[Frame]) -> None:
+    def offer(self, frames: Sequence[EventFrame]) -> None:
         """Hand over new events; a viewer that is too slow forgets them and reads them from PostgreSQL later."""
         self._pending.extend(frames)
         if len(self._pending) > QUEUE:
@@ -116,14 +116,14 @@ class Viewer:
             elif not self._stale and self.goal is None:
                 yield _HEARTBEAT
 
-    async def _missed(self) -> list[Frame]:
+    async def _missed(self) -> list[EventFrame]:
         # What is handed over from here on joins what is read now, or leaves a gap that is noticed.
         self._stale = False
         events = await self._reader.events(self.after)
         self._stale = self._stale or len(events) == PAGE
-        return [Frame.of(event) for event in events]
+        return [EventFrame.of(event) for event in events]
 
-    async def _handed_over(self) -> list[Frame]:
+    async def _handed_over(self) -> list[EventFrame]:
         await _first(self._news.wait, self._heartbeat_s)
         self._news.clear()
         frames = [frame for frame in self._pending if frame.seq > self.after]
@@ -135,7 +135,7 @@ class Viewer:
         return frames
 
 
-class Channel:
+class EventChannel:
     """Reads the new events of one run for all of its viewers.
 
     Args:
@@ -145,7 +145,7 @@ class Channel:
         poll_s: How often it asks when nothing wakes it.
     """
 
-    def __init__(self, run_id: UUID, reader: Reader, *, after: int, poll_s: float = POLL_S) -> None:
+    def __init__(self, run_id: UUID, reader: EventReader, *, after: int, poll_s: float = POLL_S) -> None:
         self.viewers: set[Viewer] = set()
         self.run_id = run_id
         self._reader = reader
@@ -180,7 +180,7 @@ class Channel:
             self._ended = self._ended or any(event.kind in _ENDINGS for event in events)
             if events:
                 self._last = events[-1].seq
-                frames = [Frame.of(event) for event in events]
+                frames = [EventFrame.of(event) for event in events]
                 for viewer in self.viewers:
                     viewer.offer(frames)
         return await self._reader.end() if self._ended else None

@@ -40,7 +40,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0)
 
 
-class Meter:
+class ServiceMetrics:
     """The metrics of one process of the API."""
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class Meter:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def watch(self, installation: Installation) -> None:
+    def watch(self, installation: InstallationCollector) -> None:
         """Show the installation, too."""
         self._registry.register(installation)
 
-    def forget(self, installation: Installation) -> None:
+    def forget(self, installation: InstallationCollector) -> None:
         """Show it no longer, and close what it holds."""
         self._registry.unregister(installation)
         installation.close()
@@ -76,7 +76,7 @@ class Meter:
         return generate_latest(self._registry)
 
 
-class Installation:
+class InstallationCollector:
     """Reads the stores for a registry; what does not answer is left out and said so.
 
     Args:

@@ -1,5 +1,4 @@
-"""Stopping in order: first this process says that it leaves, so that requests and streams go to other replicas; then
-its streams end, since they never do by themselves and the server waits for open answers; then the server stops."""
+"""Graceful shutdown: announce it, close connections with their responses, end event streams, then stop the server."""
 
 from __future__ import annotations
 
@@ -11,40 +10,62 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 
 @contextmanager
-def on_stop_signal(leave: Callable[[], None], end: Callable[[], None], leave_s: float) -> Iterator[None]:
-    """Put a time of leaving before the server's own reaction to SIGTERM and SIGINT.
+def on_stop_signal(drain: Callable[[], None], end: Callable[[], None], drain_s: float) -> Iterator[None]:
+    """Run a drain period before the server's own reaction to SIGTERM and SIGINT.
 
     Args:
-        leave: Called in the running event loop as soon as the signal comes.
-        end: Called ``leave_s`` seconds later, just before the server's handler; at once with a second signal.
-        leave_s: Seconds in which the process still answers.
+        drain: Called in the running event loop as soon as the signal arrives.
+        end: Called ``drain_s`` seconds later, just before the server's handler. A second signal calls it at once.
+        drain_s: Seconds for which the process keeps answering requests.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's; a server in another thread is stopped by its owner
+        yield  # only the main thread receives signals; the owner of another thread stops its server
         return
     loop = asyncio.get_running_loop()
-    before: dict[signal.Signals, Any] = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-
-    told: list[int] = []
+    previous: dict[signal.Signals, Any] = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    received: list[int] = []
 
     def finish(number: int, frame: FrameType | None) -> None:
         end()
-        before[signal.Signals(number)](number, frame)
+        previous[signal.Signals(number)](number, frame)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        wait_s = 0.0 if told else leave_s
-        told.append(number)
-        loop.call_soon_threadsafe(leave)
+        wait_s = 0.0 if received else drain_s
+        received.append(number)
+        loop.call_soon_threadsafe(drain)
         loop.call_soon_threadsafe(loop.call_later, wait_s, finish, number, frame)
 
-    # Only where the server handles the signal itself: otherwise its default, the end of the process, has to stay.
-    chained = [each for each, handler in before.items() if callable(handler)]
+    # Signals that the server does not handle keep their default action, which ends the process.
+    chained = [each for each, handler in previous.items() if callable(handler)]
     for each in chained:
         signal.signal(each, stop)
     try:
         yield
     finally:
         for each in chained:
-            signal.signal(each, before[each])
+            signal.signal(each, previous[each])
+
+
+class ConnectionDrain:
+    """Add ``Connection: close`` to every response once shutdown has begun, so that clients move to other replicas."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http" or not scope["app"].state.draining.is_set():
+            await self._app(scope, receive, send)
+            return
+
+        async def close(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, close)

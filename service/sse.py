@@ -7,17 +7,20 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import redis
 import sqlalchemy.exc
 from anyio import CapacityLimiter, to_thread
+from redis.asyncio import Redis
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.events import HEARTBEAT_S, PAGE, POLL_S, Channel, Viewer
+from service.events import HEARTBEAT_S, PAGE, POLL_S, EventChannel, Viewer
 from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
 from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.storage.signals import CHANNEL
 from speciate.storage.stores import Stores
 
 MAX_STREAMS: Final = 1000
@@ -25,6 +28,7 @@ MAX_STREAMS: Final = 1000
 
 MEDIA_TYPE: Final = "text/event-stream"
 _READERS: Final = 4
+_REDIS_RETRY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -52,7 +56,7 @@ class EventHub:
         self.poll_s = poll_s
         self._closing = False
         self._viewers: set[Viewer] = set()
-        self._channels: dict[UUID, tuple[Channel, asyncio.Task[None]]] = {}
+        self._channels: dict[UUID, tuple[EventChannel, asyncio.Task[None]]] = {}
         # Threads of their own: neither do streams wait for slow requests nor the other way round.
         self._threads = CapacityLimiter(_READERS)
 
@@ -126,15 +130,15 @@ class EventHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _channel(self, run: RunRecord, reader: _StoredEvents) -> Channel:
+    def _channel(self, run: RunRecord, reader: _StoredEvents) -> EventChannel:
         if run.id not in self._channels:
-            channel = Channel(run.id, reader, after=run.last_event, poll_s=self.poll_s)
+            channel = EventChannel(run.id, reader, after=run.last_event, poll_s=self.poll_s)
             task = asyncio.create_task(channel.serve(), name=f"events of {run.id}")
             task.add_done_callback(functools.partial(self._over, channel))
             self._channels[run.id] = channel, task
         return self._channels[run.id][0]
 
-    def _over(self, channel: Channel, task: asyncio.Task[None]) -> None:
+    def _over(self, channel: EventChannel, task: asyncio.Task[None]) -> None:
         held = self._channels.get(channel.run_id)
         if held is not None and held[0] is channel:
             del self._channels[channel.run_id]
@@ -181,3 +185,35 @@ class _StoredEvents:
             return await to_thread.run_sync(call, limiter=self.threads)
         except sqlalchemy.exc.TimeoutError as error:
             raise UnavailableError("every database connection is in use.") from error
+
+
+async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> None:
+    """Call ``wake`` with the id of every run that commits something, until cancelled; survives that Redis is away."""
+    away = False
+    while True:
+        try:
+            async with Redis.from_url(redis_url, socket_connect_timeout=5) as client, client.pubsub() as channel:
+                await channel.subscribe(CHANNEL)
+                away = False
+                async for message in channel.listen():
+                    _forward(message, wake)
+        except (redis.RedisError, OSError) as error:
+            if not away:
+                _log.warning("Redis is away, streams of events ask PostgreSQL instead: %s", error)
+            away = True
+        await asyncio.sleep(_REDIS_RETRY_S)
+
+
+def log_listener_failure(task: asyncio.Task[None]) -> None:
+    """Log why listening ended, unless it was told to."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("commits are not heard any more, streams of events ask PostgreSQL instead", exc_info=error)
+
+
+def _forward(message: dict[str, Any], wake: Callable[[UUID], None]) -> None:
+    if message["type"] != "message":
+        return
+    try:
+        wake(UUID(bytes(message["data"]).decode("ascii")))
+    except ValueError:
+        _log.warning("Redis channel %s carried something that is no run", CHANNEL)

@@ -94,12 +94,12 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     except (RecursionError, ValueError):
         flaw = FieldError("is nested too deep, or has a number with thousands of digits", where="body")
     else:
-        refuse_unfit(value)
+        require_storable(value)
         return value
     raise MalformedJsonError(f"The body is not JSON: {flaw}", flaws=(flaw,))
 
 
-def refuse_unfit(value: Any) -> None:
+def require_storable(value: Any) -> None:
     """Refuse values that JSON or PostgreSQL cannot hold.
 
     Raises:

@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.api.schemas import RunId
-from service.dependencies import Cursor, Limit, PartsDep, StoresDep
+from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page
@@ -30,7 +30,7 @@ LastEventId = Annotated[str | None, Header(description="`id` of the last event t
 async def list_events(
     request: Request,
     run_id: RunId,
-    parts: PartsDep,
+    app_state: AppStateDep,
     stores: StoresDep,
     after: After = 0,
     limit: Limit = 500,
@@ -44,8 +44,8 @@ async def list_events(
     comments, and ``event: end`` says that the run has ended and nothing more comes.
     """
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        viewer = await parts.hub.join(run_id, _position(last_event_id, after))
-        return EventStreamResponse(parts.hub, viewer)
+        viewer = await app_state.hub.join(run_id, _position(last_event_id, after))
+        return EventStreamResponse(app_state.hub, viewer)
     start = cursors.decode(cursor, [int])[0] if cursor else after
     return await to_thread.run_sync(_page, stores, run_id, start, limit)
 

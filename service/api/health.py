@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from sqlalchemy.exc import DBAPIError
 
 from service.api.schemas import HealthAnswer, ReadyAnswer
-from service.dependencies import PartsDep
+from service.dependencies import AppStateDep
 from speciate import __version__
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.storage.database import check_version
@@ -27,16 +27,16 @@ async def healthz() -> HealthAnswer:
 
 
 @router.get("/readyz")
-def readyz(request: Request, parts: PartsDep) -> ReadyAnswer:
+def readyz(request: Request, app_state: AppStateDep) -> ReadyAnswer:
     """Say that PostgreSQL and Redis answer and the schema is up to date; 503 names what does not."""
-    if request.app.state.leaving.is_set():
+    if request.app.state.draining.is_set():
         raise UnavailableError("this process is stopping.", remedy="Ask another replica.")
     found: dict[str, str] = {}
     missing: list[str] = []
     checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
     for name, check in checks.items():
         try:
-            found[name] = check(parts.stores)
+            found[name] = check(app_state.stores)
         except (UnavailableError, ConfigurationError) as error:
             missing.append(str(error))
     if missing:

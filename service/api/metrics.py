@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.dependencies import PartsDep
+from service.dependencies import AppStateDep
 from service.principal import NeedsOperator
 
 router = APIRouter(tags=["health"])
@@ -20,7 +20,7 @@ _scrapes: Final = CapacityLimiter(1)
 
 # They name the policies of all projects.
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[NeedsOperator])
-async def metrics(parts: PartsDep) -> Response:
+async def metrics(app_state: AppStateDep) -> Response:
     """Read the metrics in Prometheus' text format; ``docs/observability.md`` says which are shared by all replicas."""
-    text = await to_thread.run_sync(parts.meter.text, limiter=_scrapes)
+    text = await to_thread.run_sync(app_state.metrics.text, limiter=_scrapes)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

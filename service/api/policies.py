@@ -7,9 +7,9 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
-from service import registration
+from service import policy_registration
 from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
-from service.dependencies import Cursor, Limit, PartsDep, StoresDep
+from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
@@ -32,24 +32,24 @@ def list_policies(
 
 @router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
 async def add_policy(
-    body: PolicySubmission, parts: PartsDep, stores: StoresDep, principal: PrincipalDep, response: Response
+    body: PolicySubmission, app_state: AppStateDep, stores: StoresDep, principal: PrincipalDep, response: Response
 ) -> PolicyVersion:
     """Register a policy; the same registration again is the same version, and other weights are another one.
 
     Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss. Only
     the operator names a variable of the workers (``api_key_env``): anybody else sends the key itself.
     """
-    version, new = await registration.register(body, parts, stores, principal)
+    version, new = await policy_registration.register(body, app_state, stores, principal)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/policies/{version.id}"
     return version
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, parts: PartsDep, stores: StoresDep) -> PingAnswer:
+async def ping_policy(name: NameInPath, app_state: AppStateDep, stores: StoresDep) -> PingAnswer:
     """Ask a policy for a sign of life; 503 says why it cannot be used."""
     version = await to_thread.run_sync(stores.catalog.policy, name)
-    sign = await registration.ping(version.definition, parts)
+    sign = await policy_registration.ping(version.definition, app_state)
     return PingAnswer(
         policy=version.definition.slug,
         version=version.version,

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from service.answers import written
 from service.api.etags import IfMatch, IfNoneMatch, etag, matching, names
 from service.api.schemas import Name, RunId, RunSubmission
 from service.dependencies import Cursor, Limit, StoresDep
+from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
@@ -31,7 +31,7 @@ IdempotencyKey = Annotated[
 
 
 @router.get("")
-@written
+@serialize_in_thread
 def list_runs(
     stores: StoresDep,
     problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,

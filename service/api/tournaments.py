@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from service.api.runs import IdempotencyKey
 from service.api.schemas import NameInPath, SteeringRequest
 from service.dependencies import Cursor, Limit, StoresDep
-from service.streaming import JSON_LINES, json_lines
+from service.responses import JSON_LINES, json_lines
 from service.strict_json import StrictRoute
 from speciate.domain.tournament import Extension, Tournament, TournamentState
 from speciate.ports.records.base import Page

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from service.answers import written
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, StoresDep
+from service.responses import serialize_in_thread
 from speciate.domain.unlock import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.unlocks import UnlockRecord
@@ -27,7 +27,7 @@ def state_of(state: StateFilter) -> ClaimState | None:
 
 
 @router.get("")
-@written
+@serialize_in_thread
 def list_unlocks(
     stores: StoresDep,
     run: Annotated[UUID | None, Query(description="of this run")] = None,

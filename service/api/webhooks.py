@@ -8,7 +8,7 @@ from uuid import UUID
 from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 
-from service.dependencies import Cursor, Limit, PartsDep, StoresDep
+from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin
 from service.strict_json import StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
@@ -30,10 +30,10 @@ def list_webhooks(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) 
 
 
 @router.post("", status_code=201)
-async def add_webhook(body: Webhook, parts: PartsDep, stores: StoresDep, response: Response) -> NewWebhook:
+async def add_webhook(body: Webhook, app_state: AppStateDep, stores: StoresDep, response: Response) -> NewWebhook:
     """Make a webhook. The answer is the only place where its secret can be read."""
     # A slow name server may hold those threads that wait for policies, not those that answer requests.
-    wrong = await to_thread.run_sync(check_url, body.url, parts.settings.network, limiter=parts.pings)
+    wrong = await to_thread.run_sync(check_url, body.url, app_state.settings.network, limiter=app_state.pings)
     if wrong is not None:
         flaw = FieldError(wrong, where="url")
         raise InvalidInputError(f"The webhook is not valid: {flaw}", flaws=(flaw,))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.answers import written
 from service.api.schemas import WorkersAnswer
 from service.dependencies import Limit, StoresDep
+from service.responses import serialize_in_thread
 from speciate.storage.presence import present
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
 @router.get("")
-@written
+@serialize_in_thread
 def list_workers(stores: StoresDep, limit: Limit = 100) -> WorkersAnswer:
     """List the worker processes that are there, and at most ``limit`` units of work that are leased or wait."""
     return WorkersAnswer(items=present(stores.redis), work=stores.runs.work_in_flight(limit=limit))

@@ -54,7 +54,7 @@ async def read_form(request: Request) -> Form:
             raise _unreadable() from None
         return Form({name: _text(values[-1]) for name, values in found.items()}, {})
     if kind.startswith("multipart/form-data"):
-        return _parts(kind, body)
+        return _app_state(kind, body)
     raise HTTPException(415, "The body is no form.")
 
 
@@ -80,7 +80,7 @@ def require_same_origin(request: Request) -> None:
         )
 
 
-def _parts(kind: str, body: bytes) -> Form:
+def _app_state(kind: str, body: bytes) -> Form:
     # A form's parts are written like those of a mail, and the reader for these comes with Python.
     message = message_from_bytes(b"Content-Type: " + kind.encode("latin-1") + b"\r\n\r\n" + body, policy=policy.HTTP)
     if not message.is_multipart():

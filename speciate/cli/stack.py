@@ -186,7 +186,7 @@ class Stack:
     def _graph(self) -> Iterator[ChildCommand]:
         python, s = sys.executable, self.settings
         api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
-        api += ["--http", "service.http:Bounded"]
+        api += ["--http", "service.http_protocol:LimitedHttpProtocol"]
         quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
         yield self._command("api", [python, *api, *quiet])
         if s.policy_url is None:

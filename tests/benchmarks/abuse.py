@@ -263,7 +263,7 @@ def _service(settings: Settings) -> Iterator[tuple[str, psutil.Process, Stores]]
             "0",
             "--no-access-log",
         ]
-        command += ["--http", "service.http:Bounded"]
+        command += ["--http", "service.http_protocol:LimitedHttpProtocol"]
         environment = {**os.environ, **urls, "PYTHONPATH": str(ROOT)}
         with log.open("w") as out, subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=out) as api:
             try:

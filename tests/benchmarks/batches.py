@@ -23,11 +23,11 @@ def run(settings: Settings) -> None:
         wait_for(stores, begin(stores, spec(480)), 480)
         rows = []
         for size in SIZES:
-            before, at = _parts(stack), time.perf_counter()
+            before, at = _app_state(stack), time.perf_counter()
             run_id = begin(stores, spec(CANDIDATES, batch=size, samples_per_prompt=size // 4))
             wait_for(stores, run_id, CANDIDATES)
             seconds = time.perf_counter() - at
-            used = {name: (after - before[name]) / CANDIDATES * 1000 for name, after in _parts(stack).items()}
+            used = {name: (after - before[name]) / CANDIDATES * 1000 for name, after in _app_state(stack).items()}
             used["evaluate"] -= EVALUATION_S * 1000
             beyond = sum(used.values())
             rest = beyond - used["generate"] - used["evaluate"] - used["postgres"]
@@ -43,6 +43,6 @@ def run(settings: Settings) -> None:
     )
 
 
-def _parts(stack: SpinningStack) -> dict[str, float]:
+def _app_state(stack: SpinningStack) -> dict[str, float]:
     servers = stack.servers.poll() if stack.servers else {}
     return {name: processor_seconds([status.pid]) for name, status in {**servers, **stack.poll()}.items()}

@@ -13,8 +13,7 @@ from typing import Final
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from service import metrics
-from service.metrics import Installation, Meter
+from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.embedded import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage import counters
@@ -49,15 +48,15 @@ def main() -> None:
         stores = open_stores(Settings(data_dir=home, **{name: SecretStr(url) for name, url in addresses.items()}))
         upgrade(stores.engine)
         _fill(stores)
-        meter = Meter()
+        metrics = ServiceMetrics()
         for route in range(100):
-            meter.book("GET", f"/v1/{route}", 200, 0.01)
-        meter.watch(Installation(stores, endpoints.database_url, stall_s=900, streams=lambda: 0))
-        text = meter.text()
+            metrics.book("GET", f"/v1/{route}", 200, 0.01)
+        metrics.watch(InstallationCollector(stores, endpoints.database_url, stall_s=900, streams=lambda: 0))
+        text = metrics.text()
         metrics._FRESH_S = -1.0  # type: ignore[misc]
-        _say("reading all", [_timed(meter) for _ in range(30)])
+        _say("reading all", [_timed(metrics) for _ in range(30)])
         metrics._FRESH_S = 1e9  # type: ignore[misc]
-        _say("from the last reading", [_timed(meter) for _ in range(30)])
+        _say("from the last reading", [_timed(metrics) for _ in range(30)])
         series = sum(not line.startswith(b"#") for line in text.splitlines())
         sys.stdout.write(f"{series} series, {len(text) / 1024:.0f} KiB\n")
         stores.close()
@@ -81,9 +80,9 @@ def _fill(stores: Stores) -> None:
     counting.close()
 
 
-def _timed(meter: Meter) -> tuple[float, float]:
+def _timed(metrics: ServiceMetrics) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
-    meter.text()
+    metrics.text()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 

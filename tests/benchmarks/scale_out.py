@@ -135,7 +135,7 @@ class _Simulation:
         cycle_s = c.policy_s + c.evaluating_s + 2 * (c.locked_s + MESSAGE_S)
         self.runs = [_Station(1) for _ in range(int(1.5 * c.most_batches * cycle_s / 8) + 1)]
         for lane in range(8 * len(self.runs)):
-            self._at(float(self.rng.uniform(0, c.policy_s)), self._asked(lane))
+            self._at(float(self.rng.uniform(0, c.policy_s)), self._credentials_of(lane))
 
     def run(self, events: int) -> Found:
         """Run so many events after the warm-up."""
@@ -211,7 +211,7 @@ class _Simulation:
         else:
             run.waiting.append((self.now, locked))
 
-    def _asked(self, lane: int) -> Callable[[], None]:
+    def _credentials_of(self, lane: int) -> Callable[[], None]:
         return lambda: self._book(lane, lambda: self._evaluate(lane))
 
     def _evaluate(self, lane: int) -> None:
@@ -222,7 +222,7 @@ class _Simulation:
 
     def _next(self, lane: int) -> None:
         self.done += 1
-        self._at(float(self.rng.exponential(self.cluster.policy_s)), self._asked(lane))
+        self._at(float(self.rng.exponential(self.cluster.policy_s)), self._credentials_of(lane))
 
 
 def simulate(cluster: Cluster, *, seed: int = 0, events: int = _EVENTS) -> Found:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.metrics import Installation, Meter
+from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.storage import counters
 from speciate.storage.counters import FAMILIES, Counters
 from speciate.storage.stores import Stores
@@ -46,13 +46,13 @@ def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_sho
     counting.close()
     with stores.engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO reconciler (id, alive_at) VALUES (1, now())")
-    meter = Meter()
-    meter.book("GET", "/v1/runs", 200, 0.01)
+    metrics = ServiceMetrics()
+    metrics.book("GET", "/v1/runs", 200, 0.01)
     url = stores.engine.url.render_as_string(hide_password=False)
-    installation = Installation(stores, url, stall_s=900, streams=lambda: 0)
-    meter.watch(installation)
-    text = meter.text().decode()
-    meter.forget(installation)
+    installation = InstallationCollector(stores, url, stall_s=900, streams=lambda: 0)
+    metrics.watch(installation)
+    text = metrics.text().decode()
+    metrics.forget(installation)
 
     exported = set(re.findall(r"^([a-z_]+)(?:\{| )", text, flags=re.MULTILINE))
     exported |= set(re.findall(r"^# TYPE ([a-z_]+) ", text, flags=re.MULTILINE))  # families without a series yet

@@ -11,15 +11,15 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service import registration
+from service import policy_registration
 from service.api.schemas import PolicySubmission
 from service.dashboard.context import DashboardDep
 from service.dashboard.fields import Field, build_fields, read_values
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dependencies import PartsDep
+from service.dependencies import AppStateDep
+from service.policy_registration import PingResult
 from service.principal import PrincipalDep
-from service.registration import Sign
 from service.strict_json import MalformedJsonError, parse
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
@@ -73,10 +73,10 @@ def show_form(request: Request) -> Response:
 
 
 @router.post("/new")
-async def try_out(request: Request, form: FormDep, parts: PartsDep, principal: PrincipalDep) -> Response:
+async def try_out(request: Request, form: FormDep, app_state: AppStateDep, principal: PrincipalDep) -> Response:
     """Show the form again with what its endpoint says; nothing is kept."""
     try:
-        sign = await registration.try_out(read_submission(form.fields), parts, principal)
+        sign = await policy_registration.try_out(read_submission(form.fields), app_state, principal)
     except (SpeciateError, ValidationError) as error:
         return _form(request, form.fields, errors=policy_form_errors(error))
     return _form(request, form.fields, sign=sign)
@@ -84,11 +84,13 @@ async def try_out(request: Request, form: FormDep, parts: PartsDep, principal: P
 
 @router.post("")
 async def register(
-    request: Request, form: FormDep, dashboard: DashboardDep, parts: PartsDep, principal: PrincipalDep
+    request: Request, form: FormDep, dashboard: DashboardDep, app_state: AppStateDep, principal: PrincipalDep
 ) -> Response:
     """Register it and go to its page, or show the form again with what is wrong."""
     try:
-        version, _ = await registration.register(read_submission(form.fields), parts, dashboard.stores, principal)
+        version, _ = await policy_registration.register(
+            read_submission(form.fields), app_state, dashboard.stores, principal
+        )
     except (SpeciateError, ValidationError) as error:
         return _form(request, form.fields, errors=policy_form_errors(error))
     return RedirectResponse(f"/policies/{version.name}", 303)
@@ -148,7 +150,7 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def _form(
-    request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, sign: Sign | None = None
+    request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, sign: PingResult | None = None
 ) -> Response:
     # A key is typed again each time: no answer repeats it.
     values = {"kind": _USUAL_KIND} | {name: text for name, text in values.items() if name != _KEY}

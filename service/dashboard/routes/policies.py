@@ -7,12 +7,12 @@ from typing import Annotated, Final
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from service import registration
+from service import policy_registration
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import address, page
-from service.dependencies import PartsDep
-from service.registration import Sign
+from service.dependencies import AppStateDep
+from service.policy_registration import PingResult
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.ports.records.policies import PolicyVersion
 
@@ -47,13 +47,13 @@ async def ask_policy(
     request: Request,
     name: str,
     dashboard: DashboardDep,
-    parts: PartsDep,
+    app_state: AppStateDep,
 ) -> Response:
     """Show the same with what its endpoint says now: only where that is asked for, since it may load an adapter."""
     version = await to_thread.run_sync(_version, dashboard, name)
     ping = errors = None
     try:
-        ping = await registration.ping(version.definition, parts)
+        ping = await policy_registration.ping(version.definition, app_state)
     except SpeciateError as error:
         errors = form_errors(error)
     return await to_thread.run_sync(_page, request, dashboard, version, ping, errors)
@@ -69,7 +69,7 @@ def _page(
     request: Request,
     dashboard: DashboardContext,
     version: PolicyVersion,
-    ping: Sign | None = None,
+    ping: PingResult | None = None,
     errors: FormErrors | None = None,
 ) -> Response:
     return page(

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
+from service.authentication import Credentials
 from service.dashboard.forms import FormDep, SubmittedForm, form_errors, own_path
 from service.dashboard.pages import THEME_COOKIE, THEMES, page
-from service.dependencies import PartsDep
-from service.doorkeeper import Asked
+from service.dependencies import AppStateDep
 from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
 from speciate.domain.errors import SpeciateError
 from speciate.storage.access import SESSION_LIFE
@@ -29,47 +29,49 @@ def show_login(request: Request, next: str = Query("", max_length=2000)) -> Resp
 
 
 @router.post("/login")
-def log_in(request: Request, form: FormDep, parts: PartsDep) -> Response:
-    """Begin a session and go on to where it was asked for, or show the form again with why not."""
-    asked: Asked = request.state.asked
-    keeper, given = parts.doorkeeper, form.text("token")
+def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
+    """Begin a session and go on to where it was credentials for, or show the form again with why not."""
+    credentials: Credentials = request.state.credentials
+    authenticator, given = app_state.authenticator, form.text("token")
     try:
-        bearer = keeper.bearer(Asked(given or "-", None, None, None, asked.address))
+        bearer = authenticator.bearer(Credentials(given or "-", None, None, None, credentials.address))
     except SpeciateError as error:
         return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
-    secret = parts.stores.access.log_in(bearer, keeper.operator_token)
+    secret = app_state.stores.access.log_in(bearer, authenticator.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
     answer = RedirectResponse(own_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
-    answer.set_cookie(SESSION_COOKIE, secret, max_age=life, httponly=True, samesite="lax", secure=_safe(request, parts))
+    answer.set_cookie(
+        SESSION_COOKIE, secret, max_age=life, httponly=True, samesite="lax", secure=_safe(request, app_state)
+    )
     return answer
 
 
 @router.post("/logout", dependencies=[SubmittedForm])
-async def log_out(request: Request, parts: PartsDep) -> Response:
+async def log_out(request: Request, app_state: AppStateDep) -> Response:
     """End the session."""
-    asked: Asked = request.state.asked
-    if asked.session:
-        await run_in_threadpool(parts.stores.access.log_out, asked.session)
+    credentials: Credentials = request.state.credentials
+    if credentials.session:
+        await run_in_threadpool(app_state.stores.access.log_out, credentials.session)
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(SESSION_COOKIE)
     return answer
 
 
 @router.post("/project", dependencies=[NeedsOperator])
-def choose_project(request: Request, form: FormDep, parts: PartsDep) -> Response:
+def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
     """Look at another project from now on."""
-    project = parts.stores.projects.get(form.text("project")[:80])
+    project = app_state.stores.projects.get(form.text("project")[:80])
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
-        PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_safe(request, parts)
+        PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_safe(request, app_state)
     )
     return answer
 
 
-def _safe(request: Request, parts: PartsDep) -> bool:
+def _safe(request: Request, app_state: AppStateDep) -> bool:
     """Tell whether browsers reach this service by HTTPS: they then never send the cookie otherwise."""
-    return request.url.scheme == "https" or parts.settings.base_url.startswith("https:")
+    return request.url.scheme == "https" or app_state.settings.base_url.startswith("https:")
 
 
 router = APIRouter(include_in_schema=False)

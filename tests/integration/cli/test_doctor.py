@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import SecretStr
 
-from service.metrics import Installation, Meter
+from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.cli import deployment_checks
 from speciate.cli.checks import Finding, Status
 from speciate.cli.secret_checks import of_this_machine
@@ -25,12 +25,12 @@ OTHER = "o" * 40
 def _remotely(settings: Settings) -> Finding:
     """What is found in the metrics of an API with these settings."""
     assert settings.database_url is not None
-    stores, meter = open_stores(settings), Meter()
-    installation = Installation(stores, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
-    meter.watch(installation)
-    answer = SimpleNamespace(status_code=200, text=meter.text().decode())
+    stores, metrics = open_stores(settings), ServiceMetrics()
+    collector = InstallationCollector(stores, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
+    metrics.watch(collector)
+    answer = SimpleNamespace(status_code=200, text=metrics.text().decode())
     found = list(deployment_checks._work(SimpleNamespace(get=lambda _: answer)))
-    meter.forget(installation)
+    metrics.forget(collector)
     stores.close()
     return next(each for each in found if each.name == "service's secret key")
 

@@ -34,7 +34,7 @@ class Api:
 
     @property
     def hub(self) -> EventHub:
-        return self.app.state.parts.hub
+        return self.app.state.app_state.hub
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self.http.get(path, **options)

@@ -114,7 +114,7 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
 
 
 def test_a_process_that_leaves_is_not_ready_and_still_answers(lab: Lab) -> None:
-    lab.api.app.state.leaving.set()
+    lab.api.app.state.draining.set()
     assert "stopping" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
     assert lab.api.get("/v1/runs").headers["connection"] == "close"
 

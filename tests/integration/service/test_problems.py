@@ -157,7 +157,7 @@ def test_lists_leave_definitions_where_they_are(api: Api) -> None:
     def note(*values: object) -> None:
         asked.append(str(values[2]))
 
-    engine = api.app.state.parts.stores.engine
+    engine = api.app.state.app_state.stores.engine
     sa.event.listen(engine, "before_cursor_execute", note)
     assert api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy"]}).status_code == 201
     listed = api.get("/v1/problems").json()["items"]

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
-from service.api import run_records
-from service.middleware import access
+from service.api import run_results
+from service.middleware import access_control
 from speciate.problems.template import example
 from speciate.settings import Settings
 from speciate.storage.database import connect
@@ -184,7 +184,7 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) 
 
 
 def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
     stores.catalog.add_problem(toy_problem())
     stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
@@ -205,7 +205,7 @@ def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pyt
 def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
     lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
     stores.catalog.add_problem(toy_problem())
     stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}}
@@ -217,7 +217,7 @@ def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
         stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         yield "{}\n"
 
-    monkeypatch.setattr(run_records, "json_lines", lines)
+    monkeypatch.setattr(run_results, "json_lines", lines)
     with pytest.raises(httpx.RemoteProtocolError):
         lab.get(f"/v1/runs/{run_id}/export", headers=bearer(made["token"]))
 
@@ -226,7 +226,7 @@ def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
 def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_open(
     lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch, revoked: bool
 ) -> None:
-    monkeypatch.setattr(access, "_LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
     stores.catalog.add_problem(toy_problem())
     stores.catalog.add_policy(scripted())
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}, "lanes": 1}
@@ -300,7 +300,7 @@ def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: C
     assert ask() == 404
     allow(True)
     assert ask() == 404
-    api.app.state.parts.owners.patience_s = 0.1
+    api.app.state.app_state.owners.patience_s = 0.1
     allow(False)
     assert ask() == 503
 
@@ -308,9 +308,9 @@ def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: C
 def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
     api: Api, allow: Callable[[bool], None], stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parts = api.app.state.parts
-    parts.stores.catalog.patience_s = 0.2
-    parts.stores.audit.patience_s = 15.0
+    app_state = api.app.state.app_state
+    app_state.stores.catalog.patience_s = 0.2
+    app_state.stores.audit.patience_s = 15.0
     problem = toy_problem().model_dump(mode="json")
     allow(False)
     before = time.monotonic()
@@ -322,14 +322,18 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
     assert "PostgreSQL does not answer" in page.text
     assert time.monotonic() - before < 10
     allow(True)
-    lost = [record.getMessage() for record in caplog.records if "the audit log is not written" in record.getMessage()]
+    lost = [
+        record.getMessage()
+        for record in caplog.records
+        if "audit entry not stored, the database is unavailable" in record.getMessage()
+    ]
     assert [("POST /v1/problems" in line, "POST /problems'" in line) for line in lost] == [(True, False), (False, True)]
     fields = ("who='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
     for line in lost:
         assert all(field in line for field in fields)
     assert "status=503" in lost[0]
     # It is written again as soon as it can be.
-    parts.stores.catalog.patience_s = 5.0
+    app_state.stores.catalog.patience_s = 5.0
     assert api.post("/v1/problems", {"definition": problem}).status_code == 201
     (entry,) = stores.audit.list(project=None).items
     assert (entry.action, entry.status) == ("POST /v1/problems", 201)

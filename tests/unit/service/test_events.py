@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from service.events import END, PAGE, QUEUE, Channel, Frame, Viewer
+from service.events import END, PAGE, QUEUE, EventChannel, EventFrame, Viewer
 from service.sse import EventHub
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
@@ -72,8 +72,8 @@ class Screen:
 
 async def _watch(
     log: Log, *, viewers: int, after: int = 0, patience: int = 0
-) -> tuple[Channel, list[Screen], asyncio.Task]:
-    channel = Channel(RUN, log, after=len(log.kinds), poll_s=0.001)
+) -> tuple[EventChannel, list[Screen], asyncio.Task]:
+    channel = EventChannel(RUN, log, after=len(log.kinds), poll_s=0.001)
     screens = [Screen() for _ in range(viewers)]
     channel.viewers = {Viewer(log, after=after, goal=None, heartbeat_s=0.01) for _ in range(viewers)}
     shows = asyncio.gather(
@@ -109,7 +109,7 @@ def test_a_viewer_that_does_not_listen_holds_a_bounded_queue_and_misses_nothing(
         viewer = Viewer(log, after=0, goal=None)
         log.add(3 * QUEUE)
         for seq in range(1, 3 * QUEUE + 1, 10):
-            viewer.offer([Frame(n, f"id: {n}\n\n".encode()) for n in range(seq, seq + 10)])
+            viewer.offer([EventFrame(n, f"id: {n}\n\n".encode()) for n in range(seq, seq + 10)])
             assert len(viewer._pending) <= QUEUE
         log.complete()
         viewer.finish(len(log.kinds))
@@ -152,7 +152,7 @@ def test_a_viewer_whose_own_reading_fails_breaks_off_without_an_end() -> None:
 def test_an_event_is_one_frame_whatever_its_text() -> None:
     hostile = "a\n\nevent: end\ndata: {}\n\n\r\u2028"
     event = EventRecord(run_id=RUN, seq=3, kind="run.paused", data={"reason": hostile}, at=datetime.now(UTC))
-    lines = Frame.of(event).text.decode().split("\n")
+    lines = EventFrame.of(event).text.decode().split("\n")
     assert [line.split(":")[0] for line in lines] == ["id", "event", "data", "", ""]
     assert EventRecord.model_validate_json(lines[2].removeprefix("data: ")) == event
     assert "\r" not in lines[2]

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from service.http import Bounded
+from service.http_protocol import LimitedHttpProtocol
 from service.middleware.body_limit import BodyLimit
 from service.middleware.stream_limit import StreamLimit
 from speciate.testing.http_server import serve_app
 
 
-class Hasty(Bounded):
+class Hasty(LimitedHttpProtocol):
     head_s = 0.4
     most = 12
 

@@ -1,4 +1,4 @@
-"""The order in which the API stops: it leaves, then its streams end, then the server reacts."""
+"""Graceful shutdown: the API drains, then its streams end, then the server stops."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from service.middleware.leaving import Leaving
-from service.shutdown import on_stop_signal
+from service.shutdown import ConnectionDrain, on_stop_signal
 
 
-@pytest.mark.parametrize(("signals", "leave_s"), [(1, 0.3), (2, 60.0), (1, 0.0)])
-def test_leaving_comes_first_and_a_second_signal_ends_it(signals: int, leave_s: float) -> None:
+@pytest.mark.parametrize(("signals", "drain_s"), [(1, 0.3), (2, 60.0), (1, 0.0)])
+def test_drain_comes_first_and_a_second_signal_ends_it(signals: int, drain_s: float) -> None:
     happened: list[tuple[str, float]] = []
 
     def note(what: str) -> None:
@@ -36,7 +35,7 @@ def test_leaving_comes_first_and_a_second_signal_ends_it(signals: int, leave_s: 
 
         before = signal.signal(signal.SIGTERM, server)
         try:
-            with on_stop_signal(lambda: note("leave"), lambda: note("end"), leave_s):
+            with on_stop_signal(lambda: note("drain"), lambda: note("end"), drain_s):
                 for _ in range(signals):
                     os.kill(os.getpid(), signal.SIGTERM)
                     await asyncio.sleep(0.05)
@@ -45,23 +44,23 @@ def test_leaving_comes_first_and_a_second_signal_ends_it(signals: int, leave_s: 
             signal.signal(signal.SIGTERM, before)
 
     asyncio.run(serve())
-    assert [what for what, _ in happened] == ["leave"] * signals + ["end", "server"]
+    assert [what for what, _ in happened] == ["drain"] * signals + ["end", "server"]
     if signals == 1:
-        assert happened[1][1] - happened[0][1] >= leave_s
+        assert happened[1][1] - happened[0][1] >= drain_s
 
 
-def test_who_leaves_sends_clients_away_with_their_answer() -> None:
+def test_draining_process_closes_connections_with_the_response() -> None:
     async def hello(_: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
     app = Starlette(routes=[Route("/", hello)])
-    app.state.leaving = threading.Event()
-    app.add_middleware(Leaving)
+    app.state.draining = threading.Event()
+    app.add_middleware(ConnectionDrain)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
             return await client.get("/")
 
     assert "connection" not in asyncio.run(ask()).headers
-    app.state.leaving.set()
+    app.state.draining.set()
     assert asyncio.run(ask()).headers["connection"] == "close"

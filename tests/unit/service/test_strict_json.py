@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from service import errors, strict_json
-from service.strict_json import LargeRoute, MalformedJsonError, StrictRoute, parse, refuse_unfit
+from service.strict_json import LargeRoute, MalformedJsonError, StrictRoute, parse, require_storable
 from speciate.domain.errors import InvalidInputError, TooLargeError
 from speciate.domain.unstorable import MAX_DEPTH, MAX_KEYS, MAX_VALUES, storage_errors, values_within
 
@@ -40,7 +40,7 @@ def test_what_json_holds_is_read_unchanged(value: Any) -> None:
 @given(st.binary())
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     with suppress(InvalidInputError):
-        refuse_unfit(parse(body))
+        require_storable(parse(body))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_depth_is_bounded() -> None:
 
 def test_many_flaws_are_not_all_listed() -> None:
     with pytest.raises(InvalidInputError) as caught:
-        refuse_unfit(["\x00"] * 100_000)
+        require_storable(["\x00"] * 100_000)
     assert len(caught.value.flaws) <= 20
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from anyio import to_thread
 
 from service.api.schemas import PolicySubmission
-from service.dependencies import Parts
+from service.dependencies import AppState
 from service.principal import Principal
 from speciate.domain.errors import FieldError, ForbiddenError, InvalidInputError
 from speciate.domain.policy import Policy
@@ -27,7 +27,7 @@ from speciate.storage.stores import Stores
 
 
 @dataclass(frozen=True)
-class Sign:
+class PingResult:
     """A sign of life.
 
     Attributes:
@@ -40,7 +40,7 @@ class Sign:
 
 
 async def register(
-    body: PolicySubmission, parts: Parts, stores: Stores, principal: Principal
+    body: PolicySubmission, app_state: AppState, stores: Stores, principal: Principal
 ) -> tuple[PolicyVersion, bool]:
     """Keep a policy as its endpoint serves it.
 
@@ -52,23 +52,23 @@ async def register(
         InvalidInputError: Its client cannot use it, or its address may not be asked.
         UnavailableError: Its endpoint does not serve it, or there is no secret with which its key could be sealed.
     """
-    await _allow(body.definition, parts, principal)
-    policy = await to_thread.run_sync(_checked, body, parts, limiter=parts.pings)
+    await _allow(body.definition, app_state, principal)
+    policy = await to_thread.run_sync(_checked, body, app_state, limiter=app_state.pings)
     return await to_thread.run_sync(_add, body, policy, stores)
 
 
-async def try_out(body: PolicySubmission, parts: Parts, principal: Principal) -> Sign:
+async def try_out(body: PolicySubmission, app_state: AppState, principal: Principal) -> PingResult:
     """Look at the endpoint of a policy that is not kept; raises as ``register`` does."""
-    await _allow(body.definition, parts, principal)
-    return await _signed(lambda: _ping(*_with_key(body, parts)), parts)
+    await _allow(body.definition, app_state, principal)
+    return await _signed(lambda: _ping(*_with_key(body, app_state)), app_state)
 
 
-async def ping(policy: Policy, parts: Parts) -> Sign:
+async def ping(policy: Policy, app_state: AppState) -> PingResult:
     """Look at the endpoint of a policy that is kept; raises ``UnavailableError`` when it cannot be used."""
-    return await _signed(lambda: _ping(policy, _surroundings(parts)), parts)
+    return await _signed(lambda: _ping(policy, _surroundings(app_state)), app_state)
 
 
-async def _allow(policy: Policy, parts: Parts, principal: Principal) -> None:
+async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> None:
     if (variable := policy.api_key_env) is not None and not principal.all_projects:
         # Its value is the operator's, and goes to whatever address the definition names.
         raise ForbiddenError(
@@ -76,7 +76,7 @@ async def _allow(policy: Policy, parts: Parts, principal: Principal) -> None:
             " operator's token may have it sent to an endpoint.",
             remedy="Send a key of your own as 'api_key', or ask the operator to register the policy in your project.",
         )
-    await to_thread.run_sync(_check_address, policy, parts.settings.network, limiter=parts.pings)
+    await to_thread.run_sync(_check_address, policy, app_state.settings.network, limiter=app_state.pings)
 
 
 def _check_address(policy: Policy, network: Network) -> None:
@@ -85,9 +85,9 @@ def _check_address(policy: Policy, network: Network) -> None:
         raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
 
 
-def _checked(body: PolicySubmission, parts: Parts) -> Policy:
+def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
     """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
-    policy, surroundings = _with_key(body, parts)
+    policy, surroundings = _with_key(body, app_state)
     with _opened(policy, surroundings) as client:
         return client.identified() if body.check and isinstance(client, IdentifyingClient) else policy
 
@@ -100,23 +100,23 @@ def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[Policy
     return version, new
 
 
-def _with_key(body: PolicySubmission, parts: Parts) -> tuple[Policy, Surroundings]:
-    policy, surroundings = body.definition, _surroundings(parts)
+def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, Surroundings]:
+    policy, surroundings = body.definition, _surroundings(app_state)
     if (given := body.api_key) is not None:
-        policy = policy.model_copy(update={"api_key_id": parts.stores.policy_keys.new_id()})
+        policy = policy.model_copy(update={"api_key_id": app_state.stores.policy_keys.new_id()})
         # Not stored yet: only what is registered has a key.
         surroundings = replace(surroundings, key_of=lambda _: given.get_secret_value())
     return policy, surroundings
 
 
-def _surroundings(parts: Parts) -> Surroundings:
-    return Surroundings(parts.settings.network, parts.stores.policy_keys.open)
+def _surroundings(app_state: AppState) -> Surroundings:
+    return Surroundings(app_state.settings.network, app_state.stores.policy_keys.open)
 
 
-async def _signed(ask: Callable[[], str], parts: Parts) -> Sign:
+async def _signed(ask: Callable[[], str], app_state: AppState) -> PingResult:
     begun = time.monotonic()
-    message = await to_thread.run_sync(ask, limiter=parts.pings)
-    return Sign(message, time.monotonic() - begun)
+    message = await to_thread.run_sync(ask, limiter=app_state.pings)
+    return PingResult(message, time.monotonic() - begun)
 
 
 def _ping(policy: Policy, surroundings: Surroundings) -> str:

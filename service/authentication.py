@@ -26,7 +26,7 @@ class RefusedTokenError(NotAllowedError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Credentials:
     """What a request says of its sender.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Doorkeeper:
+class Authenticator:
     """Asks PostgreSQL at every request, so that what is revoked is out at once; call it in a thread.
 
     Attributes:
@@ -72,7 +72,7 @@ class Doorkeeper:
             RateLimit(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
         )
 
-    def admit(self, asked: Asked) -> Principal:
+    def admit(self, credentials: Credentials) -> Principal:
         """Return who asks.
 
         Raises:
@@ -81,25 +81,25 @@ class Doorkeeper:
             ForbiddenError: The token belongs to another project than the one that is named.
             NotFoundError: There is no project of this name.
         """
-        bearer = self.bearer(asked)
+        bearer = self.bearer(credentials)
         if self.requests is not None and bearer.token_id is not None:
             _require(self.requests.wait_s(f"token:{bearer.token_id}"), "this token asks")
-        project_id, project = self._project(bearer, asked)
-        return of_bearer(bearer, project_id, project, session=asked.token is None)
+        project_id, project = self._project(bearer, credentials)
+        return of_bearer(bearer, project_id, project, session=credentials.token is None)
 
-    def bearer(self, asked: Asked) -> Bearer:
+    def bearer(self, credentials: Credentials) -> Bearer:
         """Return whom a request's token or cookie stands for; raises as ``admit`` does."""
         # 256 random bits: nobody guesses them, so that nobody has to wait for those who try from the same address.
-        if asked.token is not None and not asked.token.startswith(TOKEN_PREFIX):
+        if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
             # Whoever chose this one may have chosen badly: it is not even looked at where somebody tried too often.
-            _require(self.refusals.wait_s(f"refused:{asked.address}", count=False), "this address was refused")
-        found = self._known(asked)
+            _require(self.refusals.wait_s(f"refused:{credentials.address}", count=False), "this address was refused")
+        found = self._known(credentials)
         if found is None:
-            _require(self.refusals.wait_s(f"refused:{asked.address}"), "this address was refused")
-            raise _refused(asked)
+            _require(self.refusals.wait_s(f"refused:{credentials.address}"), "this address was refused")
+            raise _refused(credentials)
         return found
 
-    def look_again(self, asked: Asked) -> None:
+    def revalidate(self, credentials: Credentials) -> None:
         """Look whether whoever was let in still may be, for an answer that goes on.
 
         Nothing is guessed any more, so no limit counts it: those who were refused at the same address end nobody's
@@ -108,12 +108,12 @@ class Doorkeeper:
         Raises:
             RefusedTokenError: They may not.
         """
-        if self._known(asked) is None:
-            raise _refused(asked)
+        if self._known(credentials) is None:
+            raise _refused(credentials)
 
-    def local(self, asked: Asked) -> Principal:
+    def local(self, credentials: Credentials) -> Principal:
         """Return a program of this machine as who asks, where the service is open; raises as ``admit`` does."""
-        project_id, project = self._project(OPERATOR, asked)
+        project_id, project = self._project(OPERATOR, credentials)
         return local(project_id, project)
 
     def close(self) -> None:
@@ -122,22 +122,22 @@ class Doorkeeper:
             if limit is not None:
                 limit.close()
 
-    def _known(self, asked: Asked) -> Bearer | None:
-        if asked.token is None:
-            return self.stores.access.session(asked.session or "", self.operator_token)
-        if asked.token.startswith(TOKEN_PREFIX):
-            return self.stores.access.bearer(asked.token)
-        return OPERATOR if self.operator_token and same_token(asked.token, self.operator_token) else None
+    def _known(self, credentials: Credentials) -> Bearer | None:
+        if credentials.token is None:
+            return self.stores.access.session(credentials.session or "", self.operator_token)
+        if credentials.token.startswith(TOKEN_PREFIX):
+            return self.stores.access.bearer(credentials.token)
+        return OPERATOR if self.operator_token and same_token(credentials.token, self.operator_token) else None
 
-    def _project(self, bearer: Bearer, asked: Asked) -> tuple[UUID, str]:
+    def _project(self, bearer: Bearer, credentials: Credentials) -> tuple[UUID, str]:
         if bearer.project_id is not None:
-            if asked.project not in {None, bearer.project}:
+            if credentials.project not in {None, bearer.project}:
                 raise ForbiddenError(f"this token belongs to project {bearer.project}, and to no other.")
             return bearer.project_id, bearer.project
-        if asked.project is not None:
-            return self._find(asked.project)
+        if credentials.project is not None:
+            return self._find(credentials.project)
         try:
-            return self._find(asked.chosen or DEFAULT_PROJECT)
+            return self._find(credentials.chosen or DEFAULT_PROJECT)
         except NotFoundError:  # a cookie from another installation
             return DEFAULT_PROJECT_ID, DEFAULT_PROJECT
 
@@ -155,9 +155,9 @@ def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT)
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
 
 
-def _refused(asked: Asked) -> RefusedTokenError:
+def _refused(credentials: Credentials) -> RefusedTokenError:
     return RefusedTokenError(
-        "the token is unknown, expired or revoked." if asked.token is not None else "the session is over.",
+        "the token is unknown, expired or revoked." if credentials.token is not None else "the session is over.",
         remedy="Send another one as 'Authorization: Bearer TOKEN', or log in again.",
     )
 

@@ -1,7 +1,8 @@
-"""What uvicorn leaves open: how long and how large the head of a request may be, and how many connections there may be.
+"""An HTTP protocol class for uvicorn that limits request heads, idle time and the number of connections.
 
-``uvicorn --http service.http:Bounded …``. Without it a client that sends a byte a minute holds a connection for as long
-as it likes. Bodies are bounded by ``service.middleware.body_limit``.
+Start uvicorn with ``--http service.http_protocol:LimitedHttpProtocol``. uvicorn itself waits for request heads without
+a limit, so a client that sends one byte a minute could hold a connection. ``service.middleware.body_limit`` limits
+request bodies.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LINGER_S: Final = 1.0
 """Seconds for which a refused client may still read why."""
 
 
-class Bounded(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """An HTTP/1.1 connection that is closed when a head takes too long, or when there are too many of them."""
 
     head_s: float = HEAD_S

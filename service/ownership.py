@@ -25,7 +25,7 @@ OWNED: Final = {
 
 
 @dataclass
-class Owners:
+class OwnershipCache:
     """The projects of ids. They never change, so a process keeps those that it was asked for last.
 
     Attributes:

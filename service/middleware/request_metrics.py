@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.metrics import Meter
+from service.metrics import ServiceMetrics
 from speciate.telemetry import logs, tracing
 
 HEADER: Final = "X-Request-Id"
@@ -24,17 +24,17 @@ _UNMATCHED: Final = "unmatched"
 _log = logging.getLogger("speciate.requests")
 
 
-class Observed:
+class RequestMetrics:
     """Passes requests on and books what became of them.
 
     Args:
         app: What comes after.
-        meter: Where requests are counted.
+        metrics: Where requests are counted.
     """
 
-    def __init__(self, app: ASGIApp, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
         self._app = app
-        self._meter = meter
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and book it."""
@@ -69,7 +69,7 @@ class Observed:
         if named is not None:
             with suppress(ValueError):
                 ids["run"] = str(UUID(str(named)))
-        self._meter.book(scope["method"], route, status, seconds)
+        self._metrics.book(scope["method"], route, status, seconds)
         if scope["path"] not in _QUIET:
             level = logging.WARNING if status >= 500 else logging.INFO
             _log.log(level, "%s %s %d in %.1f ms", scope["method"], route, status, seconds * 1e3)

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from service.answers import written
 from service.api.schemas import Name, RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, StoresDep
-from service.streaming import JSON_LINES, json_lines
+from service.responses import JSON_LINES, json_lines, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.unlock import ClaimState
@@ -24,7 +23,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 
 
 @router.get("/candidates")
-@written
+@serialize_in_thread
 def list_candidates(
     run_id: RunId,
     stores: StoresDep,
@@ -79,7 +78,7 @@ def get_front(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
 
 
 @router.get("/archive")
-@written
+@serialize_in_thread
 def get_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
     """Read the holder of every cell, by island and cell."""
     return Page[EliteRecord](items=stores.queries.archive(run_id))
