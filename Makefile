@@ -65,16 +65,16 @@ check: $(STAMP) ## Style, types and layers
 bench: $(STAMP) ## Measure; prints tables
 	@$(BIN)/python -m tests.benchmarks
 
-power: $(STAMP) ## Write docs/power.md, how often tests err and what they see, from simulated tournaments; a minute
+power: $(STAMP) ## Write docs/evidence/power.md, how often tests err and what they see, from simulated tournaments; a minute
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.power
 
 topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and have a run done; needs nginx
 	@$(BIN)/python -m tests.deploy.topology
 
-chaos: $(STAMP) ## Kill and restart every process at random under load, write docs/reliability.md; 30 minutes
+chaos: $(STAMP) ## Kill and restart every process at random under load, write docs/evidence/reliability.md; 30 minutes
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
 
-reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/reproduction.md; hours
+reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md; hours
 	@$(BIN)/python -m experiments.reproduction
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code

@@ -61,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plans = [PLANS[task] for task in given.tasks]
     wanted = [ABLATIONS] if given.ablations else [REPLICATION] if given.replication else plans
     seeds = given.seeds or (NEW_SEEDS if given.replication else SEEDS)
-    report = given.report or Path("docs/vector-max-at-k.md" if given.ablations else "docs/reproduction.md")
+    page = "vector-max-at-k.md" if given.ablations else "reproduction.md"
+    report = given.report or Path("docs/evidence") / page
     evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:

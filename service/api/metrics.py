@@ -21,6 +21,6 @@ _scrapes: Final = CapacityLimiter(1)
 # They name the policies of all projects.
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[NeedsOperator])
 async def metrics(app_state: AppStateDep) -> Response:
-    """Read the metrics in Prometheus' text format; ``docs/observability.md`` says which are shared by all replicas."""
+    """Read the metrics in Prometheus' text format; ``docs/howto/monitor.md`` says which are shared by all replicas."""
     text = await to_thread.run_sync(app_state.metrics.text, limiter=_scrapes)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -9,7 +9,7 @@ from speciate.domain import errors
 
 
 class Exit(IntEnum):
-    """The exit codes; ``docs/cli.md`` lists them for users."""
+    """The exit codes; ``docs/reference/cli.md`` lists them for users."""
 
     OK = 0
     FAILED = 1

@@ -159,6 +159,4 @@ def report(client: Client, rounds: Sequence[Round], out: Console) -> None:
                     _LABELS[method], str(met.sum()), str(pair.only_a), str(pair.only_b), f"{pair.p_value:.2g}"
                 )
             out.print(table)
-    out.print(
-        "One training run of each method; `make reproduce` compares several, and docs/reproduction.md reports it."
-    )
+    out.print("One training run of each method; docs/evidence/reproduction.md compares several (`make reproduce`).")

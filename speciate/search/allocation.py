@@ -8,7 +8,7 @@ highest one has the most successes at any time (Righter and Shanthikumar, "Sched
 systems to stochastically maximize the number of successful departures", Probability in the Engineering and
 Informational Sciences 3, 1989; the chance is such a job's Gittins index: Aalto, Ayesta and Righter, Queueing Systems
 63, 2009). So nothing is explored and nothing tuned. That the search for the next target is as young as the last one is
-an assumption; docs/campaigns.md says what it brings and what it costs.
+an assumption; docs/concepts/campaigns.md says what it brings and what it costs.
 
 Decisions depend on what came of earlier slices in the order in which those were decided, never on which of them ended
 first, so that a campaign is the same however fast its workers are.

@@ -5,7 +5,7 @@ prompt. Rewards lie in [0, 1], higher is better; a positive advantage makes a ro
 
 Sources: Bahlous-Boldi et al., "Vector Policy Optimization", arXiv 2605.22817 (VPO and its baselines); Shao et al.,
 "DeepSeekMath", arXiv 2402.03300, section 4 (GRPO); arXiv 2602.02710 (MaxRL); Bagirov et al. 2025 (Max-at-K). Vector
-Max-at-K is ours: ``docs/vector-max-at-k.md``.
+Max-at-K is ours: ``docs/evidence/vector-max-at-k.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How often each test errs and how often it sees an effect, in tournaments that never happened.
 
-``python -m tests.benchmarks power`` prints it; ``make power`` writes docs/power.md.
+``python -m tests.benchmarks power`` prints it; ``make power`` writes docs/evidence/power.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.unit.tournaments.synthetic import course_of
 NULLS: Final = 2000
 EFFECTS: Final = 500
 PROBLEMS, SEEDS = 40, 8
-PAGE: Final = Path(__file__).parents[2] / "docs" / "power.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "power.md"
 _CASES: Final = (
     ("none", 0.0, 0.0, NULLS),
     ("none on average, ±2 logits by problem", 0.0, 2.0, NULLS),
@@ -109,7 +109,7 @@ def coverage() -> list[Row]:
 
 
 def page() -> str:
-    """Return docs/power.md."""
+    """Return docs/evidence/power.md."""
     return (
         "# What a tournament can see\n\n"
         "Written by `make power` from simulated tournaments. Each problem has a difficulty of its own (normal,"

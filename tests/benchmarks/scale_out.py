@@ -2,7 +2,7 @@
 
 Lanes go round: ask the policy, book the proposals, wait for a slot, evaluate, book the results. Each booking is a
 transaction that takes a core of PostgreSQL and holds the lock of its run; each doorbell is a message of the broker. The
-service times are those of docs/benchmarks.md; ``measure`` takes the sizes anew. Times in seconds.
+service times are those of docs/evidence/benchmarks.md; ``measure`` takes the sizes anew. Times in seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from speciate.training.curve import save_svg
 from tests.benchmarks.parts import CONSOLE, policy, problem, show, spec
 from tests.benchmarks.spinning import SpinningEvaluator
 
-PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "scale-out.svg"
+PICTURE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "pictures" / "scale-out.svg"
 HOSTS: Final = (1, 3, 10, 30, 100)
 EVALUATIONS: Final = (0.001, 0.01, 0.1, 1.0)
 SLOTS: Final = 16

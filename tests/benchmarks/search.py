@@ -202,7 +202,7 @@ def problems(_: Settings, keep: Path, workers: int) -> None:
         by_arm = {arm: {name: [runs[arm, name, s] for s in range(SEEDS)] for name in bundled()} for arm in arms}
         _show_targets(by_arm, budget)
         _show_coverage(by_arm)
-        _draw(by_arm, budget, Path(f"docs/pictures/{picture}.svg"))
+        _draw(by_arm, budget, Path(f"docs/evidence/pictures/{picture}.svg"))
 
 
 def _job(task: str, number: int, pair: tuple[str, str], strategy: str, within: Sequence[int], seed: int = 0) -> Job:

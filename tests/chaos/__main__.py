@@ -11,7 +11,7 @@ import psutil
 from tests.chaos.report import report
 from tests.chaos.storm import Plan, storm
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "reliability.md"
 
 
 def main() -> int:

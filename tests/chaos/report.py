@@ -1,4 +1,4 @@
-"""The report of a storm as a text for ``docs/reliability.md``."""
+"""The report of a storm as a text for ``docs/evidence/reliability.md``."""
 
 from __future__ import annotations
 

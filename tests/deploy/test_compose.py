@@ -202,7 +202,7 @@ def test_a_large_machine_has_room_for_what_its_cores_evaluate() -> None:
     (most,) = [rule.le for rule in Limits.model_fields["processes"].metadata if hasattr(rule, "le")]
     for name in ("evaluate", "control"):
         assert SERVICES[name]["pids_limit"] >= cores * (8 + most)
-    # docs/scale-out.md: two sessions for each process of the pool and slot of generate, 22 a replica of the API.
+    # docs/evidence/scale-out.md: 2 sessions for each process of the pool and slot of generate, 22 a replica of the API.
     sessions = 2 * cores + 2 * (8 + 2) + 2 * 22 + 2 * 4
     (given,) = re.findall(r"max_connections=(\d+)", " ".join(SERVICES["postgres"]["command"]))
     assert sessions < int(given) < SERVICES["postgres"]["pids_limit"] - 50

@@ -164,7 +164,7 @@ def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
     stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settings.database_url is not None
-    text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "howto" / "operate.md").read_text()
     commands = re.findall(r"docker compose exec -T postgres (.+?)\)?$", text, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["pg_dump", "psql", "pg_restore"]
     monkeypatch.setenv("PATH", f"{find_client('psql', 15).parent}:{os.environ['PATH']}")

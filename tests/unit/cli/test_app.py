@@ -95,12 +95,12 @@ def test_errors_have_exit_codes(error: errors.SpeciateError, code: int) -> None:
 
 
 def test_the_exit_codes_are_documented() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert all(f"| {code.value} | " in text for code in Exit)
 
 
 def test_every_command_is_documented() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert [path for path in COMMANDS if f"speciate {' '.join(path)}" not in text] == []
 
 

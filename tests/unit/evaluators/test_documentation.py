@@ -1,4 +1,4 @@
-"""The examples of ``docs/evaluators.md`` are complete problems whose seed programs score."""
+"""The examples of ``docs/howto/write-evaluators.md`` are complete problems whose seed programs score."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.problems.loader import load_problem
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "evaluators.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "write-evaluators.md"
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
 EXAMPLES = {problem.slug: problem for block in BLOCKS for problem in [Problem.model_validate(tomllib.loads(block))]}
 

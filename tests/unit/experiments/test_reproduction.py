@@ -229,11 +229,11 @@ def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
 def test_the_published_report_is_what_its_evidence_says(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
     evidence = Evidence(docs / "evidence" / "reproduction")
-    published = (docs / "reproduction.md").read_text("utf-8")
+    published = (docs / "evidence" / "reproduction.md").read_text("utf-8")
     report = tmp_path / "report.md"
     report.write_text(published.partition(DECLARED)[0] + DECLARED, "utf-8")
     write_report(evidence, report, list(PLANS.values()), SEEDS)
-    assert report.read_text("utf-8") == published, "write it anew: see docs/reproduction.md"
+    assert report.read_text("utf-8") == published, "write it anew: see docs/evidence/reproduction.md"
 
 
 def test_the_policies_that_come_along_are_those_of_the_evidence():

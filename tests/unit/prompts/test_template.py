@@ -25,7 +25,7 @@ def test_the_default_templates_are_right_and_use_every_placeholder(name: Templat
 
 
 def test_every_placeholder_is_documented() -> None:
-    page = (ROOT / "docs" / "prompts.md").read_text()
+    page = (ROOT / "docs" / "concepts" / "prompts.md").read_text()
     for name, placeholders in PLACEHOLDERS.items():
         assert f"`{name.value}.txt`" in page
         for placeholder, meaning in placeholders.items():

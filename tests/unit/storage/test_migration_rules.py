@@ -1,6 +1,6 @@
 """Migrations run while old processes work: what they may do to a table that is in use is checked by their text.
 
-The rules are in docs/operations.md: expand, migrate, contract. A revision that contracts says so with ``contracts``.
+The rules are in docs/howto/operate.md: expand, migrate, contract. A revision that contracts says so with ``contracts``.
 """
 
 from __future__ import annotations
