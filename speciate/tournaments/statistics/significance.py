@@ -1,6 +1,6 @@
 """Tests of one policy against another on the same problems: sign flips, McNemar, Holm. All two-sided.
 
-In simulation (docs/evidence/power.md: 40 problems, 8 seeds, half a logit better) McNemar's test on unlock sets rejects 3 %,
+In simulation (docs/evidence/power.md; 40 problems, 8 seeds, +½ logit) McNemar's test on unlock sets rejects 3 %,
 because the sets saturate; the sign-flip test on solve rates rejects 73 % and holds its level. So the latter is primary,
 and the former says which problems only one of the two unlocked.
 """
