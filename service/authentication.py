@@ -7,9 +7,8 @@ from typing import Final, Self
 from uuid import UUID
 
 from service.principal import Principal, of_bearer
-from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
+from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX, Scope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, NotFoundError, TooManyRequestsError
-from speciate.domain.scope import Scope
 from speciate.loopback import same_token
 from speciate.settings import Settings
 from speciate.storage.access import OPERATOR, Bearer

@@ -14,8 +14,8 @@ from service.metrics import ServiceMetrics
 from service.ownership import OWNED, OwnershipCache
 from service.principal import principal_of
 from service.sse import EventHub
+from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
-from speciate.domain.scope import Scope
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
 from speciate.storage.stores import Stores

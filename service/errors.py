@@ -19,8 +19,8 @@ from speciate.domain import errors
 from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
+from speciate.domain.validation import validation_message
 from speciate.domain.values import Value
-from speciate.domain.wording import wording
 
 STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
     errors.InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -101,7 +101,7 @@ def _flaw(detail: dict[str, Any]) -> FieldError:
         model = _MODELS.get(str(detail["loc"][-2]))
         known = "no such value is expected here" if model is None else f"expected {', '.join(model.model_fields)}"
         return FieldError(f"is unknown: {known}", place)
-    return FieldError(wording(detail), place)
+    return FieldError(validation_message(detail), place)
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 
+from speciate.domain.access import Scope
 from speciate.domain.errors import ForbiddenError
-from speciate.domain.scope import Scope
 from speciate.storage.access import Bearer
 
 PROJECT_HEADER: Final = "speciate-project"

@@ -14,8 +14,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.validation import validation_message
 from speciate.domain.values import SLUG, WEB_ADDRESS
-from speciate.domain.wording import wording
 from speciate.egress.network import Network
 from speciate.egress.secret_keys import split_keys
 
@@ -257,7 +257,7 @@ def load_settings(**flags: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         variable = f"SPECIATE_{name.upper()}"
         raise ConfigurationError(
-            f"setting {name!r}: {wording(first)}.",
+            f"setting {name!r}: {validation_message(first)}.",
             remedy=f"Set it by flag, in the file named by {CONFIG_VARIABLE}, as {variable}, or in a file named by"
             f" {variable}{FILE_SUFFIX}.",
         ) from None

@@ -18,7 +18,7 @@ from speciate.domain.webhook import wait_s
 from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
 from speciate.egress.network import Network
 from speciate.ports.webhooks import DueDelivery
-from speciate.prompts.hostile import printable
+from speciate.prompts.text import printable
 from speciate.storage.stores import Stores
 
 AT_ONCE: Final = 16

@@ -13,7 +13,7 @@ from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import JSON_LINES, json_lines, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, CandidateRecord, EliteRecord, RolloutRecord
 from speciate.ports.records.unlocks import UnlockRecord

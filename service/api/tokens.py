@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, PrincipalDep
 from service.strict_json import StrictRoute
+from speciate.domain.access import Scope
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.domain.scope import Scope
 from speciate.domain.values import ONE_LINE, Value
 from speciate.ports.access import NewToken, PrincipalRecord, TokenRecord
 from speciate.ports.records.base import Page

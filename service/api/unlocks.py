@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.unlocks import UnlockRecord
 

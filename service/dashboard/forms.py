@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
+from speciate.domain.validation import validation_message
 from speciate.domain.values import storable
-from speciate.domain.wording import wording
 from speciate.loopback import from_own_page
 
 _MOST_FIELDS: Final = 500
@@ -155,7 +155,7 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
     """Return what a form is errors of an error."""
     if isinstance(error, ValidationError):
         flaws = tuple(
-            FieldError(wording(dict(each)), where=".".join(str(part) for part in each["loc"]))
+            FieldError(validation_message(dict(each)), where=".".join(str(part) for part in each["loc"]))
             for each in error.errors(include_url=False, include_input=False)
         )
         return FormErrors("This cannot be started", "Some values do not fit:", flaws)

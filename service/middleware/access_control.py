@@ -23,8 +23,8 @@ from service.middleware.audit import audited
 from service.middleware.stream_limit import is_stream
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
+from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
-from speciate.domain.scope import Scope as AccessScope
 from speciate.loopback import bearer_token, from_own_page, same_token, stranger
 from speciate.storage.database import noting_outage
 

@@ -12,8 +12,7 @@ from speciate.domain.guidance import Advice
 from speciate.domain.objective import Direction
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem
-from speciate.domain.rollout import Prompt
-from speciate.domain.template import TemplateName
+from speciate.domain.rollout import Prompt, TemplateName
 from speciate.problems.siblings import TEMPLATE_FOLDER, TEMPLATE_SUFFIX
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt

@@ -10,8 +10,8 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.domain.access import Scope
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.domain.scope import Scope
 
 if TYPE_CHECKING:
     from speciate.ports.access import TokenRecord

@@ -145,7 +145,7 @@ def config_of(
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from speciate.domain.wording import wording
+    from speciate.domain.validation import validation_message
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GROWN
@@ -177,7 +177,7 @@ def config_of(
         return TypeAdapter(TrainConfig).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidInputError(f"--set {'.'.join(map(str, first['loc']))}: {wording(first)}.") from None
+        raise InvalidInputError(f"--set {'.'.join(map(str, first['loc']))}: {validation_message(first)}.") from None
 
 
 class _Shown:

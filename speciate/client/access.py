@@ -10,8 +10,7 @@ from uuid import UUID
 from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
-from speciate.domain.access import Quota
-from speciate.domain.scope import Scope
+from speciate.domain.access import Quota, Scope
 from speciate.ports.access import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
 from speciate.ports.records.base import Page
 

@@ -22,7 +22,7 @@ from speciate.client.webhooks import AsyncWebhooks
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.access import AuditRecord, PrincipalRecord
 from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.ports.records.policies import PolicyVersion

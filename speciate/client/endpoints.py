@@ -15,7 +15,7 @@ from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page, Record
 from speciate.ports.records.candidates import (
     AdviceRecord,

@@ -13,8 +13,8 @@ from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec
+from speciate.domain.validation import validation_message
 from speciate.domain.values import Value
-from speciate.domain.wording import wording
 
 V = TypeVar("V", bound=Value)
 
@@ -80,7 +80,9 @@ def _valid(kind: type[V], values: dict[str, Any], what: str = "run") -> V:
     except ValidationError as error:
         details = error.errors(include_url=False)
         flaws = tuple(
-            FieldError(f"{wording(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"]))
+            FieldError(
+                f"{validation_message(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"])
+            )
             for d in details
         )
         raise InvalidInputError(f"The {what} is not valid: {flaws[0]}", flaws=flaws) from None

@@ -17,8 +17,8 @@ from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after, remarks_on
 from speciate.domain.errors import FieldError
+from speciate.domain.validation import validation_message
 from speciate.domain.values import Finite
-from speciate.domain.wording import wording
 from speciate.problems.siblings import UnreadableError
 
 SEED: Final = "initial_program.py"
@@ -112,7 +112,7 @@ def _config_in(folder: Path) -> tuple[_Config, list[str]]:
     except ValidationError as error:
         flaws = error.errors()
         where = ".".join(str(part) for part in flaws[0]["loc"])
-        raise refused(folder, FieldError(wording(flaws[0]), where, file=CONFIG)) from None
+        raise refused(folder, FieldError(validation_message(flaws[0]), where, file=CONFIG)) from None
     if config.file_suffix != ".py" or config.language.lower() != "python":
         raise refused(folder, FieldError("candidates are not Python: expected file_suffix '.py'", file=CONFIG))
     return config, []

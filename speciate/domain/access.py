@@ -1,7 +1,8 @@
-"""Projects, what tokens look like, and quotas."""
+"""Access control: token scopes and project quotas."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from pydantic import Field
@@ -9,18 +10,31 @@ from pydantic import Field
 from speciate.domain.values import Value
 
 DEFAULT_PROJECT: Final = "default"
-"""The project that is there from the beginning."""
+"""Slug of the project that every installation has."""
 
-TOKEN_PREFIX: Final = "spc_"  # noqa: S105 - what tokens begin with, so that scanners for secrets know them
+TOKEN_PREFIX: Final = "spc_"  # noqa: S105 - lets secret scanners recognise tokens
+
+
+class Scope(StrEnum):
+    """Permissions of a token; each scope includes the ones before it."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    ADMIN = "admin"
+
+    def includes(self, other: Scope) -> bool:
+        """Return True if this scope grants the permissions of the other."""
+        order = [*Scope]
+        return order.index(self) >= order.index(other)
 
 
 class Quota(Value):
-    """What a project may use; None is no limit. Days begin at midnight UTC.
+    """Limits of a project; None is no limit. Days begin at midnight UTC.
 
     Attributes:
-        concurrent_runs: Runs that are under way at once.
-        evaluations_per_day: Evaluations of whatever is declared on one day.
-        tokens_per_day: Policy tokens of the same.
+        concurrent_runs: Runs under way at the same time.
+        evaluations_per_day: Evaluations declared per day.
+        tokens_per_day: Policy tokens declared per day.
     """
 
     concurrent_runs: int | None = Field(default=None, ge=0, le=10**6)

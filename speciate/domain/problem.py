@@ -15,10 +15,10 @@ from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, sections
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
+from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import CascadeStage, Stage, check_stages
 from speciate.domain.target import Target
-from speciate.domain.template import TemplateName, TemplateText
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
     FileName,

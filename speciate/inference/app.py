@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from speciate.domain import errors
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
-from speciate.domain.wording import wording
+from speciate.domain.validation import validation_message
 from speciate.inference.access import Access
 from speciate.inference.answers import chat_completions, completions
 from speciate.inference.engine import Draw, Engine, Request
@@ -237,7 +237,9 @@ async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
     detail = error.errors()[0] if isinstance(error, RequestValidationError) else {"type": "", "msg": "", "loc": ()}
     # Of a union pydantic names the member that it tried, too.
     place = str(detail["loc"][1]) if len(detail["loc"]) > 1 and isinstance(detail["loc"][1], str) else ""
-    words = "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else wording(detail)
+    words = (
+        "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else validation_message(detail)
+    )
     return refusal(
         HTTPStatus.BAD_REQUEST, f"{place[:200]}: {words}." if place else f"{words}.", param=place[:200] or None
     )

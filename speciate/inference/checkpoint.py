@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, deserialize
 
 from speciate.domain.errors import ConfigurationError
-from speciate.domain.wording import wording
+from speciate.domain.validation import validation_message
 
 Array = npt.NDArray[np.float32]
 
@@ -148,7 +148,7 @@ def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
         detail = error.errors()[0]
         place = ".".join(str(part) for part in detail["loc"])
         raise ConfigurationError(
-            f"{path}: {place} {wording(dict(detail))}.".replace(":  ", ": "),
+            f"{path}: {place} {validation_message(dict(detail))}.".replace(":  ", ": "),
             remedy="Export the checkpoint again with save_pretrained.",
         ) from None
 

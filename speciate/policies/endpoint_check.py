@@ -10,7 +10,7 @@ from speciate.policies.adapters import Send, load_adapter
 from speciate.policies.guides import MALFORMED, Guide, constraint
 from speciate.policies.identity import Identity, UnfitError, check_length, identify
 from speciate.policies.openai_wire import Card, GarbageError, error_message, model_cards, path_of
-from speciate.prompts.hostile import bounded, printable
+from speciate.prompts.text import bounded, printable
 
 _MOST_SHOWN: Final = 300
 

@@ -10,7 +10,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.values import Value
 from speciate.ports.policy import SampleRequest
-from speciate.prompts.diff_grammar import DIFF_GRAMMAR
+from speciate.prompts.diff import DIFF_GRAMMAR
 
 
 class OwnGuide(Value):

@@ -10,8 +10,8 @@ from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, PromptFormat, Sampling, Training
+from speciate.domain.validation import validation_message
 from speciate.domain.values import Value, digest_of
-from speciate.domain.wording import wording
 
 MANIFEST: Final = "manifest.json"
 _COURSE: Final = 30  # points of a training's course that are kept with a registration
@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise InvalidInputError(f"{path} is no manifest: {place}: {wording(first)}.") from None
+        raise InvalidInputError(f"{path} is no manifest: {place}: {validation_message(first)}.") from None
 
 
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:

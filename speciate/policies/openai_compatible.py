@@ -39,7 +39,7 @@ from speciate.policies.queueing import Gate
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
 from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.prompts.hostile import bounded, printable
+from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
 
 _MAX_MESSAGE: Final = 300

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from speciate.domain.options import read_options
 from speciate.domain.policy import Policy
+from speciate.domain.validation import read_options
 from speciate.domain.values import Value
 
 Options = TypeVar("Options", bound=Value)

@@ -22,7 +22,7 @@ from speciate.policies.mutators.reading import read_source
 from speciate.policies.own_options import own_options
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
-from speciate.prompts.hostile import fenced
+from speciate.prompts.text import fenced
 
 _ANSWER_END: Final = "</answer>"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from speciate.domain.access import Quota
-from speciate.domain.scope import Scope
+from speciate.domain.access import Quota, Scope
 from speciate.ports.records.base import Record
 
 

@@ -16,13 +16,13 @@ from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Case, Limits, Problem, ProblemKind
+from speciate.domain.rollout import TemplateName
 from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
-from speciate.domain.template import TemplateName
 from speciate.domain.unstorable import storage_errors
+from speciate.domain.validation import short, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.domain.wording import short, wording
 from speciate.problems.markers import marker_flaws
 from speciate.prompts.template import template_flaws
 
@@ -116,7 +116,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
-            return FieldError(wording(detail), where)
+            return FieldError(validation_message(detail), where)
         case "extra_forbidden":
             path = detail["loc"]
             model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem
@@ -125,7 +125,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
             message = str(detail.get("ctx", {}).get("error", detail["msg"]))
             return FieldError(message, where or _place_of(message, definition))
         case _:
-            return FieldError(f"{wording(detail)}, not {short(detail['input'])}", where)
+            return FieldError(f"{validation_message(detail)}, not {short(detail['input'])}", where)
 
 
 def _place_of(message: str, definition: Mapping[str, Any]) -> str:

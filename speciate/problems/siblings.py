@@ -15,7 +15,7 @@ from typing import Any, Final
 from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
-from speciate.domain.wording import short
+from speciate.domain.validation import short
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Largest file of a definition that is read, in bytes."""

@@ -35,6 +35,19 @@ _COMPARED_LINES: Final = 400
 _COMPARED_CHARS: Final = 120
 
 
+DIFF_GRAMMAR: Final = r"""root ::= line* block (line* block)* line*
+block ::= "<<<<<<< SEARCH\n" line* "=======\n" line* ">>>>>>> REPLACE\n"
+line ::= [ \t]* (plain | less | equal | more)? "\n"
+plain ::= [^ \t\n<=>] [^\n]*
+less ::= "<" "<"? "<"? "<"? ([^<\n] [^\n]*)?
+equal ::= "=" "="? "="? "="? ([^=\n] [^\n]*)?
+more ::= ">" ">"? ">"? ">"? ([^>\n] [^\n]*)?
+"""
+"""Grammar in the EBNF of xgrammar and llguidance. A block that was begun can only be ended: no line in it looks like a
+mark (five or more of its characters), as ``prompts.diff`` reads them. Prose, headings of files and separators may stand
+between blocks."""
+
+
 @dataclass(slots=True)
 class Edit:
     """One SEARCH/REPLACE block.

@@ -9,16 +9,14 @@ from speciate.domain.candidate import Individual
 from speciate.domain.guidance import MAX_ADVICE_CHARS, NO_ADVICE, Advice
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.domain.rollout import Prompt
-from speciate.domain.template import TemplateName
+from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
-from speciate.prompts.hostile import fenced, printable
 from speciate.prompts.instructions import system_values
-from speciate.prompts.length import clipped, prompt_tokens
 from speciate.prompts.mutation import member_text
 from speciate.prompts.parse import after_thoughts
 from speciate.prompts.render import problem_text
 from speciate.prompts.template import fill, template_of
+from speciate.prompts.text import clipped, fenced, printable, prompt_tokens
 
 _MAX_PROGRAM_CHARS: Final = 2000
 _OPENING, _CLOSING = "<advice>", "</advice>"

@@ -11,15 +11,13 @@ import numpy as np
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
-from speciate.domain.rollout import Prompt
-from speciate.domain.template import TemplateName
+from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
-from speciate.prompts.hostile import bounded, fenced
 from speciate.prompts.instructions import system_values
-from speciate.prompts.length import clipped, prompt_tokens, token_bound
 from speciate.prompts.render import artifact_texts, failure_text, missing_text, problem_text, rewards_text
 from speciate.prompts.template import default_template, fill, requests, template_of
+from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
 _LEAST_CHARS: Final = 400
 """A program or description that is cut keeps at least so much."""

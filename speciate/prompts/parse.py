@@ -20,11 +20,11 @@ from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
 from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import Fenced, fenced_blocks, sections
-from speciate.prompts.hostile import unstorable
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
 from speciate.prompts.rejection import Reason, rejected
+from speciate.prompts.text import unstorable
 
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 _THOUGHT_END: Final = "</think>"

@@ -7,7 +7,7 @@ from typing import Final
 
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.values import storable
-from speciate.prompts.hostile import bounded
+from speciate.prompts.text import bounded
 
 _MAX_DETAIL: Final = 2000
 

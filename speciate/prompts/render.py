@@ -16,7 +16,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
-from speciate.prompts.hostile import bounded, fenced, printable
+from speciate.prompts.text import bounded, fenced, printable
 
 MAX_ARTIFACT_CHARS: Final = 2000
 MAX_ARTIFACTS_CHARS: Final = 6000

@@ -16,7 +16,7 @@ from typing import Final
 
 from speciate.domain.errors import FieldError
 from speciate.domain.problem import Problem
-from speciate.domain.template import TemplateName
+from speciate.domain.rollout import TemplateName
 
 PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
     TemplateName.SYSTEM: {

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from speciate.domain.campaign import MOST_SLICES, Campaign, Mode
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.policy import PolicyRole
-from speciate.domain.wording import wording
+from speciate.domain.validation import validation_message
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.runs import Ensembles
 from speciate.runs.steer import check_run
@@ -57,7 +57,9 @@ def pin(declared: Campaign, versions: Versions) -> Campaign:
         pinned = Campaign.model_validate({**declared.model_dump(), "problems": problems, **cast})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        raise _invalid(".".join(str(part) for part in detail["loc"]) or "problems", wording(detail)) from None
+        raise _invalid(
+            ".".join(str(part) for part in detail["loc"]) or "problems", validation_message(detail)
+        ) from None
     _check_budget(pinned)
     policy, mutator, ensembles = cast_of(pinned.policy, pinned.mutator, versions)
     for name in problems:

@@ -8,7 +8,7 @@ from typing import Any
 
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Gain
-from speciate.domain.unlock import Claim
+from speciate.domain.target import Claim
 from speciate.ports.work import WorkKind
 
 

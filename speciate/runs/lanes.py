@@ -8,7 +8,7 @@ from typing import Any, Final
 from speciate.domain.candidate import Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.effects import Effects, NewWork
 from speciate.runs.guidance import due

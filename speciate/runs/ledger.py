@@ -15,7 +15,7 @@ from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
 from speciate.runs.effects import Effects

@@ -10,8 +10,8 @@ from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
+from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec, RunState
-from speciate.domain.template import TemplateName
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles, RunStore

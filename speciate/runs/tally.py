@@ -6,7 +6,7 @@ from typing import Any
 
 from speciate.domain.event import EventKind
 from speciate.domain.objective import Direction
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.effects import Effects
 from speciate.runs.progress import ALARM_WINDOW, RunProgress

@@ -11,8 +11,8 @@ from speciate.domain.entrant import Entrant, Member
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
+from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
-from speciate.domain.wording import wording
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, Ensembles
@@ -138,7 +138,9 @@ def _valid(model: type[M], given: M, **changes: object) -> M:
         return model.model_validate({**given.model_dump(), **changes})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        raise _invalid(".".join(str(part) for part in detail["loc"]) or "problems", wording(detail)) from None
+        raise _invalid(
+            ".".join(str(part) for part in detail["loc"]) or "problems", validation_message(detail)
+        ) from None
 
 
 def _invalid(where: str, message: str) -> InvalidInputError:

@@ -19,9 +19,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.access import TOKEN_PREFIX
+from speciate.domain.access import TOKEN_PREFIX, Scope
 from speciate.domain.errors import NotFoundError
-from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, TokenRecord
 from speciate.ports.records.base import Page
 from speciate.storage import cursors

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Confirmation, RunContext
 
 _LOAD = sa.text("SELECT * FROM claims WHERE run_id = :run_id AND target = :target AND number = :number")

@@ -12,7 +12,7 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
-from speciate.domain.unlock import Claim
+from speciate.domain.target import Claim
 from speciate.ports.clock import Clock
 from speciate.ports.work import (
     Commit,

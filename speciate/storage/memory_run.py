@@ -8,7 +8,7 @@ from uuid import UUID
 from speciate.domain.candidate import Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, Lease, RunContext, WorkKind
 from speciate.runs.effects import NewWork
 from speciate.runs.progress import RunProgress

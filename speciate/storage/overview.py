@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.policies import PolicyFigures
 from speciate.ports.records.unlocks import MatrixCell, UnlockRecord
 from speciate.storage.database import patient, reading

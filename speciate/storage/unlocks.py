@@ -8,7 +8,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage import cursors

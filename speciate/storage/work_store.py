@@ -14,7 +14,7 @@ from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
-from speciate.domain.unlock import Claim
+from speciate.domain.target import Claim
 from speciate.domain.values import storable
 from speciate.ports.work import (
     Commit,

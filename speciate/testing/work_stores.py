@@ -13,7 +13,7 @@ from speciate.domain.guidance import Advice, Gain
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
     CandidateOutcome,

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.event import Event, EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.domain.unlock import Claim, ClaimState
+from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
 from speciate.runs.progress import RunProgress

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from service.app import create_app
+from speciate.domain.access import Scope
 from speciate.domain.run import RunState
-from speciate.domain.scope import Scope
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.http_server import WAIT_S, serve_app
 from tests.dashboard.conftest import Exhibition

@@ -18,9 +18,8 @@ from service.dashboard.fields import number_or_text
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import page
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
-from speciate.domain.access import Quota
+from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
-from speciate.domain.scope import Scope
 from speciate.ports.access import NewToken, ProjectUsage
 
 router = APIRouter(include_in_schema=False, prefix="/access")

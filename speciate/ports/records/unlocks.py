@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Record
 
 WITH: Final = " with "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.domain.options import read_options
+from speciate.domain.validation import read_options
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
 from speciate.search.strategies.mind_evolution import MindEvolution

@@ -27,7 +27,7 @@ from speciate.search.archive import ParentPool, concatenated, improvements, pool
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import copies, island_of, island_weights, next_island
-from speciate.search.selection.softmax import softmax
+from speciate.search.selection import softmax
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
 _CLASS: Final = "class:"

@@ -22,8 +22,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_different, improvements, pool_of, trade_off_bids
 from speciate.search.cells import SLOT
-from speciate.search.selection.lexicase import epsilon_lexicase
-from speciate.search.selection.scalarization import best_weighted
+from speciate.search.selection import best_weighted, epsilon_lexicase
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
 _ISLAND: Final = 0

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from speciate.domain.errors import ConfigurationError, FieldError, InvalidInputError
 from speciate.domain.problem import Problem
+from speciate.domain.validation import validation_message
 from speciate.domain.values import storable
-from speciate.domain.wording import wording
 
 _BATCH_ROWS: Final = 64
 
@@ -82,7 +82,7 @@ class Row:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise self.refusal(place or "problem", f"makes no problem: {wording(first)}") from None
+            raise self.refusal(place or "problem", f"makes no problem: {validation_message(first)}") from None
 
     def refusal(self, path: str, message: str) -> InvalidInputError:
         """Return the error that says what is wrong with a value."""

@@ -20,9 +20,9 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 
+from speciate.domain.access import Scope
 from speciate.domain.campaign import Campaign
 from speciate.domain.labels import Labels
-from speciate.domain.scope import Scope
 from speciate.domain.tournament import Tournament
 from speciate.domain.webhook import Webhook
 from speciate.policies import build_client

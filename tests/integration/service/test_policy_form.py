@@ -8,7 +8,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from speciate.domain.scope import Scope
+from speciate.domain.access import Scope
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID

@@ -10,8 +10,8 @@ from speciate.domain.guidance import MAX_ADVICE_CHARS, Advice, Gain
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.prompts.guidance import advice_text, guidance_prompt, read_advice
-from speciate.prompts.length import prompt_tokens
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.text import prompt_tokens
 from tests.unit.prompts.golden import _EVALUATED, HOSTILE, PARENT
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.domain.template import TemplateName
+from speciate.domain.rollout import TemplateName
 from speciate.prompts.template import (
     PLACEHOLDERS,
     REQUIRED,

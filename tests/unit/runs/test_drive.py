@@ -17,7 +17,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult

@@ -19,9 +19,8 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import NO_ADVICE, Advice, Gain, draw
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.domain.rollout import Completion
+from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
-from speciate.domain.template import TemplateName
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion

@@ -11,7 +11,7 @@ import pytest
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
-from speciate.domain.unlock import ClaimState
+from speciate.domain.target import ClaimState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.drive import LocalSignals, drive

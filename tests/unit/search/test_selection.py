@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from speciate.domain.reward import FloatArray, pareto_front
-from speciate.search.selection import SELECTIONS
-from speciate.search.selection.lexicase import deviations, epsilon_lexicase, lexicase
-from speciate.search.selection.pareto import pareto_tournament
-from speciate.search.selection.scalarization import best_weighted, random_scalarization
-from speciate.search.selection.softmax import softmax
+from speciate.search.selection import (
+    SELECTIONS,
+    best_weighted,
+    deviations,
+    epsilon_lexicase,
+    lexicase,
+    pareto_tournament,
+    random_scalarization,
+    softmax,
+)
 
 DRAWS = 4000
 EVEN = np.full(3, 1 / 3)

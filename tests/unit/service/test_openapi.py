@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service import openapi
-from speciate.domain.wording import wording
+from speciate.domain.validation import validation_message
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +65,5 @@ def _patterns(part: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("pattern", sorted({*_patterns(json.loads(openapi.PATH.read_text()))}))
 def test_no_message_shows_a_regular_expression(pattern: str) -> None:
-    said = wording({"type": "string_pattern_mismatch", "msg": "raw", "ctx": {"pattern": pattern}})
-    assert said.startswith("expected "), f"give {pattern} words in speciate.domain.wording"
+    said = validation_message({"type": "string_pattern_mismatch", "msg": "raw", "ctx": {"pattern": pattern}})
+    assert said.startswith("expected "), f"give {pattern} words in speciate.domain.validation"

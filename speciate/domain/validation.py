@@ -1,15 +1,29 @@
-"""Reads the options of a plug-in with its own config model, and says clearly what does not fit."""
+"""Validation messages and typed option parsing for Pydantic models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from speciate.domain import values
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import Value
-from speciate.domain.wording import wording
+
+_PATTERNS: Final = {
+    values.SLUG: "lower-case words joined by hyphens, such as my-problem",
+    values.IDENTIFIER: "letters, digits and underscores, and no digit first",
+    values.FILE_NAME: "the name of a file without a folder: letters, digits, dots, hyphens and underscores",
+    values.MODULE_NAME: "the name of a Python module, such as scipy.optimize",
+    values.WEB_ADDRESS: "an address that begins with http:// or https://",
+    values.WORD: "1 to 255 visible ASCII characters without blanks",
+    values.ONE_LINE: "one line without control characters",
+    values.LINE: "one line without control characters, or nothing",
+    values.TAG: "letters, digits and any of . _ : / = + -, a letter or digit first",
+    values.NO_NUL: "a text without NUL characters",
+    values.KEY_ID: "the id of a stored key: 36 digits, letters from a to f and hyphens",
+}
 
 Options = TypeVar("Options", bound=Value)
 
@@ -32,7 +46,7 @@ def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
-        flaws = tuple(_flaw(wording(detail), (where, *detail["loc"]), model) for detail in error.errors())
+        flaws = tuple(_flaw(validation_message(detail), (where, *detail["loc"]), model) for detail in error.errors())
     raise InvalidInputError(
         f"{owner}: {'; '.join(map(str, flaws))}.",
         flaws=flaws,
@@ -72,3 +86,32 @@ def _flaw(message: str, place: tuple[int | str, ...], model: type[Value]) -> Fie
     elif name in known:
         message = f"{message}; expected {known[name]}"
     return FieldError(message, where=".".join(map(str, place)))
+
+
+def validation_message(detail: Mapping[str, Any]) -> str:
+    """Return the message for one entry of ``ValidationError.errors()``.
+
+    Args:
+        detail: Its ``type``, ``msg`` and, for some types, ``ctx``.
+    """
+    context = detail.get("ctx") or {}
+    match detail["type"]:
+        case "missing":
+            return "is missing: expected a value"
+        case "string_pattern_mismatch" if (words := _PATTERNS.get(context.get("pattern", ""))) is not None:
+            return f"expected {words}"
+        case "literal_error" | "enum" if "expected" in context:
+            return f"expected {context['expected']}"
+        case "value_error":
+            return str(detail["msg"]).removeprefix("Value error, ")
+        case _:
+            return str(detail["msg"])
+
+
+def short(value: object) -> str:
+    """Return what a message shows of a value that is not what was expected."""
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."

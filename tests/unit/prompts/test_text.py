@@ -12,8 +12,8 @@ from speciate.domain.candidate import Failure, FailureKind, Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
-from speciate.prompts.length import clipped, prompt_tokens, token_bound
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.text import clipped, prompt_tokens, token_bound
 
 PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
 OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))

@@ -1,0 +1,79 @@
+"""Sanitize, fence and shorten prompt text. Text from models, candidates and authors is untrusted."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from speciate.domain.rollout import Prompt
+from speciate.domain.values import UNSTORABLE
+
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BACKTICKS: Final = re.compile("`{3,}")
+_CUT_NOTE: Final = "\n… cut …\n"
+_SEPARATOR: Final = "\n\n"
+"""Separator of the system and user parts in a prompt that is sent as one text."""
+
+
+def unstorable(text: str) -> str | None:
+    """Return the reason why PostgreSQL or UTF-8 cannot store a text, or None."""
+    found = UNSTORABLE.search(text)
+    if found is None:
+        return None
+    name = "a null byte" if found.group() == "\x00" else "half of a surrogate pair"
+    return f"{name} at character {found.start() + 1}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which could rewrite a terminal or reverse a line."""
+    return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def bounded(text: str, limit: int) -> str:
+    """Cut the middle out of a text longer than ``limit`` characters; the note in its place comes on top."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]}\n… {len(text) - limit} characters cut …\n{text[head - limit :]}"
+
+
+def fenced(text: str, info: str = "") -> str:
+    """Return the text in a code fence longer than any run of backticks inside it."""
+    ticks = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=2))
+    return f"{ticks}{info}\n{text if text.endswith(chr(10)) else text + chr(10)}{ticks}"
+
+
+def token_bound(text: str) -> int:
+    """Return an upper bound on the tokens of a text: its UTF-8 bytes.
+
+    No tokenizer is needed. A tokenizer with byte fallback, as all current large models have, never produces more tokens
+    than bytes; English and code take about a third of the bound.
+    """
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def prompt_tokens(prompt: Prompt) -> int:
+    """Return an upper bound on the tokens of a prompt sent as one text, without a chat template."""
+    return token_bound(prompt.text())
+
+
+def clipped(prompt: Prompt, most: int) -> Prompt:
+    """Cut the middle out of a prompt's parts until it has at most ``most`` tokens.
+
+    The user part is cut first. The system part is cut only if it takes more than half of ``most``.
+    """
+    if prompt_tokens(prompt) <= most:
+        return prompt
+    most -= token_bound(_SEPARATOR)
+    system = _clipped(prompt.system, max(most // 2, most - token_bound(prompt.user)))
+    return Prompt(system, _clipped(prompt.user, most - token_bound(system)))
+
+
+def _clipped(text: str, most: int) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text
+    room = max(0, most - token_bound(_CUT_NOTE))
+    tail = room // 3
+    head = data[: room - tail].decode("utf-8", "ignore")
+    return head + _CUT_NOTE + data[len(data) - tail :].decode("utf-8", "ignore")
