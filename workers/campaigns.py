@@ -6,7 +6,8 @@ import logging
 from contextlib import suppress
 from uuid import UUID
 
-from speciate.domain.campaign import Campaign, CampaignState, Mode
+from speciate.domain.campaign import AllocationMode, Campaign
+from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
@@ -21,7 +22,7 @@ from workers.tournaments import WAITS
 _log = logging.getLogger(__name__)
 
 
-class CampaignTender:
+class CampaignController:
     """Tends every campaign; all that it remembers may be forgotten."""
 
     def __init__(self) -> None:
@@ -29,19 +30,22 @@ class CampaignTender:
 
     def run(self, stores: Stores) -> None:
         """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
-        tended = stores.campaigns.tended()
-        self._settled = {known: slices for known, slices in self._settled.items() if known in tended}
-        for campaign_id in tended:
+        pending = stores.campaigns.pending()
+        self._settled = {known: slices for known, slices in self._settled.items() if known in pending}
+        for campaign_id in pending:
             try:
-                self._tend(stores.within(stores.campaigns.project_of(campaign_id), own=False), campaign_id)
+                self.reconcile(stores.within(stores.campaigns.project_of(campaign_id), own=False), campaign_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
                 _log.warning("campaign %s is paused: %s", campaign_id, error)
-                if stores.campaigns.get(campaign_id).state is CampaignState.RUNNING:
-                    stores.campaigns.move(campaign_id, CampaignState.PAUSED, f"a run cannot go on: {error}", fault=True)
+                if stores.campaigns.get(campaign_id).state is DeclarationState.RUNNING:
+                    stores.campaigns.move(
+                        campaign_id, DeclarationState.PAUSED, f"a run cannot go on: {error}", fault=True
+                    )
 
-    def _tend(self, stores: Stores, campaign_id: UUID) -> None:
+    def reconcile(self, stores: Stores, campaign_id: UUID) -> None:
+        """Move the runs toward the state of the declaration."""
         record = stores.campaigns.get(campaign_id)
         for problem in record.problems:
             _steer(stores, record, problem)
@@ -49,7 +53,7 @@ class CampaignTender:
         for stored in stores.campaigns.slices(campaign_id, after=len(settled)):
             if stored.slice.spent is None:
                 _hand_out(stores, record, stored)
-        if record.state is not CampaignState.RUNNING:
+        if record.state is not DeclarationState.RUNNING:
             return
         stores.campaigns.wait(campaign_id, WAITS if stores.runs.room() == 0 else None)
         latest = stores.campaigns.slices(campaign_id, after=len(settled))
@@ -69,7 +73,7 @@ class CampaignTender:
 
 def _next(declared: Campaign, history: list[Slice]) -> Decision | None:
     problems, budget, parallel = len(declared.problems), declared.evaluations, declared.parallel
-    if declared.mode is Mode.FIXED:
+    if declared.mode is AllocationMode.FIXED:
         return fixed(history, problems=problems, evaluations=budget, parallel=parallel)
     return adaptive(
         history, problems=problems, evaluations=budget, size=declared.slice, parallel=parallel, seed=declared.seed
@@ -81,7 +85,7 @@ def _hand_out(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> No
     run = record.problems[stored.slice.problem]
     ended = run.state is not None and run.state.ended
     # What the project's quota does not let in now, a later pass hands out.
-    going = record.state is CampaignState.RUNNING and stores.runs.room() != 0
+    going = record.state is DeclarationState.RUNNING and stores.runs.room() != 0
     if going and (run.run_id is None or run.state is RunState.CREATED):
         # Somebody began or cancelled it meanwhile, or took the last room: the next pass sees which.
         with suppress(ConflictError):
@@ -121,7 +125,7 @@ def _complete(stores: Stores, record: CampaignRecord, history: list[Slice]) -> N
     spent = sum(each.spent or 0 for each in history)
     if spent == record.declaration.evaluations:
         reason = f"all {spent:,} evaluations are spent"
-    elif record.declaration.mode is Mode.FIXED:
+    elif record.declaration.mode is AllocationMode.FIXED:
         reason = f"every problem had its share; {spent:,} of {record.declaration.evaluations:,} evaluations are spent"
     else:
         reason = f"no problem takes more; {spent:,} of {record.declaration.evaluations:,} evaluations are spent"
@@ -136,14 +140,14 @@ def _steer(stores: Stores, record: CampaignRecord, run: CampaignProblem) -> None
     """Pause, resume or cancel a run with its campaign; what was paused for another reason stays so."""
     if run.run_id is None or run.state is None or run.state.ended:
         return
-    told = f"campaign {record.slug} is paused"
+    told = paused_with(DeclarationKind.CAMPAIGN, record.slug)
     try:
         match record.state:
-            case CampaignState.PAUSED if run.state is RunState.RUNNING:
+            case DeclarationState.PAUSED if run.state is RunState.RUNNING:
                 pause_run(stores.runs, stores.signals, run.run_id, told)
-            case CampaignState.RUNNING if run.state is RunState.PAUSED and run.reason == told:
+            case DeclarationState.RUNNING if run.state is RunState.PAUSED and run.reason == told:
                 resume_run(stores.runs, stores.signals, run.run_id)
-            case CampaignState.CANCELLED:
+            case DeclarationState.CANCELLED:
                 cancel_run(stores.runs, stores.signals, run.run_id, f"campaign {record.slug} is cancelled")
     except ConflictError as error:
         _log.info("%s", error)  # it ended meanwhile

@@ -1,4 +1,4 @@
-"""What a worker process is made of, put together once and after the fork."""
+"""Composition root of a worker process: its shared objects, created once and after the fork."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speciate.runs.leases import LeaseKeeper
 from speciate.settings import Settings, load_settings
 from speciate.storage.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.stores import Stores, open_stores
-from workers.observing import CountedEvaluator, CountedPolicy
+from workers.metrics import CountedEvaluator, CountedPolicy
 
 
 @cache
@@ -29,12 +29,12 @@ def settings() -> Settings:
 
 @cache
 def stores() -> Stores:
-    """Return the stores of this process. Never call it before a pool forks: connections do not survive a fork."""
+    """Return the stores of this process; never call it before a pool forks: connections do not survive a fork."""
     return open_stores(settings(), pool_size=2 * (settings().generate_slots + 2))
 
 
 class ClientPool:
-    """One client for each policy version and key, kept for its connections."""
+    """Cache of policy clients by policy version and key, so that connections are reused."""
 
     def __init__(self, surroundings: Surroundings, counters: Counters) -> None:
         self._surroundings = surroundings
@@ -42,7 +42,7 @@ class ClientPool:
         self._clients: dict[tuple[str, str | None], PolicyClient] = {}
 
     def __call__(self, policy: Policy) -> PolicyClient:
-        """Return the client that asks a policy."""
+        """Return the client of a policy."""
         which = (policy.digest, policy.api_key_id)
         if which not in self._clients:
             client = build_client(policy, self._surroundings)
@@ -52,22 +52,22 @@ class ClientPool:
 
 @cache
 def counters() -> Counters:
-    """Return what this process counts with; like ``stores``, never before a pool forks."""
+    """Return the counters of this process; like ``stores``, never before a pool forks."""
     return Counters(stores().redis)
 
 
 @cache
 def evaluator() -> Broker:
-    """Return the broker of this process; its tier is chosen before a pool forks, each child warms its own zygotes."""
+    """Return the evaluation broker; its tier is chosen before a pool forks, each child warms its own zygotes."""
     return open_broker(settings().sandbox)
 
 
-class LateEvaluator:
-    """The broker of this process, opened by its first evaluation: workers that only ask policies never need one."""
+class LazyEvaluator:
+    """The broker of this process, opened by its first evaluation: generate workers never need one."""
 
     @property
     def tier(self) -> str:
-        """Containment in force."""
+        """Sandbox tier in use."""
         return evaluator().tier
 
     def evaluate(
@@ -79,19 +79,19 @@ class LateEvaluator:
 
 @cache
 def keeper() -> LeaseKeeper:
-    """Return who keeps the leases of this process."""
+    """Return the lease keeper of this process."""
     return LeaseKeeper(stores().work.extend, interval_s=settings().lease_s / 3)
 
 
 @cache
 def workbench() -> WorkExecutor:
-    """Return what the tasks of this process work with."""
+    """Return the workbench of this process's tasks."""
     work = stores().work
     clients = ClientPool(Surroundings(settings().network, stores().policy_keys.open), counters())
     return WorkExecutor(
         work=work,
         signals=stores().signals,
-        evaluator=CountedEvaluator(LateEvaluator(), counters()),
+        evaluator=CountedEvaluator(LazyEvaluator(), counters()),
         client_for=clients,
         keep=keeper().keep,
         count=count_unit,
@@ -99,6 +99,6 @@ def workbench() -> WorkExecutor:
 
 
 def count_unit(lease: Lease, result: str, seconds: float) -> None:
-    """Count a unit of work by what became of it."""
+    """Count a work unit by its result."""
     counters().add(WORK, lease.kind.value, result)
     counters().observe(WORK_SECONDS, lease.kind.value, values=[seconds])

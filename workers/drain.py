@@ -1,7 +1,7 @@
-"""Stopping in order: a worker that is told to stop finishes what it can in time and hands back the rest at once.
+"""Stop a worker gracefully: finish work within the drain time, then release the remaining leases.
 
-The pool's processes hold leases of their own, so that the main process reaches them through a pipe: when its end is
-closed, by the main process or by the kernel because that was killed, each of them hands back its leases and ends.
+The pool's processes hold leases of their own, so the main process signals them through a pipe. When its end closes,
+because the main process closed it or was killed, every pool process releases its leases and exits.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from workers.composition import keeper, stores
 
-_FAREWELL_S: Final = 3.0
-_TIDY_S: Final = 1.0
+_POOL_EXIT_S: Final = 3.0
+_CELERY_EXIT_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Lifeline:
-    """Two pipes between a worker's main process and those of its pool, made before the pool forks.
+class DrainCoordinator:
+    """Two pipes between a worker's main process and its pool, created before the pool forks.
 
-    One tells the pool that the main process has let go, the other tells the main process that the pool has ended.
+    One signals the pool that the main process stops, the other signals the main process that the pool has exited.
     """
 
     def __init__(self) -> None:
-        self._held, self._hold = os.pipe()
-        self._ended, self._alive = os.pipe()
+        self._stop_reader, self._stop_writer = os.pipe()
+        self._exit_reader, self._exit_writer = os.pipe()
 
     def join(self) -> None:
-        """In a process of the pool: hand back and end as soon as the main process lets go."""
-        os.close(self._hold)
-        threading.Thread(target=self._wait, name="lifeline", daemon=True).start()
+        """In a pool process: release the leases and exit as soon as the main process stops."""
+        os.close(self._stop_writer)
+        threading.Thread(target=self._wait, name="drain-wait", daemon=True).start()
 
     def drain(self, limit_s: float) -> None:
-        """In the main process: let go in ``limit_s`` seconds, unless everything has been done and ended before."""
-        threading.Thread(target=self._let_go, args=(limit_s,), name="drain", daemon=True).start()
+        """In the main process: stop the pool after ``limit_s`` seconds unless all work ends earlier."""
+        threading.Thread(target=self._stop, args=(limit_s,), name="drain", daemon=True).start()
 
     def _wait(self) -> None:
-        os.read(self._held, 1)
-        hand_back()
-        # The work itself is fenced off by now; waiting for it is what must not happen.
+        os.read(self._stop_reader, 1)
+        release_leases()
+        # The work itself is fenced off by now: exit without waiting for it.
         os._exit(0)
 
-    def _let_go(self, limit_s: float) -> None:
+    def _stop(self, limit_s: float) -> None:
         time.sleep(limit_s)
-        os.close(self._hold)
-        os.close(self._alive)
-        hand_back()
-        select.select([self._ended], [], [], _FAREWELL_S)
-        # Without its pool Celery ends by itself and tidies up; threads that wait for a policy would keep it for ever.
-        time.sleep(_TIDY_S)
+        os.close(self._stop_writer)
+        os.close(self._exit_writer)
+        release_leases()
+        select.select([self._exit_reader], [], [], _POOL_EXIT_S)
+        # Without its pool Celery shuts down by itself; threads that wait for a policy would keep it alive forever.
+        time.sleep(_CELERY_EXIT_S)
         os._exit(0)
 
 
-def hand_back() -> int:
-    """Release every lease of this process, so that another worker does the work at once; return how many."""
+def release_leases() -> int:
+    """Release every lease of this process, so that another worker takes over at once; return how many."""
     leases = keeper().held()
     try:
         released = stores().work.expire_leases(leases) if leases else 0
     except SQLAlchemyError as error:
-        _log.warning("%d leases could not be handed back and will expire: %s", len(leases), type(error).__name__)
+        _log.warning("could not release %d leases, they will expire: %s", len(leases), type(error).__name__)
         return 0
     if released:
-        _log.warning("handed back %d units of work, for another worker to do", released)
+        _log.warning("released %d work units for other workers", released)
     return released
 
 
-lifeline: Final = Lifeline()
+drain_coordinator: Final = DrainCoordinator()

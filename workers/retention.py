@@ -1,7 +1,4 @@
-"""Pruning by itself: once an hour control removes what is older than it is retained.
-
-That is the texts of runs that ended, and entries of the audit log.
-"""
+"""Delete old data once an hour: texts of ended runs, and entries of the audit log."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ from speciate.domain.run import RunState
 from speciate.storage.retention import DEAD, Retention
 from speciate.storage.stores import Stores
 
-_EVERY_S: Final = 3600.0
+_INTERVAL_S: Final = 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Retainer:
-    """Starts a pass in a thread of its own: it may take minutes, and reconciling must not wait."""
+class RetentionJob:
+    """Run each pass in a thread of its own: a pass may take minutes, and the reconciler must not wait."""
 
     def __init__(self) -> None:
         self._last: float | None = None
         self._thread: threading.Thread | None = None
 
     def run(self, stores: Stores, retain_days: float | None, audit_days: float) -> None:
-        """Begin a pass if one is due. Two of them at once, after an election, do the same and no harm."""
-        nothing = retain_days is None and not audit_days
-        if nothing or (self._last is not None and time.monotonic() - self._last < _EVERY_S):
+        """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
+        disabled = retain_days is None and not audit_days
+        if disabled or (self._last is not None and time.monotonic() - self._last < _INTERVAL_S):
             return
         if self._thread is None or not self._thread.is_alive():
             self._last = time.monotonic()
@@ -43,25 +40,25 @@ class Retainer:
 def _pass(stores: Stores, retain_days: float | None, audit_days: float) -> None:
     try:
         if retain_days is not None:
-            prune_old(stores, retain_days)
+            prune_runs(stores, retain_days)
         if audit_days:
-            forget_old(stores, audit_days)
+            prune_audit_log(stores, audit_days)
     except SpeciateError as error:
-        _log.warning("pruning stops until the next hour: %s", error)
-    except Exception:  # noqa: BLE001 - the boundary of a thread: seen in the log, tried again in an hour
-        _log.exception("pruning met a defect")
+        _log.warning("pruning failed and is repeated in an hour: %s", error)
+    except Exception:  # noqa: BLE001 - the boundary of a thread: logged, and repeated in an hour
+        _log.exception("pruning failed unexpectedly and is repeated in an hour")
 
 
-def forget_old(stores: Stores, audit_days: float) -> int:
-    """Delete the entries of the audit log that are older; return how many."""
-    went = stores.audit.forget(datetime.now(UTC) - timedelta(days=audit_days), "retention")
-    if went:
-        _log.warning("deleted %d entries of the audit log that were older than %g days", went, audit_days)
-    return went
+def prune_audit_log(stores: Stores, audit_days: float) -> int:
+    """Delete entries of the audit log older than ``audit_days``; return how many."""
+    deleted = stores.audit.forget(datetime.now(UTC) - timedelta(days=audit_days), "retention")
+    if deleted:
+        _log.warning("deleted %d entries of the audit log older than %g days", deleted, audit_days)
+    return deleted
 
 
-def prune_old(stores: Stores, retain_days: float) -> int:
-    """Prune every run that ended longer ago; return how many."""
+def prune_runs(stores: Stores, retain_days: float) -> int:
+    """Prune every run that ended more than ``retain_days`` ago; return how many."""
     retention, now = Retention(stores.engine), datetime.now(UTC)
     found = retention.prunable(now - timedelta(days=retain_days), (*DEAD, RunState.COMPLETED))
     for _ in retention.prune(found, now):

@@ -1,4 +1,4 @@
-"""The tasks: a doorbell with the id of a unit of work, or of a candidate to replay, and nothing else."""
+"""Celery tasks; a message holds only the id of a work unit, or of a candidate to replay."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from speciate.runs.recheck import recheck
 from speciate.storage.broker import TASKS
 from speciate.storage.replays import TASK as REPLAY
 from speciate.storage.replays import Replays
-from workers.composition import LateEvaluator, stores, workbench
+from workers.composition import LazyEvaluator, stores, workbench
 
 
 def perform(work_id: str) -> None:
-    """Do a unit of work if it is still to be done."""
+    """Perform a work unit unless it is done."""
     workbench().perform(UUID(work_id))
 
 
 def replay(candidate_id: str) -> None:
-    """Score a candidate again, for whoever asked on its page; its run is not changed."""
+    """Score a candidate again without changing its run, and store the result for its page."""
     opened = stores()
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
-    found = recheck(context, candidate, LateEvaluator())
+    found = recheck(context, candidate, LazyEvaluator())
     Replays(opened.redis, opened.celery).book(candidate, context.problem.space.names, found)
 
 
 def register(app: Celery) -> None:
-    """Register a task for every kind of work, and the one for replays."""
+    """Register the task of every kind of work, and the replay task."""
     for name in TASKS.values():
         app.task(name=name)(perform)
     app.task(name=REPLAY)(replay)

@@ -6,14 +6,15 @@ import logging
 from typing import Final
 from uuid import UUID
 
+from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, QuotaExceededError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.domain.tournament import Planned, StoppingRule, TournamentState
+from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
 from speciate.storage.stores import Stores
-from speciate.storage.tournaments import UnderWay, paused_with
+from speciate.storage.tournaments import UnderWay
 from speciate.tournaments.report.comparisons import decided_after
 
 IN_FLIGHT: Final = 32
@@ -25,7 +26,7 @@ WAITS: Final = "waits for runs of the project to end: its quota lets no more be 
 _log = logging.getLogger(__name__)
 
 
-class Tender:
+class TournamentController:
     """Tends every tournament; all that it remembers may be forgotten."""
 
     def __init__(self) -> None:
@@ -33,25 +34,26 @@ class Tender:
 
     def run(self, stores: Stores) -> None:
         """Do one pass. Each step may be cut off and repeated: the next pass finds what is still to be done."""
-        for tournament_id in stores.tournaments.tended():
+        for tournament_id in stores.tournaments.pending():
             try:
-                self._tend(stores.within(stores.tournaments.project_of(tournament_id), own=False), tournament_id)
+                self.reconcile(stores.within(stores.tournaments.project_of(tournament_id), own=False), tournament_id)
             except UnavailableError:
                 raise
             except SpeciateError as error:
                 _log.warning("tournament %s is paused: %s", tournament_id, error)
-                if stores.tournaments.get(tournament_id).state is TournamentState.RUNNING:
+                if stores.tournaments.get(tournament_id).state is DeclarationState.RUNNING:
                     stores.tournaments.move(
-                        tournament_id, TournamentState.PAUSED, f"a run cannot be started: {error}", fault=True
+                        tournament_id, DeclarationState.PAUSED, f"a run cannot be started: {error}", fault=True
                     )
 
-    def _tend(self, stores: Stores, tournament_id: UUID) -> None:
+    def reconcile(self, stores: Stores, tournament_id: UUID) -> None:
+        """Move the runs toward the state of the declaration."""
         store = stores.tournaments
         store.mark_ended(store.get(tournament_id))
         record, under_way = store.get(tournament_id), store.under_way(tournament_id)
         for run in under_way:
             _steer(stores, record, run)
-        if record.state is not TournamentState.RUNNING:
+        if record.state is not DeclarationState.RUNNING:
             return
         if (decided := self._decided_after(stores, record)) is not None:
             # What is still under way is not needed: the next pass cancels it.
@@ -64,7 +66,7 @@ class Tender:
         store.wait(tournament_id, WAITS if waits else None)
         if under_way and not (started or waits) and all(_stands_still(record, run) for run in under_way):
             reason = f"{len(under_way)} of its runs are paused, the first one for: {under_way[0].reason}"
-            store.move(tournament_id, TournamentState.PAUSED, f"nothing goes on: {reason}", fault=True)
+            store.move(tournament_id, DeclarationState.PAUSED, f"nothing goes on: {reason}", fault=True)
             return
         store.complete(tournament_id)
 
@@ -72,9 +74,9 @@ class Tender:
         """Return after how many problems the e-process has decided everything, looking only after new ones."""
         if record.declaration.stopping is not StoppingRule.E_PROCESS:
             return None
-        course, ended = record.course, stores.tournaments.complete_runs(record.id)
-        runs_each = len(course.seeds) * len(record.declaration.entrants)
-        problems = len(course.problems) if ended is None else ended // runs_each
+        schedule, ended = record.schedule, stores.tournaments.complete_runs(record.id)
+        runs_each = len(schedule.seeds) * len(record.declaration.entrants)
+        problems = len(schedule.problems) if ended is None else ended // runs_each
         if problems == self._looked_at.get(record.id, 0):
             return None
         decided = stores.tournaments.use(record, decided_after)
@@ -83,19 +85,19 @@ class Tender:
 
 
 def _stands_still(record: TournamentRecord, run: UnderWay) -> bool:
-    return run.state == RunState.PAUSED and run.reason != paused_with(record.slug)
+    return run.state == RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
 
 
 def _steer(stores: Stores, record: TournamentRecord, run: UnderWay) -> None:
     """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so until then."""
-    told = paused_with(record.slug)
+    told = paused_with(DeclarationKind.TOURNAMENT, record.slug)
     try:
         match record.state:
-            case TournamentState.PAUSED if run.state == RunState.RUNNING:
+            case DeclarationState.PAUSED if run.state == RunState.RUNNING:
                 pause_run(stores.runs, stores.signals, run.run_id, told)
-            case TournamentState.RUNNING if run.state == RunState.PAUSED and run.reason == told:
+            case DeclarationState.RUNNING if run.state == RunState.PAUSED and run.reason == told:
                 resume_run(stores.runs, stores.signals, run.run_id)
-            case TournamentState.CANCELLED | TournamentState.COMPLETED:
+            case DeclarationState.CANCELLED | DeclarationState.COMPLETED:
                 cancel_run(stores.runs, stores.signals, run.run_id, f"tournament {record.slug} is {record.state.value}")
     except ConflictError as error:
         _log.info("%s", error)  # it ended meanwhile
@@ -121,7 +123,7 @@ def _top_up(stores: Stores, record: TournamentRecord, room: int) -> int:
     return started
 
 
-def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: Planned) -> UUID:
+def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: PlannedRun) -> UUID:
     declared = record.declaration
     entrant = declared.entrant(planned.entrant)
     run_id, _ = start_run(

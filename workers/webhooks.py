@@ -1,4 +1,4 @@
-"""Telling webhooks: a thread of every control worker, beside the reconciler, so that no receiver ever delays a run."""
+"""Deliver webhooks from a thread of every control worker, so that a slow receiver never delays a run."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from speciate.ports.webhooks import DueDelivery
 from speciate.prompts.text import printable
 from speciate.storage.stores import Stores
 
-AT_ONCE: Final = 16
+MAX_IN_FLIGHT: Final = 16
 POLL_S: Final = 1.0
-_FORGET_S: Final = 3600.0
+_PRUNE_INTERVAL_S: Final = 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Courier:
-    """Sends what is due until it is stopped. Several may work side by side.
+class WebhookDispatcher:
+    """Sends due deliveries until it is stopped. Several dispatchers may run concurrently.
 
     Args:
         stores: The stores.
-        network: What may be asked.
-        base_url: Where clients find the service, for links.
+        network: Rules for outgoing connections.
+        base_url: Public URL of the service, for links.
     """
 
     def __init__(self, stores: Stores, network: Network, base_url: str) -> None:
@@ -44,52 +44,52 @@ class Courier:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, in a thread of this process."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), name="webhooks", daemon=True)
+        """Start in a thread of this process."""
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._loop()), name="webhooks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing more, and wait until what is under way has ended."""
+        """Claim no more deliveries and wait for those in flight."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 
-    async def _work(self) -> None:
-        under_way: set[asyncio.Task[None]] = set()
-        forgot_at = time.monotonic()
+    async def _loop(self) -> None:
+        in_flight: set[asyncio.Task[None]] = set()
+        pruned_at = time.monotonic()
         while not self._stopping.is_set():
             claimed: tuple[DueDelivery, ...] = ()
             try:
-                if len(under_way) < AT_ONCE:
-                    claimed = await asyncio.to_thread(self._webhooks.claim, AT_ONCE - len(under_way))
-                if time.monotonic() - forgot_at > _FORGET_S:
-                    forgot_at = time.monotonic()
+                if len(in_flight) < MAX_IN_FLIGHT:
+                    claimed = await asyncio.to_thread(self._webhooks.claim, MAX_IN_FLIGHT - len(in_flight))
+                if time.monotonic() - pruned_at > _PRUNE_INTERVAL_S:
+                    pruned_at = time.monotonic()
                     await asyncio.to_thread(self._webhooks.forget_old)
             except (DBAPIError, SpeciateError) as error:
-                _log.warning("webhooks wait: %s", error)
-            except Exception:  # noqa: BLE001 - whatever happened, later events are to be told
-                _log.exception("the sender of webhooks met a defect and goes on")
-            under_way |= {asyncio.create_task(self._deliver(parcel)) for parcel in claimed}
+                _log.warning("the webhook dispatcher retries: %s", error)
+            except Exception:  # noqa: BLE001 - later deliveries must still be sent
+                _log.exception("the webhook dispatcher failed unexpectedly and retries")
+            in_flight |= {asyncio.create_task(self._deliver(parcel)) for parcel in claimed}
             pause = asyncio.create_task(asyncio.sleep(POLL_S))
-            await asyncio.wait({*under_way, pause}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*in_flight, pause}, return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()
-            under_way = {task for task in under_way if not task.done()}
-        await asyncio.gather(*under_way, return_exceptions=True)
+            in_flight = {task for task in in_flight if not task.done()}
+        await asyncio.gather(*in_flight, return_exceptions=True)
 
     async def _deliver(self, parcel: DueDelivery) -> None:
-        """Try once, and note what came of it. What cannot be noted is sent again when its lease has run out."""
+        """Attempt a delivery and record the result; an unrecorded one is sent again when its lease expires."""
         try:
             answer = await self._attempt(parcel)
             if answer.taken and answer.status is not None:
                 await asyncio.to_thread(self._webhooks.delivered, parcel, answer.status)
                 return
-            wait = wait_s(parcel.attempts, random.random())  # noqa: S311 - when to try again is no secret
+            wait = wait_s(parcel.attempts, random.random())  # noqa: S311 - jitter, not a secret
             error = printable(answer.error).replace("\n", " ")
             await asyncio.to_thread(self._webhooks.postpone, parcel, answer.status, error, wait)
         except (DBAPIError, SpeciateError) as error:
-            _log.warning("delivery %s is not noted: %s", parcel.id, error)
-        except Exception:  # noqa: BLE001 - one delivery must not end the others
-            _log.exception("delivery %s met a defect", parcel.id)
+            _log.warning("cannot record delivery %s: %s", parcel.id, error)
+        except Exception:  # noqa: BLE001 - one delivery must not stop the others
+            _log.exception("delivery %s failed unexpectedly", parcel.id)
 
     async def _attempt(self, parcel: DueDelivery) -> Answer:
         try:
@@ -109,7 +109,7 @@ class Courier:
 
 
 def body_of(parcel: DueDelivery, base_url: str) -> bytes:
-    """Return what is sent: the same at every attempt."""
+    """Return the request body; it is the same at every attempt."""
     value: dict[str, Any] = {
         "id": str(parcel.id),
         "event": parcel.event.value,

@@ -8,7 +8,8 @@ from service.api.runs import IdempotencyKey
 from service.api.schemas import NameInPath, SteeringRequest
 from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
-from speciate.domain.campaign import Campaign, CampaignState
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.base import Page
 from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 from speciate.runs.campaigns import pin
@@ -20,24 +21,24 @@ router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"], route_class=Stric
 @router.post("/{name}:pause")
 def pause_campaign(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> CampaignRecord:
     """Hand out no more evaluations, and pause the runs under way within a second or so."""
-    return _move(stores, name, CampaignState.PAUSED, body)
+    return _move(stores, name, DeclarationState.PAUSED, body)
 
 
 @router.post("/{name}:resume")
 def resume_campaign(name: NameInPath, stores: StoresDep) -> CampaignRecord:
     """Go on."""
-    return _move(stores, name, CampaignState.RUNNING, None)
+    return _move(stores, name, DeclarationState.RUNNING, None)
 
 
 @router.post("/{name}:cancel")
 def cancel_campaign(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> CampaignRecord:
     """End it; its runs are cancelled, what was committed stays."""
-    return _move(stores, name, CampaignState.CANCELLED, body)
+    return _move(stores, name, DeclarationState.CANCELLED, body)
 
 
 @router.get("")
 def list_campaigns(
-    stores: StoresDep, state: CampaignState | None = None, limit: Limit = 100, cursor: Cursor = None
+    stores: StoresDep, state: DeclarationState | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[CampaignRecord]:
     """List campaigns without their problems, newest first."""
     return stores.campaigns.list(state=state, limit=limit, cursor=cursor)
@@ -69,7 +70,7 @@ def campaign_slices(
     return stores.campaigns.decisions(stores.campaigns.get(name).id, limit=limit, cursor=cursor)
 
 
-def _move(stores: StoresDep, name: str, goal: CampaignState, body: SteeringRequest | None) -> CampaignRecord:
+def _move(stores: StoresDep, name: str, goal: DeclarationState, body: SteeringRequest | None) -> CampaignRecord:
     record = stores.campaigns.get(name)
     stores.campaigns.move(record.id, goal, body.reason if body else None)
     return stores.campaigns.get(record.id)

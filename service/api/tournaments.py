@@ -10,7 +10,8 @@ from service.api.schemas import NameInPath, SteeringRequest
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import JSON_LINES, json_lines
 from service.strict_json import StrictRoute
-from speciate.domain.tournament import Extension, Tournament, TournamentState
+from speciate.domain.declaration import DeclarationState
+from speciate.domain.tournament import Extension, Tournament
 from speciate.ports.records.base import Page
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.tournaments import pin, pin_extension
@@ -23,19 +24,19 @@ router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=S
 @router.post("/{name}:pause")
 def pause_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
     """Start no more runs, and pause those under way within a second or so."""
-    return _move(stores, name, TournamentState.PAUSED, body)
+    return _move(stores, name, DeclarationState.PAUSED, body)
 
 
 @router.post("/{name}:resume")
 def resume_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
     """Go on."""
-    return _move(stores, name, TournamentState.RUNNING, None)
+    return _move(stores, name, DeclarationState.RUNNING, None)
 
 
 @router.post("/{name}:cancel")
 def cancel_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
     """End it; runs under way are cancelled, what has ended stays."""
-    return _move(stores, name, TournamentState.CANCELLED, body)
+    return _move(stores, name, DeclarationState.CANCELLED, body)
 
 
 @router.post("/{name}:extend")
@@ -48,7 +49,7 @@ def extend_tournament(name: NameInPath, body: Extension, stores: StoresDep) -> T
 
 @router.get("")
 def list_tournaments(
-    stores: StoresDep, state: TournamentState | None = None, limit: Limit = 100, cursor: Cursor = None
+    stores: StoresDep, state: DeclarationState | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[TournamentRecord]:
     """List tournaments, newest first."""
     return stores.tournaments.list(state=state, limit=limit, cursor=cursor)
@@ -105,7 +106,7 @@ def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
     return StreamingResponse(json_lines(stores.tournaments.runs(record)), media_type=JSON_LINES, headers=headers)
 
 
-def _move(stores: StoresDep, name: str, goal: TournamentState, body: SteeringRequest | None) -> TournamentRecord:
+def _move(stores: StoresDep, name: str, goal: DeclarationState, body: SteeringRequest | None) -> TournamentRecord:
     record = stores.tournaments.get(name)
     stores.tournaments.move(record.id, goal, body.reason if body else None)
     return stores.tournaments.get(record.id)

@@ -9,7 +9,7 @@ from speciate.cli import output
 from speciate.cli.campaign import percent, stands, state_of
 from speciate.cli.exits import Exit
 from speciate.cli.session import look_again
-from speciate.domain.campaign import CampaignState
+from speciate.domain.declaration import DeclarationState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,14 +37,14 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
             elif not as_json and progress != told:
                 output.say(f"{record.slug}: {_headline(record)}")
             told = progress
-            if record.state is not CampaignState.RUNNING:
+            if record.state is not DeclarationState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
             record = look_again(lambda: service.campaigns.get(name))
     if not as_json:
         output.say(f"{record.slug} is {state_of(record)}; {_unlocked(record)}")
         output.say(f"Where they went: speciate campaign show {record.slug}")
-    return Exit.OK if record.state is CampaignState.COMPLETED else Exit.FAILED
+    return Exit.OK if record.state is DeclarationState.COMPLETED else Exit.FAILED
 
 
 def _headline(record: CampaignRecord) -> str:

@@ -107,7 +107,7 @@ def list_(
             output.json_line(record)
         return
     rows = [
-        (t.slug, t.state.value, len(t.declaration.entrants), len(t.course.problems), f"{t.ended:,} of {t.planned:,}",
+        (t.slug, t.state.value, len(t.declaration.entrants), len(t.schedule.problems), f"{t.ended:,} of {t.planned:,}",
          t.declaration.title)
         for t in found
     ]  # fmt: skip
@@ -132,8 +132,8 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             ("state", _state(found)),
             ("runs", f"{found.ended:,} ended, {found.started:,} started, {found.planned:,} planned"),
             ("declaration", f"sha256 {found.digest}"),
-            ("problems", f"{len(found.course.problems):,}"),
-            ("seeds", ", ".join(map(str, found.course.seeds))),
+            ("problems", f"{len(found.schedule.problems):,}"),
+            ("seeds", ", ".join(map(str, found.schedule.seeds))),
             ("entrants", "\n".join(f"{e.name}: {e.policy}, {e.strategy}" for e in declared.entrants)),
             ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
             ("amendments", "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in found.amendments)),

@@ -13,7 +13,7 @@ from speciate.cli import output
 from speciate.cli.exits import Exit
 from speciate.cli.session import look_again
 from speciate.cli.tables_out import replacing, write_records
-from speciate.domain.tournament import TournamentState
+from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.tournaments import TournamentRun
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections, verdict
@@ -95,12 +95,12 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
             elif not out.is_terminal and not as_json and now != told:
                 output.say(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
             told = now
-            if record.state is not TournamentState.RUNNING:
+            if record.state is not DeclarationState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
             record = look_again(lambda: service.tournaments.get(name))
     if not as_json:
         output.say(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
-        if record.state is TournamentState.COMPLETED:
+        if record.state is DeclarationState.COMPLETED:
             output.say(f"Read it with: speciate tournament report {record.slug}")
-    return Exit.OK if record.state is TournamentState.COMPLETED else Exit.FAILED
+    return Exit.OK if record.state is DeclarationState.COMPLETED else Exit.FAILED

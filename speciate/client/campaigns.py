@@ -11,7 +11,8 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.tournaments import TIMEOUT_S
 from speciate.client.transport import Transport
-from speciate.domain.campaign import Campaign, CampaignState
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.base import Page
 from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 
@@ -28,7 +29,7 @@ def _path(name: str | UUID) -> str:
     return f"{_LIST}/{segment(name, 'campaign')}"
 
 
-def _all(state: CampaignState | str | None) -> Call[Page[CampaignRecord]]:
+def _all(state: DeclarationState | str | None) -> Call[Page[CampaignRecord]]:
     return walk(_LIST, CampaignRecord, state=state)
 
 
@@ -58,7 +59,7 @@ class Campaigns:
         """
         return self._transport.send(_create(declaration, idempotency_key))
 
-    def list(self, state: CampaignState | str | None = None) -> Iterator[CampaignRecord]:
+    def list(self, state: DeclarationState | str | None = None) -> Iterator[CampaignRecord]:
         """Yield campaigns without their problems, newest first."""
         return self._transport.items(_all(state))
 
@@ -95,7 +96,7 @@ class AsyncCampaigns:
         """Declare a campaign; see ``Campaigns.create``."""
         return await self._transport.send(_create(declaration, idempotency_key))
 
-    def list(self, state: CampaignState | str | None = None) -> AsyncIterator[CampaignRecord]:
+    def list(self, state: DeclarationState | str | None = None) -> AsyncIterator[CampaignRecord]:
         """Yield campaigns without their problems, newest first."""
         return self._transport.items(_all(state))
 

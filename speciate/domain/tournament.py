@@ -4,71 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cached_property
-from typing import Annotated, Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from speciate.domain.budget import Budget
+from speciate.domain.declaration import Declaration, DeclarationKind, Seed, refuse_repeated
 from speciate.domain.entrant import Entrant, Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
-from speciate.domain.values import Identifier, Slug, Value, digest_of
+from speciate.domain.values import Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
 
-Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-
-
-class TournamentState(StrEnum):
-    """What the tournament asks of its runs."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-
-
-_MOVES: Final[dict[TournamentState, frozenset[TournamentState]]] = {
-    TournamentState.RUNNING: frozenset({TournamentState.PAUSED, TournamentState.CANCELLED}),
-    TournamentState.PAUSED: frozenset({TournamentState.RUNNING, TournamentState.CANCELLED}),
-}
-
-
-def check_move(slug: str, source: TournamentState, goal: TournamentState) -> None:
-    """Let people only make moves that a tournament allows; control alone completes it.
-
-    Raises:
-        ConflictError: This one is not; the message says which ones are.
-    """
-    allowed = _MOVES.get(source, frozenset())
-    if goal not in allowed:
-        why = f"only {' or '.join(sorted(allowed))}" if allowed else "it has ended"
-        raise ConflictError(f"tournament {slug!r} is {source.value} and cannot become {goal.value}: {why}.")
-
 
 class Metric(StrEnum):
-    """What is compared, one number for each problem and entrant."""
+    """What is compared: one number for each problem and entrant, higher is better."""
 
     SOLVE_RATE = "solve_rate"
     """Share of seeds whose run reached the target."""
     LOG_ERT = "log_ert"
-    """−log of the expected evaluations to the target; without success, of twice what was spent."""
+    """−log of the expected evaluations to the target; without a success, of twice the evaluations spent."""
 
 
 class StoppingRule(StrEnum):
-    """When the tournament ends."""
+    """When a tournament ends."""
 
     FIXED = "fixed"
-    """When all runs have ended; tests are shown then and not before."""
+    """When all runs have ended; tests are shown only then."""
     E_PROCESS = "e_process"
-    """As soon as the e-process has decided every comparison; may be looked at any time."""
+    """As soon as the e-process has decided every comparison; its evidence may be inspected at any time."""
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run of the plan."""
 
     problem: str
@@ -76,26 +46,22 @@ class Planned(NamedTuple):
     entrant: str
 
 
-class Tournament(Value):
-    """A declaration. Higher is better in every metric.
+class Tournament(Declaration):
+    """A declared tournament.
 
     Attributes:
-        slug: Name; it can never be used again.
-        title: One line for people.
-        problems: What is to be solved, without repetition.
-        entrants: Who takes part, at least two.
-        baseline: Name of the entrant that the others are compared with, unless they name another.
-        seeds: One run for each, problem and entrant.
-        budget: What each run may spend: evaluations, and tokens if they are limited as well.
-        target: Target that counts; None is the one that unlocks each problem.
+        entrants: Competitors, at least two.
+        baseline: Name of the entrant that the others are compared with, unless they name another one.
+        seeds: Seeds; each problem and entrant has one run for every seed.
+        budget: Budget of each run: evaluations, and optionally tokens.
+        target: Target that counts as success; None is each problem's unlock target.
         metric: Primary metric.
-        stopping: When it ends.
-        alpha: Chance of any false decision.
+        stopping: When the tournament ends.
+        alpha: Probability of any false decision.
     """
 
-    slug: Slug
-    title: str = Field(default="", max_length=200)
-    problems: tuple[Named, ...] = Field(min_length=1, max_length=10_000)
+    kind: ClassVar[DeclarationKind] = DeclarationKind.TOURNAMENT
+
     entrants: tuple[Entrant, ...] = Field(max_length=200)
     baseline: Slug
     seeds: tuple[Seed, ...] = Field(default=tuple(range(8)), min_length=1, max_length=1000)
@@ -106,55 +72,48 @@ class Tournament(Value):
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
 
     @model_validator(mode="after")
-    def _can_be_compared(self) -> Self:
+    def _entrants_are_comparable(self) -> Self:
         if len(self.entrants) < 2:
-            raise ValueError(f"a tournament of {len(self.entrants)} entrants compares nobody: expected at least 2")
+            raise ValueError(f"{len(self.entrants)} entrants cannot be compared: expected at least 2")
         names = [entrant.name for entrant in self.entrants]
-        given: Sequence[object]
-        for what, given in (("entrant", names), ("problem", self.problems), ("seed", self.seeds)):
-            if (most := Counter(given).most_common(1)) and most[0][1] > 1:
-                raise ValueError(f"{what} {most[0][0]!r} is named twice: expected each once")
+        refuse_repeated("entrant", names)
+        refuse_repeated("seed", self.seeds)
         if self.baseline not in names:
-            raise ValueError(f"baseline {self.baseline!r} is no entrant: expected one of {', '.join(names)}")
+            raise ValueError(f"baseline {self.baseline!r} is not an entrant: expected one of {', '.join(names)}")
         for entrant in self.entrants:
             if entrant.against is not None and (entrant.against not in names or entrant.against == entrant.name):
                 raise ValueError(f"entrant {entrant.name!r} is against {entrant.against!r}: expected another entrant")
         if self.budget.evaluations is None or self.budget.seconds is not None:
             raise ValueError(
-                "the budget of a tournament is evaluations, and tokens if wanted: seconds differ between two machines"
+                "the budget of a tournament must be evaluations, optionally with tokens: seconds depend on the machine"
             )
         if (runs := len(self.problems) * len(names) * len(self.seeds)) > MAX_RUNS:
-            raise ValueError(f"{runs:,} runs are declared: expected at most {MAX_RUNS:,}")
+            raise ValueError(f"the tournament has {runs:,} runs: expected at most {MAX_RUNS:,}")
         return self
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the declaration; fields that came later have no part in it while they are at their defaults."""
-        return digest_of(self.stored_json())
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
-        """Who is compared with whom, by name; a baseline that names nobody is only compared with."""
+        """Pairs of entrant names that are compared. A baseline without ``against`` opens no pair of its own."""
         pairs = ((e.name, e.against or self.baseline) for e in self.entrants)
         return tuple((name, other) for name, other in pairs if name != other)
 
     def too_few(self, problems: int) -> str:
-        """Return why so many problems can decide no comparison, whatever their runs say; nothing where they can."""
+        """Return why ``problems`` cannot decide any comparison whatever the results; empty if they can."""
         if self.stopping is StoppingRule.E_PROCESS:
             return ""
         # A pattern of signs has its mirror image: two of 2^n are always as extreme, and Holm multiplies the least p.
         needed = 1 + math.ceil(math.log2(len(self.comparisons) / self.alpha))
         if problems >= needed:
             return ""
-        decide = "problem decides" if problems == 1 else "problems decide"
-        return f"{problems} {decide} nothing: expected at least {needed}"
+        decide = "problem cannot decide" if problems == 1 else "problems cannot decide"
+        return f"{problems} {decide} any comparison: expected at least {needed}"
 
     def entrant(self, name: str) -> Entrant:
         """Return an entrant by name."""
         return next(entrant for entrant in self.entrants if entrant.name == name)
 
     def spec(self, entrant: Entrant, seed: int) -> RunSpec:
-        """Return what defines the course of one run."""
+        """Return the specification of one run."""
         return RunSpec(
             strategy=entrant.strategy,
             strategy_options=entrant.strategy_options,
@@ -166,29 +125,29 @@ class Tournament(Value):
             policy_choice=entrant.choice,
         )
 
-    def drawn(self, problems: Sequence[str]) -> tuple[str, ...]:
-        """Return problems in the order in which they are run: under the e-process one that nobody could choose."""
+    def running_order(self, problems: Sequence[str]) -> tuple[str, ...]:
+        """Return problems in running order: as declared, or shuffled by the digest under the e-process."""
         if self.stopping is StoppingRule.FIXED:
             return tuple(problems)
         return tuple(sorted(problems, key=lambda name: hashlib.sha256(f"{self.digest}:{name}".encode()).digest()))
 
-    def plan(self, problems: Sequence[str], seeds: Sequence[int]) -> Iterator[Planned]:
-        """Yield runs in the order in which they are started; all entrants of a problem and seed are neighbours."""
+    def plan(self, problems: Sequence[str], seeds: Sequence[int]) -> Iterator[PlannedRun]:
+        """Yield runs in starting order; the entrants of one problem and seed are adjacent."""
         names = [entrant.name for entrant in self.entrants]
         if self.stopping is StoppingRule.FIXED:
             pairs = [(problem, seed) for seed in seeds for problem in problems]
         else:
             pairs = [(problem, seed) for problem in problems for seed in seeds]
-        return (Planned(problem, seed, name) for problem, seed in pairs for name in names)
+        return (PlannedRun(problem, seed, name) for problem, seed in pairs for name in names)
 
 
 class Extension(Value):
-    """More problems or more seeds, for all entrants.
+    """An amendment of a tournament: more problems or more seeds, for all entrants.
 
     Attributes:
         problems: Problems to add.
         seeds: Seeds to add.
-        reason: Why; it is kept.
+        reason: Reason, stored with the amendment.
     """
 
     problems: tuple[Named, ...] = Field(default=(), max_length=10_000)
@@ -198,16 +157,16 @@ class Extension(Value):
     @model_validator(mode="after")
     def _something_is_added(self) -> Self:
         if not self.problems and not self.seeds:
-            raise ValueError("nothing is added: expected problems, seeds or both")
+            raise ValueError("the extension is empty: expected problems, seeds or both")
         return self
 
 
-class Course(Value):
-    """A declaration with its extensions: what is run in the end.
+class Schedule(Value):
+    """A tournament with its extensions: all problems and seeds to run.
 
     Attributes:
-        declared: What was declared.
-        problems: All problems, in the order in which they are run.
+        declared: The declaration.
+        problems: All problems, in running order.
         seeds: All seeds.
     """
 
@@ -217,66 +176,68 @@ class Course(Value):
 
     @classmethod
     def of(cls, declared: Tournament, extensions: Sequence[Extension] = ()) -> Self:
-        """Return the course of a declaration after its extensions, in their order."""
-        course = cls(declared=declared, problems=declared.drawn(declared.problems), seeds=declared.seeds)
+        """Return the schedule of a declaration with its extensions applied in order."""
+        schedule = cls(declared=declared, problems=declared.running_order(declared.problems), seeds=declared.seeds)
         for extension in extensions:
-            course = course.extended(extension)
-        return course
+            schedule = schedule.extended(extension)
+        return schedule
 
     def extended(self, more: Extension) -> Self:
-        """Return the course with an extension.
+        """Return the schedule with an extension.
 
         Raises:
-            ConflictError: Something is in it already, seeds would change bets that were made, or it becomes too large.
+            ConflictError: A problem or seed is already scheduled, seeds would change earlier bets of the e-process, or
+                there are too many runs.
         """
         if repeated := [*({*more.problems} & {*self.problems}), *({*more.seeds} & {*self.seeds})]:
-            raise ConflictError(f"{repeated[0]!r} is in tournament {self.declared.slug!r} already.")
+            raise ConflictError(f"tournament {self.declared.slug!r} already has {repeated[0]!r}.")
         if len({*more.problems}) < len(more.problems) or len({*more.seeds}) < len(more.seeds):
-            raise ConflictError("the extension names something twice.", remedy="Name every problem and seed once.")
+            raise ConflictError("the extension repeats a problem or seed.", remedy="Name each once.")
         if more.seeds and self.declared.stopping is StoppingRule.E_PROCESS:
             raise ConflictError(
-                "more seeds would change the e-process's bets on problems that were looked at.",
+                "more seeds would change the e-process's bets on problems already inspected.",
                 remedy="Extend by problems instead.",
             )
-        problems = (*self.problems, *self.declared.drawn(more.problems))
+        problems = (*self.problems, *self.declared.running_order(more.problems))
         seeds = (*self.seeds, *more.seeds)
         if len(problems) * len(seeds) * len(self.declared.entrants) > MAX_RUNS:
             raise ConflictError(f"the tournament would have more than {MAX_RUNS:,} runs.")
         return self.model_copy(update={"problems": problems, "seeds": seeds})
 
-    def plan(self) -> Iterator[Planned]:
-        """Yield every run of the course."""
+    def plan(self) -> Iterator[PlannedRun]:
+        """Yield every run of the schedule."""
         return self.declared.plan(self.problems, self.seeds)
 
 
 def head_to_head(
     policies: Sequence[str], *, mutator: str | None = None, strategy: str = "vector_evolution"
 ) -> tuple[tuple[Entrant, ...], str]:
-    """Return the entrants of a standard head-to-head, and the name of its baseline.
+    """Return the entrants of a standard head-to-head and the name of its baseline.
 
-    Three cells, so that a mutator cannot hide a policy: ``independent`` (best of n), ``evolved`` (each policy changes
-    its own parents) and, with a mutator, ``common-mutator`` (it changes everybody's). In every cell policies are
-    compared with the first one; the first one's searches are compared with its own independent answers, the floor.
+    There are three groups, so that a mutator cannot hide a policy: ``independent`` (best of n), ``evolved`` (each
+    policy changes its own parents) and, with a mutator, ``common-mutator`` (it changes the parents of all policies).
+    In each group the policies are compared with the first policy; its searches are compared with its own independent
+    answers.
 
     Args:
         policies: Names of policies, the baseline first.
         mutator: The common mutator.
-        strategy: The search of the other cells.
+        strategy: Strategy of the evolved groups.
     """
-    cells: list[tuple[str, str, str | None]] = [("independent", "best_of_n", None), ("evolved", strategy, None)]
+    groups: list[tuple[str, str, str | None]] = [("independent", "best_of_n", None), ("evolved", strategy, None)]
     if mutator is not None:
-        cells.append(("common-mutator", strategy, mutator))
+        groups.append(("common-mutator", strategy, mutator))
     labels = [policy.replace("@", "-v") for policy in policies]
-    floor = f"{labels[0]}-independent"
+    baseline = f"{labels[0]}-independent"
     entrants = [
         Entrant(
-            name=f"{label}-{cell}",
+            name=f"{label}-{group}",
             policy=policy,
             strategy=search,
             mutator=common,
-            against=f"{labels[0]}-{cell}" if label != labels[0] else None,
+            against=f"{labels[0]}-{group}" if label != labels[0] else None,
         )
-        for cell, search, common in cells
+        for group, search, common in groups
         for policy, label in zip(policies, labels, strict=True)
     ]
-    return tuple(entrants), floor
+    return tuple(entrants), baseline

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from speciate.domain.campaign import MOST_SLICES, Campaign, Mode
+from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.validation import validation_message
@@ -69,12 +69,12 @@ def pin(declared: Campaign, versions: Versions) -> Campaign:
 
 def _check_budget(pinned: Campaign) -> None:
     given, count = pinned.evaluations, len(pinned.problems)
-    if given < pinned.least:
-        each = f"a slice of {pinned.slice:,}" if pinned.mode is Mode.ADAPTIVE else "one evaluation"
-        least = f"expected at least {pinned.least:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
+    if given < pinned.min_evaluations:
+        each = f"a slice of {pinned.slice:,}" if pinned.mode is AllocationMode.ADAPTIVE else "one evaluation"
+        least = f"expected at least {pinned.min_evaluations:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
         raise _invalid("evaluations", f"{given:,} evaluations are too few: {least}")
-    if pinned.slices > MOST_SLICES:
-        size = -(-given // MOST_SLICES)
+    if pinned.slices > MAX_SLICES:
+        size = -(-given // MAX_SLICES)
         raise _invalid("slice", f"{given:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}")
 
 

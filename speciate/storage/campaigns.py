@@ -10,7 +10,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.campaign import Campaign, CampaignState, check_move
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationKind, DeclarationState, check_transition
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
@@ -147,7 +148,7 @@ class Campaigns:
 
     @patient
     def list(
-        self, *, state: CampaignState | None = None, limit: int = 100, cursor: str | None = None
+        self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[CampaignRecord]:
         """Return campaigns without their problems, newest first."""
         with reading(self._engine) as connection:
@@ -177,7 +178,9 @@ class Campaigns:
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
 
     @patient
-    def move(self, campaign_id: UUID, goal: CampaignState, reason: str | None = None, *, fault: bool = False) -> None:
+    def move(
+        self, campaign_id: UUID, goal: DeclarationState, reason: str | None = None, *, fault: bool = False
+    ) -> None:
         """Pause, resume or cancel it; control then does the same with its runs.
 
         Raises:
@@ -186,7 +189,7 @@ class Campaigns:
         """
         with self._engine.begin() as connection:
             row = lock(connection, campaigns, campaign_id, noun="campaign")
-            check_move(row.slug, CampaignState(row.state), goal)
+            check_transition(DeclarationKind.CAMPAIGN, row.slug, DeclarationState(row.state), goal)
             set_state(connection, campaigns, campaign_id, goal, reason)
             if fault:
                 tell_fault(connection, row, "campaign", reason)
@@ -195,8 +198,8 @@ class Campaigns:
     def complete(self, campaign_id: UUID, reason: str) -> None:
         """Complete a running campaign; one that was paused or cancelled meanwhile stays so."""
         with self._engine.begin() as connection:
-            if lock(connection, campaigns, campaign_id, noun="campaign").state == CampaignState.RUNNING.value:
-                set_state(connection, campaigns, campaign_id, CampaignState.COMPLETED, reason)
+            if lock(connection, campaigns, campaign_id, noun="campaign").state == DeclarationState.RUNNING.value:
+                set_state(connection, campaigns, campaign_id, DeclarationState.COMPLETED, reason)
 
     @patient
     def wait(self, campaign_id: UUID, reason: str | None) -> None:
@@ -205,7 +208,7 @@ class Campaigns:
             set_waiting(connection, campaigns, campaign_id, reason)
 
     @patient
-    def tended(self) -> tuple[UUID, ...]:
+    def pending(self) -> tuple[UUID, ...]:
         """Return the campaigns that control has something to do for."""
         with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
@@ -303,7 +306,7 @@ def _record(row: sa.Row[Any], problems: Sequence[CampaignProblem]) -> CampaignRe
         slug=row.slug,
         declaration=read_stored(Campaign, row.declaration),
         digest=row.digest,
-        state=CampaignState(row.state),
+        state=DeclarationState(row.state),
         reason=row.reason,
         created_at=row.created_at,
         finished_at=row.finished_at,

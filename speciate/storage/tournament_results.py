@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import sqlalchemy as sa
 
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from speciate.storage.database import patient, reading
 from speciate.storage.tournament_export import planned_runs
@@ -60,7 +60,7 @@ _POLICIES = sa.text(
 class _Held:
     """What a process has read of a tournament: its numbers up to a revision, and what was last made of them."""
 
-    course: Course
+    schedule: Schedule
     results: Results
     seen: int = 0
     made: dict[str, tuple[int, object]] = field(default_factory=dict)
@@ -81,31 +81,31 @@ class TournamentResults(TournamentSummaries):
     def standings(self, record: TournamentRecord) -> Standings:
         """Return who stands where."""
         return self._made(
-            record, "standings", lambda held: make_standings(held.course, record.amendments, held.results)
+            record, "standings", lambda held: make_standings(held.schedule, record.amendments, held.results)
         )
 
     def matrix(self, record: TournamentRecord) -> Matrix:
         """Return successes by problem and entrant."""
-        return self._made(record, "matrix", lambda held: make_matrix(held.course, held.results))
+        return self._made(record, "matrix", lambda held: make_matrix(held.schedule, held.results))
 
     def report(self, record: TournamentRecord) -> Report:
         """Return everything."""
         return self._made(record, "report", lambda held: self._report(record, held))
 
     def _report(self, record: TournamentRecord, held: _Held) -> Report:
-        facts = self._problems(record.id, held.course), self._policies(record.id, held.course)
-        return make_report(held.course, record.amendments, held.results, *facts)
+        facts = self._problems(record.id, held.schedule), self._policies(record.id, held.schedule)
+        return make_report(held.schedule, record.amendments, held.results, *facts)
 
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with what it says, in the order of the plan."""
         return planned_runs(self._engine, record)
 
-    def use(self, record: TournamentRecord, look: Callable[[Course, Results], T]) -> T:
+    def use(self, record: TournamentRecord, look: Callable[[Schedule, Results], T]) -> T:
         """Return what ``look`` makes of all that is known; the results belong to it only while it looks."""
         held = self._hold(record)
         with held.lock:
             self._read(record, held)
-            return look(held.course, held.results)
+            return look(held.schedule, held.results)
 
     def _made(self, record: TournamentRecord, what: str, make: Callable[[_Held], T]) -> T:
         held = self._hold(record)
@@ -119,9 +119,9 @@ class TournamentResults(TournamentSummaries):
 
     def _hold(self, record: TournamentRecord) -> _Held:
         with self._holding:
-            course, held = record.course, self._held.get(record.id)
-            if held is None or held.course != course:  # an extension makes it larger: it is read anew
-                held = self._held[record.id] = _Held(course, Results.empty(course))
+            schedule, held = record.schedule, self._held.get(record.id)
+            if held is None or held.schedule != schedule:  # an extension makes it larger: it is read anew
+                held = self._held[record.id] = _Held(schedule, Results.empty(schedule))
             self._held.move_to_end(record.id)
             while len(self._held) > _HELD:
                 self._held.popitem(last=False)
@@ -131,7 +131,7 @@ class TournamentResults(TournamentSummaries):
     def _read(self, record: TournamentRecord, held: _Held) -> None:
         if record.revision <= held.seen:
             return
-        index = _Index(held.course)
+        index = _Index(held.schedule)
         with reading(self._engine) as connection:
             newer = {"id": record.id, "seen": held.seen, "now": record.revision}
             parts = [
@@ -150,14 +150,14 @@ class TournamentResults(TournamentSummaries):
         held.seen = record.revision
 
     @patient
-    def _problems(self, tournament_id: UUID, course: Course) -> dict[str, ProblemFacts]:
+    def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
         with reading(self._engine) as connection:
-            rows = connection.execute(_PROBLEMS, {"id": tournament_id, **named(course.problems)}).all()
-        return {row.name: _problem_facts(row, course.declared.target) for row in rows}
+            rows = connection.execute(_PROBLEMS, {"id": tournament_id, **named(schedule.problems)}).all()
+        return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
 
     @patient
-    def _policies(self, tournament_id: UUID, course: Course) -> dict[str, PolicyFacts]:
-        names = [name for entrant in course.declared.entrants for name in entrant.asked]
+    def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
+        names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
         with reading(self._engine) as connection:
             rows = connection.execute(_POLICIES, {"id": tournament_id, **named(names)}).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
@@ -166,10 +166,10 @@ class TournamentResults(TournamentSummaries):
 class _Index:
     """Where problems, seeds and entrants stand in the arrays."""
 
-    def __init__(self, course: Course) -> None:
-        self._problems = {name: i for i, name in enumerate(course.problems)}
-        self._seeds = {seed: i for i, seed in enumerate(course.seeds)}
-        self._entrants = {entrant.name: i for i, entrant in enumerate(course.declared.entrants)}
+    def __init__(self, schedule: Schedule) -> None:
+        self._problems = {name: i for i, name in enumerate(schedule.problems)}
+        self._seeds = {seed: i for i, seed in enumerate(schedule.seeds)}
+        self._entrants = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
 
     def places(
         self, problems: Sequence[str], seeds: Sequence[int], entrants: Sequence[str]

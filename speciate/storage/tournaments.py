@@ -9,8 +9,9 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.declaration import DeclarationKind, DeclarationState, check_transition, paused_with
 from speciate.domain.errors import ConflictError, NotFoundError
-from speciate.domain.tournament import Extension, Planned, Tournament, TournamentState, check_move
+from speciate.domain.tournament import Extension, PlannedRun, Tournament
 from speciate.ports.records.base import Page
 from speciate.ports.records.tournaments import TournamentAmendment, TournamentRecord
 from speciate.storage.database import patient, reading
@@ -53,11 +54,6 @@ _TAKE_ALONG = sa.text(
 )
 _ATTACH = sa.text("UPDATE tournament_runs SET run_id = :run_id WHERE tournament_id = :id AND ord = :ord")
 _FIRST_OPEN = sa.text("SELECT ord FROM tournament_runs WHERE tournament_id = :id AND NOT ended ORDER BY ord LIMIT 1")
-
-
-def paused_with(slug: str) -> str:
-    """Return why a run is paused that goes on as soon as its tournament does."""
-    return f"tournament {slug} is paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class Tournaments:
             )
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Tournament) -> None:
-        plan = list(declared.plan(declared.drawn(declared.problems), declared.seeds))
+        plan = list(declared.plan(declared.running_order(declared.problems), declared.seeds))
         self._require_quota(connection, declared, len(plan))
         _add_plan(connection, new_id, 0, plan)
 
@@ -139,7 +135,7 @@ class Tournaments:
 
     @patient
     def list(
-        self, *, state: TournamentState | None = None, limit: int = 100, cursor: str | None = None
+        self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[TournamentRecord]:
         """Return tournaments, newest first."""
         with reading(self._engine) as connection:
@@ -155,7 +151,7 @@ class Tournaments:
 
     @patient
     def move(
-        self, tournament_id: UUID, goal: TournamentState, reason: str | None = None, *, fault: bool = False
+        self, tournament_id: UUID, goal: DeclarationState, reason: str | None = None, *, fault: bool = False
     ) -> None:
         """Pause, resume or cancel it; control then does the same with its runs, whatever they were paused for.
 
@@ -165,12 +161,14 @@ class Tournaments:
         """
         with self._engine.begin() as connection:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
-            check_move(row.slug, TournamentState(row.state), goal)
+            check_transition(DeclarationKind.TOURNAMENT, row.slug, DeclarationState(row.state), goal)
             set_state(connection, tournaments, tournament_id, goal, reason)
             if fault:
                 tell_fault(connection, row, "tournament", reason)
-            if goal is TournamentState.RUNNING:
-                connection.execute(_TAKE_ALONG, {"id": tournament_id, "told": paused_with(row.slug)})
+            if goal is DeclarationState.RUNNING:
+                connection.execute(
+                    _TAKE_ALONG, {"id": tournament_id, "told": paused_with(DeclarationKind.TOURNAMENT, row.slug)}
+                )
 
     @patient
     def complete(self, tournament_id: UUID, reason: str | None = None) -> bool:
@@ -182,9 +180,9 @@ class Tournaments:
         with self._engine.begin() as connection:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
             opened = connection.execute(_FIRST_OPEN, {"id": tournament_id}).one_or_none()
-            if row.state != TournamentState.RUNNING.value or (reason is None and opened is not None):
+            if row.state != DeclarationState.RUNNING.value or (reason is None and opened is not None):
                 return False
-            set_state(connection, tournaments, tournament_id, TournamentState.COMPLETED, reason)
+            set_state(connection, tournaments, tournament_id, DeclarationState.COMPLETED, reason)
             return True
 
     @patient
@@ -198,10 +196,10 @@ class Tournaments:
         with self._engine.begin() as connection:
             row = lock(connection, tournaments, tournament_id, noun="tournament")
             record = _find(connection, tournament_id, None)
-            if row.state == TournamentState.CANCELLED.value or (row.state == "completed" and row.reason):
+            if row.state == DeclarationState.CANCELLED.value or (row.state == "completed" and row.reason):
                 why = "was cancelled" if row.state == "cancelled" else "was decided"
                 raise ConflictError(f"tournament {row.slug!r} {why}.", remedy="Declare another one.")
-            before = record.course
+            before = record.schedule
             known = {*before.plan()}
             added = [planned for planned in before.extended(extension).plan() if planned not in known]
             self._require_quota(connection, record.declaration, len(added))
@@ -214,8 +212,8 @@ class Tournaments:
                 )
             )
             _add_plan(connection, tournament_id, record.planned, added)
-            if row.state == TournamentState.COMPLETED.value:
-                set_state(connection, tournaments, tournament_id, TournamentState.RUNNING, None)
+            if row.state == DeclarationState.COMPLETED.value:
+                set_state(connection, tournaments, tournament_id, DeclarationState.RUNNING, None)
 
     @patient
     def wait(self, tournament_id: UUID, reason: str | None) -> None:
@@ -224,7 +222,7 @@ class Tournaments:
             set_waiting(connection, tournaments, tournament_id, reason)
 
     @patient
-    def tended(self) -> tuple[UUID, ...]:
+    def pending(self) -> tuple[UUID, ...]:
         """Return the tournaments that control has something to do for."""
         with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
@@ -237,11 +235,11 @@ class Tournaments:
             return tuple(UnderWay(row.run_id, row.state, row.reason) for row in rows)
 
     @patient
-    def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, Planned], ...]:
+    def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, PlannedRun], ...]:
         """Return the next runs of the plan that were not started, with their places in it."""
         with reading(self._engine) as connection:
             rows = connection.execute(_NEXT, {"id": tournament_id, "limit": limit})
-            return tuple((row.ord, Planned(row.problem, row.seed, row.entrant)) for row in rows)
+            return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
 
     @patient
     def attach(self, tournament_id: UUID, ordinal: int, run_id: UUID) -> None:
@@ -257,7 +255,7 @@ class Tournaments:
         return None if first is None else int(first) - 1
 
 
-def _add_plan(connection: sa.Connection, tournament_id: UUID, first: int, plan: Iterable[Planned]) -> None:
+def _add_plan(connection: sa.Connection, tournament_id: UUID, first: int, plan: Iterable[PlannedRun]) -> None:
     rows = list(plan)
     binds = {
         "id": tournament_id,
@@ -293,7 +291,7 @@ def _record(connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
         slug=row.slug,
         declaration=read_stored(Tournament, row.declaration),
         digest=row.digest,
-        state=TournamentState(row.state),
+        state=DeclarationState(row.state),
         reason=row.reason,
         created_at=row.created_at,
         finished_at=row.finished_at,

@@ -21,7 +21,7 @@ from speciate.tournaments.statistics.bootstrap import counted, percentiles
 from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled
 from tests.benchmarks.parts import show
 from tests.unit.tournaments.simulated import tournament
-from tests.unit.tournaments.synthetic import course_of
+from tests.unit.tournaments.synthetic import schedule_of
 
 NULLS: Final = 2000
 EFFECTS: Final = 500
@@ -59,16 +59,16 @@ def table() -> list[Row]:
 
 def _case(name: str, shift: float, spread: float, times: int) -> Row:
     rng = np.random.default_rng([40, int(100 * shift), int(100 * spread)])
-    fixed, sequential = (course_of(PROBLEMS, SEEDS, 2, stopping=rule) for rule in ("fixed", "e_process"))
+    fixed, sequential = (schedule_of(PROBLEMS, SEEDS, 2, stopping=rule) for rule in ("fixed", "e_process"))
     seen, stops = np.zeros(4), []
     for _ in range(times):
         a, b = tournament(rng, shift, spread)
         results = _results(a, b, Results.empty(fixed))
         # Another seed of the declaration's random numbers each time: a fixed set of sign patterns would be one draw.
-        course = fixed.model_copy(
+        schedule = fixed.model_copy(
             update={"declared": fixed.declared.model_copy(update={"seeds": (*range(7), int(rng.integers(8, 2**40)))})}
         )
-        (verdict,) = compare(course, (), results, course.problems, Resamples(course))
+        (verdict,) = compare(schedule, (), results, schedule.problems, Resamples(schedule))
         stopped = decided_after(sequential, results)
         seen += (
             verdict.verdict in (Verdict.BETTER, Verdict.WORSE),

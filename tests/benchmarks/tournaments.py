@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from speciate.domain.tournament import Entrant, Tournament, TournamentState
+from speciate.domain.declaration import DeclarationState
+from speciate.domain.tournament import Entrant, Tournament
 from speciate.embedded import EmbeddedServers
 from speciate.runs.tournaments import pin
 from speciate.settings import Settings
@@ -64,7 +65,7 @@ def run(settings: Settings) -> None:
                                                                                      request_digest=""))  # fmt: skip
         _fill(stores)
         record = stores.tournaments.get(pinned.slug)
-        assert (record.ended, record.state) == (79_998, TournamentState.RUNNING)
+        assert (record.ended, record.state) == (79_998, DeclarationState.RUNNING)
         timed("what control looks at every second", lambda: _pass(stores))
         timed("standings, by a process that has read nothing", lambda: _standings(stores))
         timed("standings again", lambda: _standings(stores))
@@ -127,7 +128,7 @@ def _end(stores: Stores, ordinal: int) -> None:
 
 
 def _pass(stores: Stores) -> None:
-    for tournament_id in stores.tournaments.tended():
+    for tournament_id in stores.tournaments.pending():
         stores.tournaments.mark_ended(stores.tournaments.get(tournament_id))
         stores.tournaments.get(tournament_id)
         stores.tournaments.under_way(tournament_id)

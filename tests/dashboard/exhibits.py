@@ -11,20 +11,21 @@ from uuid import UUID
 from speciate.domain.budget import Budget
 from speciate.domain.campaign import Campaign
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
-from speciate.domain.tournament import Tournament, TournamentState
+from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
 from speciate.runs.campaigns import pin as pin_campaign
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.runs.tournaments import pin
 from speciate.storage.stores import Stores
-from workers.campaigns import CampaignTender
-from workers.tournaments import Tender
+from workers.campaigns import CampaignController
+from workers.tournaments import TournamentController
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 SEED = "a = 0.2\nb = 0.9\nc = 0.4\n\n\ndef solve(n):\n    if n > 3:\n        return a * n + b\n    return c\n"
@@ -208,14 +209,14 @@ def tournament(
         }
     )
     made, _ = stores.tournaments.create(pin(declared, stores.catalog), request_digest=declared.digest)
-    while play and stores.tournaments.get(made).state is TournamentState.RUNNING:
+    while play and stores.tournaments.get(made).state is DeclarationState.RUNNING:
         play_on(stores, slug)
     return stores.tournaments.get(made).slug
 
 
 def play_on(stores: Stores, slug: str) -> None:
     """Begin the next runs of a tournament, and do all the work of those that are under way."""
-    Tender().run(stores)
+    TournamentController().run(stores)
     for run in stores.tournaments.under_way(stores.tournaments.get(slug).id):
         work(stores, run.run_id)
 
@@ -249,7 +250,7 @@ def campaign(stores: Stores, slug: str = "sweep", *, passes: int = 4) -> str:
 
 def sweep(stores: Stores, slug: str) -> None:
     """Hand out the next slices of a campaign, and do their work."""
-    CampaignTender().run(stores)
+    CampaignController().run(stores)
     for problem in stores.campaigns.get(slug).problems:
         if problem.run_id is not None:
             work(stores, problem.run_id)

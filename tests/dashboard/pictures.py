@@ -19,8 +19,7 @@ from speciate.cli.importing import import_task
 from speciate.cli.stack import Stack
 from speciate.cli.up import begin
 from speciate.client import Client, RunHandle
-from speciate.domain.campaign import CampaignState
-from speciate.domain.tournament import TournamentState
+from speciate.domain.declaration import DeclarationState
 from speciate.policies.bundled import bundled_policies
 from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings
@@ -126,7 +125,9 @@ def fill(client: Client) -> Content:
     ]
     for run in runs:
         run.wait()
-    while any(client.tournaments.list(TournamentState.RUNNING)) or any(client.campaigns.list(CampaignState.RUNNING)):
+    while any(client.tournaments.list(DeclarationState.RUNNING)) or any(
+        client.campaigns.list(DeclarationState.RUNNING)
+    ):
         time.sleep(_LOOK_EVERY_S)
     going = client.runs.create("sorting-network-8", "program-mutator", budget=50_000, seed=1, name="goes on")
     while going.refresh().spent.evaluations < 100:

@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, expect
 
 from service.app import create_app
 from speciate.domain.candidate import Evaluation
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.domain.tournament import TournamentState
 from speciate.testing.http_server import WAIT_S, wait_for
 from tests.dashboard import exhibits
 from tests.dashboard.conftest import Exhibition, Visitor, visiting
@@ -232,7 +232,7 @@ def test_a_tournament_its_pair_and_a_campaign_go_on_while_one_looks(visitor: Vis
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
             expect(looking.page.locator(".matrix")).to_contain_text("0/0")
-        while stores.tournaments.get(opened).state is TournamentState.RUNNING:
+        while stores.tournaments.get(opened).state is DeclarationState.RUNNING:
             exhibits.play_on(stores, opened)
         for looking in (visitor, other):
             expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
@@ -257,7 +257,7 @@ def test_a_candidate_is_replayed_and_the_outcome_comes_by_itself(
     page.get_by_role("button", name="Replay it").click()
     expect(page.locator("[data-part=replay]")).to_contain_text("waiting for a worker")
     monkeypatch.setattr(tasks, "stores", lambda: stores)
-    monkeypatch.setattr(tasks, "LateEvaluator", exhibits.Landscape)
+    monkeypatch.setattr(tasks, "LazyEvaluator", exhibits.Landscape)
     tasks.replay(str(scored.id))
     expect(page.locator("[data-part=replay]")).to_contain_text("The same as the first time")
     monkeypatch.setattr(

@@ -10,8 +10,8 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.domain.tournament import TournamentState
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,6 +37,6 @@ def _found(dashboard: DashboardContext) -> dict[str, Any]:
         "running": stores.runs.list(state=RunState.RUNNING, limit=12).items,
         "latest": stores.runs.list(limit=8).items,
         "unlocks": dashboard.overview.latest_unlocks(10),
-        "tournaments": stores.tournaments.list(state=TournamentState.RUNNING, limit=5).items,
+        "tournaments": stores.tournaments.list(state=DeclarationState.RUNNING, limit=5).items,
         "workers": dashboard.workers(),
     }

@@ -14,7 +14,8 @@ from service.dashboard.figures.campaign import allocation, reached
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
-from speciate.domain.campaign import MOST_SLICES, CampaignState
+from speciate.domain.campaign import MAX_SLICES
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import NotFoundError
 from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
@@ -25,11 +26,11 @@ _LIMIT: Final = 60
 _DECISIONS: Final = 40
 _PROBLEMS: Final = 300
 _GOALS: Final = {
-    "pause": CampaignState.PAUSED,
-    "resume": CampaignState.RUNNING,
-    "cancel": CampaignState.CANCELLED,
+    "pause": DeclarationState.PAUSED,
+    "resume": DeclarationState.RUNNING,
+    "cancel": DeclarationState.CANCELLED,
 }
-_ENDED: Final = frozenset({CampaignState.COMPLETED, CampaignState.CANCELLED})
+_ENDED: Final = frozenset({DeclarationState.COMPLETED, DeclarationState.CANCELLED})
 
 
 @router.get("")
@@ -115,7 +116,7 @@ def _shown(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, obj
 
 
 def _charts(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Chart]:
-    newest: tuple[SliceRecord, ...] = dashboard.stores.campaigns.decisions(record.id, limit=MOST_SLICES).items
+    newest: tuple[SliceRecord, ...] = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items
     found = (allocation(newest[::-1]), reached(newest[::-1]))
     return {chart.name: chart for chart in found}
 

@@ -14,7 +14,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import Field, chosen, number_or_text, shown
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from speciate.domain.campaign import Campaign, Mode
+from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.errors import SpeciateError
 from speciate.runs.campaigns import pin
 
@@ -84,7 +84,7 @@ def _form(
         "values": values,
         "errors": errors,
         "counts": counts,
-        "modes": [mode.value for mode in Mode],
+        "modes": [mode.value for mode in AllocationMode],
         **shown(values),
         "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
         "sets": [found.slug for found in catalog.problem_sets(limit=100).items],

@@ -15,8 +15,8 @@ from service.dashboard.figures.tournament import differences_chart, reached_char
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import NotFoundError
-from speciate.domain.tournament import TournamentState
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import Comparison, MatrixRow, Report
@@ -28,12 +28,12 @@ _LIMIT: Final = 60
 _DRAWN: Final = frozenset({"design", "standings", "comparisons"})
 """Tables that stand at places of their own."""
 
-_ENDED: Final = frozenset({TournamentState.COMPLETED, TournamentState.CANCELLED})
+_ENDED: Final = frozenset({DeclarationState.COMPLETED, DeclarationState.CANCELLED})
 _Entrant = Annotated[str, Query(max_length=80)]
 _GOALS: Final = {
-    "pause": TournamentState.PAUSED,
-    "resume": TournamentState.RUNNING,
-    "cancel": TournamentState.CANCELLED,
+    "pause": DeclarationState.PAUSED,
+    "resume": DeclarationState.RUNNING,
+    "cancel": DeclarationState.CANCELLED,
 }
 
 

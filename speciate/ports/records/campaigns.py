@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from speciate.domain.campaign import Campaign, CampaignState
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
 from speciate.ports.records.base import Record
 
@@ -57,7 +58,7 @@ class CampaignRecord(Record):
     slug: str
     declaration: Campaign
     digest: str
-    state: CampaignState
+    state: DeclarationState
     reason: str | None
     created_at: datetime
     finished_at: datetime | None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from speciate.domain.tournament import Course, Tournament, TournamentState
+from speciate.domain.declaration import DeclarationState
+from speciate.domain.tournament import Schedule, Tournament
 from speciate.ports.records.base import Record
 from speciate.tournaments.report.models import Amendment
 
@@ -34,7 +35,7 @@ class TournamentRecord(Record):
     slug: str
     declaration: Tournament
     digest: str
-    state: TournamentState
+    state: DeclarationState
     reason: str | None
     created_at: datetime
     finished_at: datetime | None
@@ -45,9 +46,9 @@ class TournamentRecord(Record):
     revision: int = 0
 
     @property
-    def course(self) -> Course:
+    def schedule(self) -> Schedule:
         """What is run in the end."""
-        return Course.of(self.declaration, [amendment.extension for amendment in self.amendments])
+        return Schedule.of(self.declaration, [amendment.extension for amendment in self.amendments])
 
 
 class TournamentRun(Record):

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, decided_after, withheld_from_contrasts
 from speciate.tournaments.report.measures import BudgetLaw, Cost, CurvePoint, Pairwise, Reached, Strength
 from speciate.tournaments.report.models import (
@@ -38,38 +38,38 @@ _STEPS = 200  # points of a curve that is drawn
 
 
 def make_standings(
-    course: Course, amendments: Sequence[Amendment], results: Results, resamples: Resamples | None = None
+    schedule: Schedule, amendments: Sequence[Amendment], results: Results, resamples: Resamples | None = None
 ) -> Standings:
     """Return the standings of what is known."""
-    resamples = resamples or Resamples(course)
-    results = _until_decided(course, results)
+    resamples = resamples or Resamples(schedule)
+    results = _until_decided(schedule, results)
     state = results.state
     return Standings(
-        slug=course.declared.slug,
-        metric=course.declared.metric.value,
+        slug=schedule.declared.slug,
+        metric=schedule.declared.metric.value,
         ended=int(results.ended.sum()),
         planned=state.size,
-        standings=standings(course, results, resamples),
-        comparisons=compare(course, amendments, results, course.problems, resamples),
+        standings=standings(schedule, results, resamples),
+        comparisons=compare(schedule, amendments, results, schedule.problems, resamples),
     )
 
 
-def make_matrix(course: Course, results: Results) -> Matrix:
+def make_matrix(schedule: Schedule, results: Results) -> Matrix:
     """Return the successes of every entrant on every problem."""
-    results = _until_decided(course, results)
+    results = _until_decided(schedule, results)
     reached = (results.reached & results.ended).sum(axis=1).tolist()
     counts = results.ended.sum(axis=1).tolist()
     return Matrix(
-        entrants=tuple(entrant.name for entrant in course.declared.entrants),
+        entrants=tuple(entrant.name for entrant in schedule.declared.entrants),
         rows=tuple(
             MatrixRow(problem=problem, successes=tuple(reached[i]), runs=tuple(counts[i]))
-            for i, problem in enumerate(course.problems[: len(reached)])
+            for i, problem in enumerate(schedule.problems[: len(reached)])
         ),
     )
 
 
 def make_report(
-    course: Course,
+    schedule: Schedule,
     amendments: Sequence[Amendment],
     results: Results,
     problems: Mapping[str, ProblemFacts],
@@ -78,66 +78,66 @@ def make_report(
     """Return the whole report.
 
     Args:
-        course: What was declared, with its amendments.
+        schedule: What was declared, with its amendments.
         amendments: The same amendments as they were made.
         results: What is known of every run.
         problems: What is known of each problem, by name.
         policies: What is known of each policy, by name.
     """
-    decided = decided_after(course, results)
-    kept = _until_decided(course, results)
-    names = [entrant.name for entrant in course.declared.entrants]
-    resamples = Resamples(course)
-    withheld = withheld_from_contrasts(course, kept)
-    policy_health = health(course, kept, resamples)
+    decided = decided_after(schedule, results)
+    kept = _until_decided(schedule, results)
+    names = [entrant.name for entrant in schedule.declared.entrants]
+    resamples = Resamples(schedule)
+    withheld = withheld_from_contrasts(schedule, kept)
+    policy_health = health(schedule, kept, resamples)
     return Report(
         design=Design(
-            declared=course.declared,
-            digest=course.declared.digest,
+            declared=schedule.declared,
+            digest=schedule.declared.digest,
             amendments=tuple(amendments),
-            problems=tuple(problems[name] for name in course.problems),
-            policies=tuple(policies[name] for name in _policies(course)),
-            seeds=course.seeds,
+            problems=tuple(problems[name] for name in schedule.problems),
+            policies=tuple(policies[name] for name in _policies(schedule)),
+            seeds=schedule.seeds,
             planned=results.state.size,
             ended=int(kept.ended.sum()),
             missing=int((kept.state == MISSING).sum()),
             pending=int((kept.state == PENDING).sum()),
             decided_after=decided,
-            k=len(course.seeds),
+            k=len(schedule.seeds),
         ),
-        standings=make_standings(course, amendments, results, resamples),
-        matrix=make_matrix(course, results),
+        standings=make_standings(schedule, amendments, results, resamples),
+        matrix=make_matrix(schedule, results),
         reached=tuple(
             _reached(name, unit, spent[..., i][kept.ended[..., i]], kept.reached[..., i][kept.ended[..., i]])
             for unit, spent in (("evaluations", kept.evaluations), ("tokens", kept.tokens))
             for i, name in enumerate(names)
             if kept.ended[..., i].any() and not (unit == "tokens" and not spent.any())
         ),
-        budget_laws=tuple(_law(course, kept, i, _solved(course, kept, i)) for i in range(len(names))),
-        score_laws=tuple(_law(course, kept, i, kept.best_by[..., i, :]) for i in range(len(names))),
-        pairwise=_pairwise(course, kept, resamples, withheld),
-        strengths=_strengths(course, kept, withheld),
+        budget_laws=tuple(_law(schedule, kept, i, _solved(schedule, kept, i)) for i in range(len(names))),
+        score_laws=tuple(_law(schedule, kept, i, kept.best_by[..., i, :]) for i in range(len(names))),
+        pairwise=_pairwise(schedule, kept, resamples, withheld),
+        strengths=_strengths(schedule, kept, withheld),
         costs=tuple(_cost(kept, i, name) for i, name in enumerate(names)),
         missing=tuple(
-            MissingRun(entrant=names[e], problem=course.problems[p], seed=course.seeds[s], reason=why)
+            MissingRun(entrant=names[e], problem=schedule.problems[p], seed=schedule.seeds[s], reason=why)
             for (p, s, e), why in sorted(kept.reasons.items())
         ),
-        draws=draws(course, kept, resamples),
-        profiles=profiles(course, kept),
-        qualities=qualities(course, kept, resamples),
+        draws=draws(schedule, kept, resamples),
+        profiles=profiles(schedule, kept),
+        qualities=qualities(schedule, kept, resamples),
         health=policy_health,
         entropy_fits=entropy_fits(policy_health, policies),
     )
 
 
-def _until_decided(course: Course, results: Results) -> Results:
+def _until_decided(schedule: Schedule, results: Results) -> Results:
     """Leave out what was run beyond the decision: how much that is depends on how fast it came."""
-    decided = decided_after(course, results)
+    decided = decided_after(schedule, results)
     return results if decided is None else results.first(decided)
 
 
-def _policies(course: Course) -> list[str]:
-    return list(dict.fromkeys(name for entrant in course.declared.entrants for name in entrant.asked))
+def _policies(schedule: Schedule) -> list[str]:
+    return list(dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.asked))
 
 
 def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
@@ -155,21 +155,21 @@ def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Rea
     )
 
 
-def _solved(course: Course, results: Results, i: int) -> FloatArray:
+def _solved(schedule: Schedule, results: Results, i: int) -> FloatArray:
     """Return which runs of an entrant had reached the target at each budget, shape (n_problems, n_seeds, n_budgets)."""
-    by_then = results.evaluations[..., i, None] <= budgets(course.declared)
+    by_then = results.evaluations[..., i, None] <= budgets(schedule.declared)
     return (by_then & results.reached[..., i, None]).astype(np.float64)
 
 
-def _law(course: Course, results: Results, i: int, values: FloatArray) -> BudgetLaw:
+def _law(schedule: Schedule, results: Results, i: int, values: FloatArray) -> BudgetLaw:
     """Fit the law to what an entrant had at each budget, shape (n_problems, n_seeds, n_budgets)."""
-    budget, at = course.declared.budget.evaluations or 1, budgets(course.declared)
+    budget, at = schedule.declared.budget.evaluations or 1, budgets(schedule.declared)
     ended = results.ended[..., i]
     some = ended.any(axis=1)
     curves = (values * ended[..., None])[some].sum(axis=1) / np.maximum(ended[some].sum(axis=1), 1)[:, None]
     problems = len(curves)
     measured = tuple(curves.mean(axis=0).tolist()) if problems else ()
-    name = course.declared.entrants[i].name
+    name = schedule.declared.entrants[i].name
     if problems < MIN_CLUSTERS or len(at) < 4:
         note = TOO_FEW.replace("interval", "law and interval") if problems < MIN_CLUSTERS else "the budget is too small"
         return BudgetLaw(entrant=name, budgets=tuple(at.tolist()), measured=measured, predicted=(),
@@ -177,7 +177,7 @@ def _law(course: Course, results: Results, i: int, values: FloatArray) -> Budget
     asked = [budget, 2 * budget, 4 * budget]
     # A score has no largest value that is known: ranges are scales, not limits.
     largest = max(1.0, float(curves.max()))
-    fit = fit_budget_curve(curves, at, asked, rng_for(course, 20_000 + i), largest=largest)
+    fit = fit_budget_curve(curves, at, asked, rng_for(schedule, 20_000 + i), largest=largest)
     points = zip(fit.at.tolist(), fit.predicted.tolist(), _known(fit.low), _known(fit.high), strict=True)
     return BudgetLaw(
         entrant=name,
@@ -194,33 +194,33 @@ def _known(ends: FloatArray) -> list[float | None]:
     return [None if math.isnan(end) else end for end in ends.tolist()]
 
 
-def _outcomes(course: Course, results: Results) -> FloatArray:
+def _outcomes(schedule: Schedule, results: Results) -> FloatArray:
     """Return how soon each run reached the target, higher is sooner; never is a number below every other."""
-    never = -2.0 * (course.declared.budget.evaluations or 1)
+    never = -2.0 * (schedule.declared.budget.evaluations or 1)
     return np.where(results.reached, -results.evaluations, never)
 
 
-def _pairwise(course: Course, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
-    sooner, whole = _outcomes(course, results), np.asarray(results.ended.all(axis=1))
+def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
+    sooner, whole = _outcomes(schedule, results), np.asarray(results.ended.all(axis=1))
     found = []
-    for (i, a), (j, b) in combinations(enumerate(course.declared.entrants), 2):
+    for (i, a), (j, b) in combinations(enumerate(schedule.declared.entrants), 2):
         both = whole[:, i] & whole[:, j]
         chances = chance_of_better(sooner[both][..., i], sooner[both][..., j]) if both.any() else np.zeros(0)
-        runs = 2 * int(both.sum()) * len(course.seeds)
+        runs = 2 * int(both.sum()) * len(schedule.seeds)
         chance = resamples.mean(chances, runs, withheld=withheld)
         found.append(Pairwise(a=a.name, b=b.name, chance=chance))
     return tuple(found)
 
 
-def _strengths(course: Course, results: Results, withheld: str) -> tuple[Strength, ...]:
+def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Strength, ...]:
     some = results.ended.any(axis=(1, 2))
     if not some.any() or not results.ended.any(axis=(0, 1)).all():
         return ()
-    wins, ties = compare_all(np.where(results.ended, _outcomes(course, results), np.nan)[some])
+    wins, ties = compare_all(np.where(results.ended, _outcomes(schedule, results), np.nan)[some])
     if not applies(wins, ties) or not _connected(wins, ties):
         return ()
     fit = bradley_terry(wins, ties)
-    names = [entrant.name for entrant in course.declared.entrants]
+    names = [entrant.name for entrant in schedule.declared.entrants]
     if withheld:
         return tuple(
             Strength(entrant=name, strength=strength, note=withheld)

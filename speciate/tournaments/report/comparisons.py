@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speciate.domain.tournament import Course, Metric, StoppingRule
+from speciate.domain.tournament import Metric, Schedule, StoppingRule
 from speciate.tournaments.report.models import Amendment, Comparison, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
@@ -40,9 +40,9 @@ class Paired:
     reached: BoolArray
 
 
-def pair_up(course: Course, results: Results, a: str, b: str) -> Paired:
+def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
     """Pair two entrants by name; incomplete pairs are left out and counted."""
-    names = [entrant.name for entrant in course.declared.entrants]
+    names = [entrant.name for entrant in schedule.declared.entrants]
     i, j = names.index(a), names.index(b)
     state = results.state[..., [i, j]]
     both = results.ended[..., i] & results.ended[..., j]
@@ -50,7 +50,7 @@ def pair_up(course: Course, results: Results, a: str, b: str) -> Paired:
     used = np.flatnonzero(both.any(axis=1))
     kept = both[used][..., None]
     successes = (results.reached[used][..., [i, j]] & kept).sum(axis=1)
-    if course.declared.metric is Metric.SOLVE_RATE:
+    if schedule.declared.metric is Metric.SOLVE_RATE:
         values = successes / kept.sum(axis=1)
     else:
         spent = (results.evaluations[used][..., [i, j]] * kept).sum(axis=1)
@@ -58,69 +58,69 @@ def pair_up(course: Course, results: Results, a: str, b: str) -> Paired:
     return Paired(both, used, values[:, 0] - values[:, 1], int(lost.sum()), (successes > 0).T)
 
 
-def evidence(course: Course, results: Results, paired: Paired) -> EProcess | None:
+def evidence(schedule: Schedule, results: Results, paired: Paired) -> EProcess | None:
     """Return the e-process over the leading problems that are complete for all entrants; None with no pair there."""
     leading = paired.used < results.complete_problems
     if not leading.any():
         return None
-    return e_process(paired.differences[leading], course.declared.alpha / len(course.declared.comparisons))
+    return e_process(paired.differences[leading], schedule.declared.alpha / len(schedule.declared.comparisons))
 
 
-def decided_after(course: Course, results: Results) -> int | None:
+def decided_after(schedule: Schedule, results: Results) -> int | None:
     """Return after how many problems the e-process had decided every comparison; None while it has not."""
-    if course.declared.stopping is not StoppingRule.E_PROCESS:
+    if schedule.declared.stopping is not StoppingRule.E_PROCESS:
         return None
     last = 0
-    for a, b in course.declared.comparisons:
-        paired = pair_up(course, results, a, b)
-        found = evidence(course, results, paired)
+    for a, b in schedule.declared.comparisons:
+        paired = pair_up(schedule, results, a, b)
+        found = evidence(schedule, results, paired)
         if found is None or found.stopped_at is None:
             return None
         last = max(last, int(paired.used[found.stopped_at - 1]) + 1)
     return last
 
 
-def withheld_from_contrasts(course: Course, results: Results) -> str:
+def withheld_from_contrasts(schedule: Schedule, results: Results) -> str:
     """Return why nothing that sets entrants against each other has an interval; nothing where all of it may have."""
-    if course.declared.stopping is StoppingRule.E_PROCESS:
+    if schedule.declared.stopping is StoppingRule.E_PROCESS:
         return "interval withheld: none holds under a rule that stops early"
     # An interval that is looked at again and again misses more often than it says, like any test.
     return "interval withheld until all runs have ended" if (results.state == PENDING).any() else ""
 
 
 def compare(
-    course: Course, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
+    schedule: Schedule, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
     """Return every declared comparison.
 
     Args:
-        course: What was declared.
+        schedule: What was declared.
         amendments: Extensions as they were made.
         results: What is known.
         names: Names of the problems, in the order of ``results``.
         resamples: Problems drawn again and again.
     """
     finished = not bool((results.state == PENDING).any())
-    fixed = course.declared.stopping is StoppingRule.FIXED
-    pairs = [pair_up(course, results, a, b) for a, b in course.declared.comparisons]
+    fixed = schedule.declared.stopping is StoppingRule.FIXED
+    pairs = [pair_up(schedule, results, a, b) for a, b in schedule.declared.comparisons]
     tested: list[SignFlip | None] = [None] * len(pairs)
     if fixed and finished and (some := [i for i, pair in enumerate(pairs) if len(pair.used)]):
         # Of n patterns no p is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
-        draws = max(FLIPS, math.ceil(min(2 * len(pairs) / course.declared.alpha, _MOST_FLIPS)))
-        flips = sign_flips([pairs[i].differences for i in some], rng_for(course, 0), draws)
+        draws = max(FLIPS, math.ceil(min(2 * len(pairs) / schedule.declared.alpha, _MOST_FLIPS)))
+        flips = sign_flips([pairs[i].differences for i in some], rng_for(schedule, 0), draws)
         for i, flip in zip(some, flips, strict=True):
             tested[i] = flip
     # A comparison without any pair cannot be tested: it counts as one that does not reject.
     adjusted = holm([1.0 if test is None else test.p_value for test in tested])
     looked = any(amendment.ended_runs > 0 for amendment in amendments)
     return tuple(
-        _comparison(course, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked, resamples)
+        _comparison(schedule, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked, resamples)
         for i in range(len(pairs))
     )
 
 
 def _comparison(
-    course: Course,
+    schedule: Schedule,
     results: Results,
     names: Sequence[str],
     i: int,
@@ -131,23 +131,23 @@ def _comparison(
     looked: bool,
     resamples: Resamples,
 ) -> Comparison:
-    a, b = course.declared.comparisons[i]
+    a, b = schedule.declared.comparisons[i]
     pairs = int(paired.both.sum())
     # More seeds for problems that were looked at would change bets that were made.
-    found = None if looked and course.declared.stopping is StoppingRule.FIXED else evidence(course, results, paired)
+    found = None if looked and schedule.declared.stopping is StoppingRule.FIXED else evidence(schedule, results, paired)
     # Wealth is read where it first reached the threshold, if that is what the tournament stops at: what comes later was
     # not needed. Under the other rule it is that of all problems, whatever their order.
-    stopped = None if found is None or course.declared.stopping is StoppingRule.FIXED else found.stopped_at
+    stopped = None if found is None or schedule.declared.stopping is StoppingRule.FIXED else found.stopped_at
     bets = 0 if found is None else stopped or len(found.log_a)
     settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
     table = mcnemar(*paired.reached) if len(paired.used) else None
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
-    verdict, note = _verdict(course, paired, test, adjusted, found, finished, looked)
+    verdict, note = _verdict(schedule, paired, test, adjusted, found, finished, looked)
     return Comparison(
         a=a,
         b=b,
         difference=resamples.mean(
-            paired.differences, 2 * pairs, "no pair has completed", withheld_from_contrasts(course, results)
+            paired.differences, 2 * pairs, "no pair has completed", withheld_from_contrasts(schedule, results)
         ),
         pairs=pairs,
         missing_pairs=paired.missing,
@@ -163,7 +163,7 @@ def _comparison(
         neither=0 if table is None else table.neither,
         mcnemar=None if test is None or table is None else table.p_value,
         e_value=None if settled is None else settled.e_value,
-        e_threshold=len(course.declared.comparisons) / course.declared.alpha,
+        e_threshold=len(schedule.declared.comparisons) / schedule.declared.alpha,
         e_problems=bets,
         verdict=verdict,
         note=note,
@@ -171,7 +171,7 @@ def _comparison(
 
 
 def _verdict(
-    course: Course,
+    schedule: Schedule,
     paired: Paired,
     test: SignFlip | None,
     adjusted: float,
@@ -179,10 +179,10 @@ def _verdict(
     finished: bool,
     looked: bool,
 ) -> tuple[Verdict, str]:
-    alpha = course.declared.alpha
+    alpha = schedule.declared.alpha
     if len(paired.used) == 0:
         return (Verdict.NOT_ENOUGH_EVIDENCE if finished else Verdict.UNFINISHED), "no pair has completed"
-    if course.declared.stopping is StoppingRule.E_PROCESS:
+    if schedule.declared.stopping is StoppingRule.E_PROCESS:
         if found is not None and found.better is not None:
             better = Verdict.BETTER if found.better == "a" else Verdict.WORSE
             return better, f"e-process, after {found.stopped_at} problems"
@@ -194,8 +194,8 @@ def _verdict(
         )
     if looked:
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values hold no level"
-    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(course.declared.comparisons)}"
+    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(schedule.declared.comparisons)}"
     if adjusted > alpha:
-        why = course.declared.too_few(len(paired.used))
+        why = schedule.declared.too_few(len(paired.used))
         return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import EntropyFit, Estimate, PolicyHealth, Profile, Quality
 from speciate.tournaments.report.models import PolicyFacts
 from speciate.tournaments.report.resamples import Resamples
@@ -27,7 +27,7 @@ _WITHOUT: Final = {
 }
 
 
-def profiles(course: Course, results: Results) -> tuple[Profile, ...]:
+def profiles(schedule: Schedule, results: Results) -> tuple[Profile, ...]:
     """Return the performance profiles of ERT in evaluations, over problems that have runs of all entrants."""
     some = np.asarray(results.ended.any(axis=1)).all(axis=1)
     if not some.any():
@@ -39,14 +39,14 @@ def profiles(course: Course, results: Results) -> tuple[Profile, ...]:
     shares = performance_profile(costs, _FACTORS)
     return tuple(
         Profile(entrant=entrant.name, factors=_FACTORS, share=tuple(share.tolist()), problems=int(some.sum()))
-        for entrant, share in zip(course.declared.entrants, shares, strict=True)
+        for entrant, share in zip(schedule.declared.entrants, shares, strict=True)
     )
 
 
-def qualities(course: Course, results: Results, resamples: Resamples) -> tuple[Quality, ...]:
+def qualities(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Quality, ...]:
     """Return hypervolume and reward-space diversity of every entrant."""
     found = []
-    for i, entrant in enumerate(course.declared.entrants):
+    for i, entrant in enumerate(schedule.declared.entrants):
         ended = results.ended[..., i]
 
         def mean(values: FloatArray, ended: np.ndarray = ended, i: int = i) -> Estimate:
@@ -63,10 +63,10 @@ def qualities(course: Course, results: Results, resamples: Resamples) -> tuple[Q
     return tuple(found)
 
 
-def health(course: Course, results: Results, resamples: Resamples) -> tuple[PolicyHealth, ...]:
+def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[PolicyHealth, ...]:
     """Return how every policy of every entrant did."""
     found = []
-    for i, entrant in enumerate(course.declared.entrants):
+    for i, entrant in enumerate(schedule.declared.entrants):
         ended = results.ended[..., i]
         for voice, policy in enumerate(entrant.asked):
             numbers = {name: results.voices[:, :, i, voice, j] for j, name in enumerate(VOICE)}
@@ -92,7 +92,7 @@ def _mean(values: FloatArray, ended: np.ndarray, resamples: Resamples, nothing: 
 def entropy_fits(found: Sequence[PolicyHealth], policies: Mapping[str, PolicyFacts]) -> tuple[EntropyFit, ...]:
     """Return the entropy law of every training of which the tournament has a checkpoint.
 
-    With three checkpoints or more it is fitted to what the tournament measured of them, else to the course that the
+    With three checkpoints or more it is fitted to what the tournament measured of them, else to the schedule that the
     training wrote down. A policy that takes part in several entrants is taken from the first one.
     """
     measured: dict[str, PolicyHealth] = {}

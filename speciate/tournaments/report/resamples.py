@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, alike, counted, percentiles
@@ -20,16 +20,16 @@ ALIKE: Final = "interval withheld: all problems are alike"
 NOTHING: Final = "no run has completed"
 
 
-def rng_for(course: Course, purpose: int) -> np.random.Generator:
+def rng_for(schedule: Schedule, purpose: int) -> np.random.Generator:
     """Return a generator whose seed follows from the declaration, another one for every purpose."""
-    return np.random.default_rng([int(course.declared.digest[:16], 16), purpose])
+    return np.random.default_rng([int(schedule.declared.digest[:16], 16), purpose])
 
 
 @dataclass(frozen=True, slots=True)
 class Resamples:
     """Problems drawn with replacement, once for each number of problems that an estimate can be of."""
 
-    course: Course
+    schedule: Schedule
     _drawn: dict[int, FloatArray] = field(default_factory=dict)
 
     def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING, withheld: str = "") -> Estimate:
@@ -77,6 +77,6 @@ class Resamples:
 
     def _counts(self, problems: int) -> FloatArray:
         if problems not in self._drawn:
-            rng = np.random.default_rng([int(self.course.declared.digest[:16], 16), 10_000, problems])
+            rng = np.random.default_rng([int(self.schedule.declared.digest[:16], 16), 10_000, problems])
             self._drawn[problems] = counted(problems, DRAWS, rng)
         return self._drawn[problems]

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.run_summary import NUMBERS, VOICE, budgets
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 
@@ -59,16 +59,16 @@ class Results:
     reasons: dict[tuple[int, int, int], str] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, course: Course) -> Self:
+    def empty(cls, schedule: Schedule) -> Self:
         """Return results of a tournament in which nothing has ended."""
-        entrants = course.declared.entrants
-        shape = (len(course.problems), len(course.seeds), len(entrants))
+        entrants = schedule.declared.entrants
+        shape = (len(schedule.problems), len(schedule.seeds), len(entrants))
         numbers: dict[str, Any] = {name: np.zeros(shape) for name in NUMBERS}
         numbers["reached"] = np.zeros(shape, dtype=np.bool_)
         return cls(
             np.zeros(shape, dtype=np.int8),
             **numbers,
-            best_by=np.zeros((*shape, len(budgets(course.declared)))),
+            best_by=np.zeros((*shape, len(budgets(schedule.declared)))),
             voices=np.full((*shape, max(len(entrant.asked) for entrant in entrants), len(VOICE)), np.nan),
         )
 

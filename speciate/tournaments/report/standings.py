@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import Draws, Estimate
 from speciate.tournaments.report.models import Standing
 from speciate.tournaments.report.resamples import Resamples
@@ -19,16 +19,16 @@ from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 _PART: Final = "of no problem have all runs completed"
 
 
-def standings(course: Course, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
+def standings(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
     """Return every entrant in declared order."""
-    return tuple(_standing(course, results, i, resamples) for i in range(len(course.declared.entrants)))
+    return tuple(_standing(schedule, results, i, resamples) for i in range(len(schedule.declared.entrants)))
 
 
-def draws(course: Course, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
+def draws(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
     """Return what k runs of every entrant are worth, for every k up to the number of seeds."""
-    ks = _thinned(len(course.seeds))
+    ks = _thinned(len(schedule.seeds))
     found = []
-    for i, entrant in enumerate(course.declared.entrants):
+    for i, entrant in enumerate(schedule.declared.entrants):
         successes, scores = _whole(results, i)
         passed = _pass(successes, scores.shape[1], ks)
         best = best_at_k(scores, ks) if len(scores) else np.zeros((0, len(ks)))
@@ -56,8 +56,8 @@ def _pass(successes: NDArray[np.int64], n: int, ks: Sequence[int]) -> FloatArray
     return pass_at_k(n, successes[:, None], np.asarray(ks, dtype=np.float64))
 
 
-def _standing(course: Course, results: Results, i: int, resamples: Resamples) -> Standing:
-    entrant = course.declared.entrants[i]
+def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples) -> Standing:
+    entrant = schedule.declared.entrants[i]
     ended, reached = results.ended[..., i], results.reached[..., i] & results.ended[..., i]
     some = ended.any(axis=1)  # problems with a run that completed
     runs, k = int(ended.sum()), ended.shape[1]

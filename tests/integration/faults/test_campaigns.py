@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from speciate.domain.campaign import Campaign, CampaignState
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.runs.campaigns import pin
@@ -59,7 +60,7 @@ def _wait(service: Service, campaign_id: UUID, spent: int) -> None:
     while time.monotonic() < deadline:
         service.stack.revive()
         record = service.stores.campaigns.get(campaign_id)
-        if record.spent >= spent and (spent < 203 or record.state is CampaignState.COMPLETED):
+        if record.spent >= spent and (spent < 203 or record.state is DeclarationState.COMPLETED):
             return
         time.sleep(0.05)
     raise AssertionError(f"not reached: {record.spent} of {spent}, {record.state}")

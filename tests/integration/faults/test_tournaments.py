@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
-from speciate.domain.tournament import Tournament, TournamentState
+from speciate.domain.tournament import Tournament
 from speciate.runs.tournaments import pin
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LIMIT_S, Service
@@ -55,7 +56,7 @@ def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
     while time.monotonic() < deadline:
         service.stack.revive()
         record = service.stores.tournaments.get(tournament_id)
-        if record.ended >= ended and (ended < record.planned or record.state is TournamentState.COMPLETED):
+        if record.ended >= ended and (ended < record.planned or record.state is DeclarationState.COMPLETED):
             return
         time.sleep(0.05)
     raise AssertionError(f"not reached: {record.ended} of {record.planned}, {record.state}")

@@ -15,7 +15,7 @@ from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
-from workers.campaigns import CampaignTender
+from workers.campaigns import CampaignController
 
 pytestmark = pytest.mark.servers
 
@@ -66,13 +66,13 @@ def _perform(stores: Stores, work_id: UUID) -> None:
 
 def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 4) -> dict[str, Any]:
     """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
-    tender = CampaignTender()
+    controller = CampaignController()
     for _ in range(passes):
-        tender.run(lab.stores)
+        controller.run(lab.stores)
         for _ in range(units):
             if waiting := lab.stores.runs.work_in_flight():
                 _perform(lab.stores, (order.choice(waiting) if order else waiting[0]).work_id)
-        if not lab.stores.campaigns.tended():
+        if not lab.stores.campaigns.pending():
             break
     return _get(lab)
 
@@ -180,10 +180,10 @@ def test_killed_at_any_step_and_resumed_it_spends_the_same(fair: Lab, monkeypatc
         dying(type(fair.stores.runs), method)
     for _ in range(600):
         with suppress(Killed):
-            CampaignTender().run(fair.stores)
+            CampaignController().run(fair.stores)
         for waiting in fair.stores.runs.work_in_flight(limit=3):
             _perform(fair.stores, waiting.work_id)
-        if not fair.stores.campaigns.tended():
+        if not fair.stores.campaigns.pending():
             break
     assert _get(fair)["state"] == "completed"
     assert _slices(fair) == undisturbed
@@ -209,23 +209,23 @@ def test_nobody_is_left(fair: Lab) -> None:
 
 def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
     _declare(fair)
-    tender = CampaignTender()
-    tender.run(fair.stores)
+    controller = CampaignController()
+    controller.run(fair.stores)
     states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
     assert _rows(fair, states) == [("running", 2)]
     assert fair.api.post("/v1/campaigns/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert _rows(fair, states) == [("paused", 2)]
     refused(fair.api.post("/v1/campaigns/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/campaigns/first:resume").json()["state"] == "running"
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert _rows(fair, states) == [("running", 2)]
     _perform(fair.stores, fair.stores.runs.work_in_flight()[0].work_id)
     assert fair.api.post("/v1/campaigns/first:cancel").json()["state"] == "cancelled"
     for _ in range(3):
-        tender.run(fair.stores)
+        controller.run(fair.stores)
     assert _rows(fair, states) == [("cancelled", 2)]
-    assert fair.stores.campaigns.tended() == ()
+    assert fair.stores.campaigns.pending() == ()
     assert [(each["spent"], each["closed"]) for each in _slices(fair)] == [
         (1, "its run is cancelled: campaign first is cancelled"),
         (0, "its run is cancelled: campaign first is cancelled"),
@@ -236,7 +236,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
 
 def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
     _declare(fair, problems=["rare", "never"])
-    CampaignTender().run(fair.stores)
+    CampaignController().run(fair.stores)
     by_hand = next(p["run_id"] for p in _get(fair)["problems"] if p["problem"] == "rare@1")
     fair.api.post(f"/v1/runs/{by_hand}:cancel", {"reason": "mine"})
     done = _play(fair)

@@ -34,8 +34,8 @@ from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from tests.integration.service.conftest import Api
-from workers.campaigns import CampaignTender
-from workers.tournaments import Tender
+from workers.campaigns import CampaignController
+from workers.tournaments import TournamentController
 
 pytestmark = pytest.mark.servers
 
@@ -135,12 +135,12 @@ def fill_project(stores: Stores) -> tuple[UUID, UUID, UUID]:
 
 def play(stores: Stores) -> None:
     """Let control do for every project what it does, and workers too."""
-    tournaments, campaigns = Tender(), CampaignTender()
+    tournaments, campaigns = TournamentController(), CampaignController()
     for _ in range(20):
         tournaments.run(stores)
         campaigns.run(stores)
         work(stores)
-        if not stores.tournaments.tended() and not stores.campaigns.tended():
+        if not stores.tournaments.pending() and not stores.campaigns.pending():
             return
     raise AssertionError("the tournament or campaign does not end")
 

@@ -18,7 +18,7 @@ from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.revision import NEWEST, Standing, standing_of
 from tests.integration.service.conftest import Lab, refused
-from workers import schema
+from workers import startup
 
 pytestmark = pytest.mark.servers
 
@@ -90,19 +90,19 @@ def test_workers_and_replicas_work_on_with_a_newer_schema(
     assert spent < 4000  # there was work to do all the time
     numbers = [candidate.number for candidate in lab.stores.queries.export(run)]
     assert numbers == list(range(1, len(numbers) + 1))
-    with caplog.at_level(logging.WARNING, logger="workers.schema"):
-        schema.wait_for_schema(settings)
-    assert f"revision 9000; this program, made for {NEWEST}, works on" in caplog.text
+    with caplog.at_level(logging.WARNING, logger="workers.startup"):
+        startup.wait_for_schema(settings)
+    assert f"revision 9000; this worker, built for {NEWEST}, works with it" in caplog.text
 
 
 def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
     lab: Lab, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(schema, "_TELL_S", 0.1)
+    monkeypatch.setattr(startup, "_WARN_S", 0.1)
     with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     assert "not up to date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
-    waiting = threading.Thread(target=schema.wait_for_schema, args=(settings,))
+    waiting = threading.Thread(target=startup.wait_for_schema, args=(settings,))
     waiting.start()
     waiting.join(1)
     assert waiting.is_alive()

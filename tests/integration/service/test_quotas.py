@@ -13,8 +13,8 @@ from speciate.testing.runs import toy_spec
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
-from workers.campaigns import CampaignTender
-from workers.tournaments import WAITS, Tender
+from workers.campaigns import CampaignController
+from workers.tournaments import WAITS, TournamentController
 
 __all__ = ["fair"]
 pytestmark = pytest.mark.servers
@@ -83,13 +83,13 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
     limit(fair, concurrent_runs=1)
     declare(fair)
     most = 0
-    tender, told = Tender(), set()
+    controller, told = TournamentController(), set()
     for _ in range(60):
-        tender.run(fair.stores)
+        controller.run(fair.stores)
         told.add(fair.api.get("/v1/tournaments/first").json()["reason"])
         most = max(most, used(fair)["concurrent_runs"])
         fair.work(2)
-        if not fair.stores.tournaments.tended():
+        if not fair.stores.tournaments.pending():
             break
     assert most == 1
     assert told == {WAITS, None}
@@ -136,12 +136,12 @@ def test_a_campaign_counts_as_one_and_waits_for_room(fair: Lab) -> None:
     assert fair.api.post("/v1/campaigns", body).status_code == 202
     assert used(fair)["evaluations"] == 60
     refused(fair.api.post("/v1/runs", run(2)), 403, "quota-exceeded")
-    most, tender = 0, CampaignTender()
+    most, controller = 0, CampaignController()
     for _ in range(200):
-        tender.run(fair.stores)
+        controller.run(fair.stores)
         most = max(most, used(fair)["concurrent_runs"])
         fair.work(2)
-        if not fair.stores.campaigns.tended():
+        if not fair.stores.campaigns.pending():
             break
     assert most == 1
     found = fair.api.get("/v1/campaigns/c").json()

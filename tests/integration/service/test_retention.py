@@ -21,7 +21,7 @@ from speciate.storage.tables import audit as audit_table
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
-from workers.retention import Retainer, prune_old
+from workers.retention import RetentionJob, prune_runs
 
 __all__ = ["fair"]
 
@@ -87,7 +87,7 @@ def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
     run = lab.start(9)
     lab.work()
     assert replay_run(lab.stores, run, ToyEvaluator()).identical
-    assert prune_old(lab.stores, -1.0) == 1
+    assert prune_runs(lab.stores, -1.0) == 1
     with pytest.raises(ReplayError, match=r"was pruned on .* its record is not"):
         replay_run(lab.stores, run, ToyEvaluator())
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
@@ -104,10 +104,10 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
         with stores.engine.begin() as connection:
             connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
     assert stores.audit.count_old(now - timedelta(days=400)) == 3
-    retainer = Retainer()
-    retainer.run(stores, None, 400.0)
-    assert retainer._thread is not None
-    retainer._thread.join(30)
+    retention_job = RetentionJob()
+    retention_job.run(stores, None, 400.0)
+    assert retention_job._thread is not None
+    retention_job._thread.join(30)
     entries = stores.audit.list(project=None).items
     assert [e.action for e in entries if e.who == "x"] == ["0 days ago", "399 days ago"]
     told = [e for e in entries if e.action == "DELETE audit"]
@@ -152,10 +152,10 @@ def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
 def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()
-    retainer = Retainer()
-    retainer.run(lab.stores, None, 0.0)
-    assert retainer._thread is None
-    retainer.run(lab.stores, 30.0, 0.0)
-    assert retainer._thread is not None
-    retainer._thread.join(30)
+    retention_job = RetentionJob()
+    retention_job.run(lab.stores, None, 0.0)
+    assert retention_job._thread is None
+    retention_job.run(lab.stores, 30.0, 0.0)
+    assert retention_job._thread is not None
+    retention_job._thread.join(30)
     assert lab.stores.runs.get(run).pruned_at is None

@@ -1,4 +1,4 @@
-"""Tournaments through the whole service: declared over HTTP, tended by control, reported from what is stored."""
+"""Tournaments through the whole service: declared over HTTP, pending by control, reported from what is stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.service.tournament_lab import (
     report_of,
     rows_of,
 )
-from workers.tournaments import Tender
+from workers.tournaments import TournamentController
 from workers.webhooks import body_of
 
 __all__ = ["fair"]
@@ -111,10 +111,10 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
         monkeypatch.setattr(store, method, dying(method))
     for _ in range(400):
         with suppress(Killed):
-            Tender().run(fair.stores)
+            TournamentController().run(fair.stores)
         for waiting in fair.stores.runs.work_in_flight(limit=20):
             perform(fair.stores, waiting.work_id)
-        if not fair.stores.tournaments.tended():
+        if not fair.stores.tournaments.pending():
             break
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
     assert rows_of(fair, "SELECT count(*) FROM runs")[0][0] == 12
@@ -123,24 +123,24 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
 
 def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
     declare(fair)
-    tender = Tender()
-    tender.run(fair.stores)
+    controller = TournamentController()
+    controller.run(fair.stores)
     states = "SELECT state, count(*) FROM run_progress GROUP BY state ORDER BY state"
     assert rows_of(fair, states) == [("running", 12)]
     by_hand = fair.api.get("/v1/runs").json()["items"][0]["id"]
     fair.api.post(f"/v1/runs/{by_hand}:pause", {"reason": "mine"})
     assert fair.api.post("/v1/tournaments/first:pause", {"reason": "lunch"}).json()["reason"] == "lunch"
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert rows_of(fair, states) == [("paused", 12)]
     refused(fair.api.post("/v1/tournaments/first:pause"), 409, "conflict")
     assert fair.api.post("/v1/tournaments/first:resume").json()["state"] == "running"
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert rows_of(fair, states) == [("running", 12)]
     assert fair.api.post("/v1/tournaments/first:cancel").json()["state"] == "cancelled"
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert rows_of(fair, states) == [("cancelled", 12)]
-    tender.run(fair.stores)
-    assert fair.stores.tournaments.tended() == ()
+    controller.run(fair.stores)
+    assert fair.stores.tournaments.pending() == ()
     details = refused(fair.api.post("/v1/tournaments/first:resume"), 409, "conflict")
     assert details["detail"] == "tournament 'first' is cancelled and cannot become running: it has ended."
     report = report_of(fair)
@@ -151,15 +151,15 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
 def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_them(fair: Lab) -> None:
     told = fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/")).id
     declare(fair)
-    tender = Tender()
-    tender.run(fair.stores)
+    controller = TournamentController()
+    controller.run(fair.stores)
     runs = [run["id"] for run in fair.api.get("/v1/runs").json()["items"]]
     for run in runs[1:]:
         fair.api.post(f"/v1/runs/{run}:pause", {"reason": "the endpoint is gone"})
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "running"
     fair.api.post(f"/v1/runs/{runs[0]}:pause", {"reason": "the endpoint is gone"})
-    tender.run(fair.stores)
+    controller.run(fair.stores)
     stuck = fair.api.get("/v1/tournaments/first").json()
     assert stuck["state"] == "paused"
     assert stuck["reason"] == "nothing goes on: 12 of its runs are paused, the first one for: the endpoint is gone"
@@ -185,14 +185,14 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
 
     declare(fair)
     monkeypatch.setattr("workers.tournaments.start_run", refuse)
-    Tender().run(fair.stores)
+    TournamentController().run(fair.stores)
     paused = fair.api.get("/v1/tournaments/first").json()
     assert (paused["state"], paused["reason"]) == ("paused", "a run cannot be started: the strategy is gone.")
 
 
 def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
     declare(fair)
-    Tender().run(fair.stores)
+    TournamentController().run(fair.stores)
     (run,) = rows_of(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
     fair.api.post(f"/v1/runs/{run[0]}:cancel", {"reason": "a mishap"})
     play(fair)
@@ -246,7 +246,7 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
 
 def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
     declare(fair)
-    Tender().run(fair.stores)
+    TournamentController().run(fair.stores)
     fair.stores.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
     play(fair)
     assert {row[0] for row in rows_of(fair, "SELECT DISTINCT policy_version FROM (SELECT a.version AS policy_version"
@@ -270,8 +270,8 @@ def test_the_same_declaration_again_is_the_same_tournament(fair: Lab) -> None:
 REFUSED = [
     ({"entrants": []}, "", "at least 2"),
     ({"entrants": [{"name": "a", "policy": "good"}], "baseline": "a"}, "", "at least 2"),
-    ({"baseline": "nobody"}, "", "baseline 'nobody' is no entrant"),
-    ({"budget": {"tokens": 5}}, "", "seconds differ"),
+    ({"baseline": "nobody"}, "", "baseline 'nobody' is not an entrant"),
+    ({"budget": {"tokens": 5}}, "", "seconds depend"),
     ({"problems": ["toy", "toy@1"]}, "problems", "named twice"),
     ({"problems": []}, "problems", ""),
     ({"target": "nowhere"}, "problems.0", "expected one of half, both"),

@@ -26,25 +26,25 @@ from speciate.testing.http_server import wait_for
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.unit.egress.test_delivery import Receiver, receiver
-from workers.disk import pause_when_full
-from workers.webhooks import Courier
+from workers.reconciler import pause_when_full
+from workers.webhooks import WebhookDispatcher
 
 pytestmark = pytest.mark.servers
 __all__ = ["receiver"]
 
 
 @pytest.fixture
-def couriers(stores: Stores, settings: Settings) -> Iterator[Callable[[], Courier]]:
-    started: list[Courier] = []
+def dispatchers(stores: Stores, settings: Settings) -> Iterator[Callable[[], WebhookDispatcher]]:
+    started: list[WebhookDispatcher] = []
 
-    def start() -> Courier:
-        started.append(Courier(stores, settings.network, "http://speciate.example"))
+    def start() -> WebhookDispatcher:
+        started.append(WebhookDispatcher(stores, settings.network, "http://speciate.example"))
         started[-1].start()
         return started[-1]
 
     yield start
-    for courier in started:
-        courier.stop()
+    for dispatcher in started:
+        dispatcher.stop()
 
 
 def _add(api: Api, url: str, **body: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _received(receiver: Receiver, event: str) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_told_of_once_with_a_signature(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
+    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url, description="ours")
     only_alarms = _add(lab.api, receiver.url, events=["alarm"])
@@ -83,7 +83,7 @@ def test_a_run_is_told_of_once_with_a_signature(
     assert _deliveries(lab.api, only_alarms) == []
 
     for _ in range(3):
-        couriers()
+        dispatchers()
     wait_for(lambda: len(_deliveries(lab.api, hook, state="delivered")) == 3)
     (unlock,) = _received(receiver, "unlock")
     first, second = sorted(_received(receiver, "run.finished"), key=lambda value: value["created_at"])
@@ -107,7 +107,7 @@ def test_a_run_is_told_of_once_with_a_signature(
 
 
 def test_what_several_policies_unlock_is_told_with_all_of_them(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier]
+    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher]
 ) -> None:
     _add(lab.api, receiver.url, events=["unlock"])
     for slug in ("other", "third"):
@@ -116,14 +116,14 @@ def test_what_several_policies_unlock_is_told_with_all_of_them(
     lab.start(40, policy={"third": 1, "other": 1})
     lab.start(40, mutator="scripted")
     lab.work()
-    couriers()
+    dispatchers()
     wait_for(lambda: len(_received(receiver, "unlock")) == 3)
     told = [(u["data"].get("mutator"), u["data"].get("ensemble")) for u in _received(receiver, "unlock")]
     assert sorted(told, key=str) == [("other@1", None), (None, None), (None, ["other@1", "third@1"])]
 
 
 def test_a_sender_that_dies_is_followed_by_another(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
+    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
     sent = lab.api.post(f"/v1/webhooks/{hook['id']}:test")
@@ -132,7 +132,7 @@ def test_a_sender_that_dies_is_followed_by_another(
     assert stores.webhooks.claim(8) == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.update(webhook_deliveries).values(lease_until=sa.func.now()))
-    couriers()
+    dispatchers()
     wait_for(lambda: _deliveries(lab.api, hook, state="delivered"))
     (delivery,) = _deliveries(lab.api, hook)
     assert (delivery["id"], delivery["attempts"]) == (sent.json()["id"], 2)
@@ -181,12 +181,12 @@ def test_what_is_made_is_made_once_when_its_answer_was_lost(stores: Stores) -> N
 
 
 def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier], stores: Stores
+    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
     receiver.status, receiver.said = 500, b"\x1b[31mno\x00" + b"x" * 5000
     lab.api.post(f"/v1/webhooks/{hook['id']}:test")
-    couriers()
+    dispatchers()
     wait_for(lambda: _deliveries(lab.api, hook)[0]["error"])
     (delivery,) = _deliveries(lab.api, hook)
     assert (delivery["state"], delivery["status"], delivery["attempts"]) == ("pending", 500, 1)
@@ -206,12 +206,12 @@ def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
 
 
 def test_a_dead_receiver_delays_neither_runs_nor_others(
-    lab: Lab, receiver: Receiver, couriers: Callable[[], Courier]
+    lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher]
 ) -> None:
     dead, alive = _add(lab.api, "http://127.0.0.1:1/"), _add(lab.api, receiver.url)
     for _ in range(20):
         lab.api.post(f"/v1/webhooks/{dead['id']}:test")
-    couriers()
+    dispatchers()
     begun = time.monotonic()
     run_id = lab.start(13)
     lab.work()

@@ -1,4 +1,4 @@
-"""Small tournaments: declared over HTTP, tended and worked in this process."""
+"""Small tournaments: declared over HTTP, pending and worked in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab
-from workers.tournaments import Tender
+from workers.tournaments import TournamentController
 
 PROBLEMS = ("toy", "toy-b", "toy-c")
 GOOD = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
@@ -61,13 +61,13 @@ def perform(stores: Stores, work_id: UUID) -> None:
 
 def play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:
     """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
-    tender = Tender()
+    controller = TournamentController()
     for _ in range(passes):
-        tender.run(lab.stores)
+        controller.run(lab.stores)
         for _ in range(units):
             if waiting := lab.stores.runs.work_in_flight():
                 perform(lab.stores, (order.choice(waiting) if order else waiting[0]).work_id)
-        if not lab.stores.tournaments.tended():
+        if not lab.stores.tournaments.pending():
             return
 
 

@@ -27,7 +27,7 @@ from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
-from workers.control import reconcile_forever
+from workers.reconciler import reconcile_forever
 
 pytestmark = [
     pytest.mark.servers,

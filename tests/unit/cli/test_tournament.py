@@ -11,23 +11,23 @@ import pytest
 
 from speciate.cli import session, tournament_report
 from speciate.cli.exits import Exit
-from speciate.domain.tournament import TournamentState
+from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.tournaments import TournamentRecord
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, StandIn, page, problem, say
-from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
 
 
 def _record(**values: Any) -> dict[str, Any]:
-    declared = course_of(3, 2, 2).declared
+    declared = schedule_of(3, 2, 2).declared
     record = TournamentRecord(
         id=UUID(int=9),
         slug=declared.slug,
         declaration=declared,
         digest=declared.digest,
-        state=TournamentState.RUNNING,
+        state=DeclarationState.RUNNING,
         reason=None,
         created_at=AT,
         finished_at=None,
@@ -44,7 +44,7 @@ def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> Non
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     outcome = cli("tournament", "create", "mine", *args)
     assert (outcome.code, outcome.lines) == (Exit.OK, ["synthetic: 12 runs"])
-    assert "warning: 3 problems decide nothing: expected at least 6." in outcome.err
+    assert "warning: 3 problems cannot decide any comparison: expected at least 6." in outcome.err
     (request,) = service.requests
     assert request.headers["Idempotency-Key"]
     assert request.body["problems"] == ["p@2", "set:mazes"]
@@ -151,8 +151,8 @@ def test_watching_ends_when_the_service_stays_away(cli: Cli, service: StandIn, m
 
 
 def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:
-    course = course_of(32, 2, 2)
-    report = report_of(course, results_of(course, shift=8.0))
+    schedule = schedule_of(32, 2, 2)
+    report = report_of(schedule, results_of(schedule, shift=8.0))
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
     shown = cli("tournament", "report", "synthetic", "--rows", 3)
     assert shown.lines[0].startswith("e1 is better than e0 (sign-flip test")

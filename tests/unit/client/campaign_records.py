@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from speciate.domain.campaign import Campaign, CampaignState
+from speciate.domain.campaign import Campaign
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
 from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
@@ -39,7 +40,7 @@ def campaign(**values: Any) -> dict[str, Any]:
         slug=DECLARED.slug,
         declaration=DECLARED,
         digest=DECLARED.digest,
-        state=CampaignState.RUNNING,
+        state=DeclarationState.RUNNING,
         reason=None,
         created_at=AT,
         finished_at=None,

@@ -6,23 +6,23 @@ import inspect
 from uuid import UUID
 
 from speciate.client.tournaments import AsyncTournaments, Tournaments
-from speciate.domain.tournament import TournamentState
+from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import AT, StandIn, page, say, stream
-from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
 
 
 def _record() -> TournamentRecord:
-    declared = course_of(3, 2, 2).declared
+    declared = schedule_of(3, 2, 2).declared
     return TournamentRecord(
         id=UUID(int=9),
         slug=declared.slug,
         declaration=declared,
         digest=declared.digest,
-        state=TournamentState.RUNNING,
+        state=DeclarationState.RUNNING,
         reason=None,
         created_at=AT,
         finished_at=None,
@@ -55,8 +55,8 @@ def test_a_tournament_is_declared_read_and_steered(ask: Ask, service: StandIn) -
 
 
 def test_the_report_arrives_as_it_was_made(ask: Ask, service: StandIn) -> None:
-    course = course_of(32, 2, 4)
-    report = report_of(course, results_of(course))
+    schedule = schedule_of(32, 2, 4)
+    report = report_of(schedule, results_of(schedule))
     for name, part in (("report", report), ("standings", report.standings), ("matrix", report.matrix)):
         service.on("GET", f"{PATH}/{name}", say(part.model_dump(mode="json")))
     assert ask(lambda client: client.tournaments.report("synthetic")) == report

@@ -1,4 +1,4 @@
-"""Declarations: what can be compared, in which order it is run, and how it may grow."""
+"""Tests of tournament declarations: validation, running order and extensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from speciate.domain.errors import ConflictError
-from speciate.domain.tournament import Course, Extension, StoppingRule, Tournament, head_to_head
+from speciate.domain.tournament import Extension, Schedule, StoppingRule, Tournament, head_to_head
 
 
 def _declared(**changes: Any) -> Tournament:
@@ -31,49 +31,49 @@ def _declared(**changes: Any) -> Tournament:
         ({"entrants": [{"name": "a", "policy": "x"}, {"name": "a", "policy": "y"}]}, "entrant 'a' is named twice"),
         ({"problems": ["p", "p"]}, "problem 'p' is named twice"),
         ({"baseline": "c"}, "expected one of a, b"),
-        ({"budget": {"evaluations": 5, "seconds": 9}}, "seconds differ"),
+        ({"budget": {"evaluations": 5, "seconds": 9}}, "seconds depend"),
         ({"entrants": [{"name": "a", "policy": "x"}, {"name": "b", "policy": "y", "against": "b"}]}, "another entrant"),
         ({"entrants": [{"name": "a", "policy": "x"}, {"name": "b", "policy": "y", "budget": {}}]}, "of its own"),
         ({"seeds": range(1000), "problems": [f"p{i}" for i in range(501)]}, "at most 1,000,000"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_tournament_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         _declared(**changes)
 
 
-def test_a_fixed_plan_goes_seed_by_seed_with_pairs_side_by_side() -> None:
-    plan = list(Course.of(_declared()).plan())
+def test_fixed_plan_goes_seed_by_seed_with_adjacent_pairs() -> None:
+    plan = list(Schedule.of(_declared()).plan())
     assert plan[:4] == [("p", 5, "a"), ("p", 5, "b"), ("q", 5, "a"), ("q", 5, "b")]
     assert [planned.seed for planned in plan] == [5] * 6 + [6] * 6
 
 
-def test_an_e_process_goes_problem_by_problem_in_an_order_that_follows_from_the_declaration() -> None:
+def test_e_process_plan_goes_problem_by_problem_in_an_order_set_by_the_digest() -> None:
     problems = [f"p{i}" for i in range(30)]
-    course = Course.of(_declared(stopping="e_process", problems=problems))
-    assert sorted(course.problems) == sorted(problems)
-    assert list(course.problems) != problems
-    assert course.problems == Course.of(_declared(stopping="e_process", problems=problems)).problems
-    assert course.problems != Course.of(_declared(stopping="e_process", problems=problems, slug="u")).problems
-    first = [planned.problem for planned in course.plan()][:4]
-    assert set(first) == {course.problems[0]}
+    schedule = Schedule.of(_declared(stopping="e_process", problems=problems))
+    assert sorted(schedule.problems) == sorted(problems)
+    assert list(schedule.problems) != problems
+    assert schedule.problems == Schedule.of(_declared(stopping="e_process", problems=problems)).problems
+    assert schedule.problems != Schedule.of(_declared(stopping="e_process", problems=problems, slug="u")).problems
+    first = [planned.problem for planned in schedule.plan()][:4]
+    assert set(first) == {schedule.problems[0]}
 
 
-def test_extending_appends_and_never_repeats() -> None:
+def test_extension_appends_and_rejects_repetitions() -> None:
     more = Extension(problems=("s",), seeds=(9,), reason="power")
-    course = Course.of(_declared(), [more])
-    assert (course.problems, course.seeds) == (("p", "q", "r", "s"), (5, 6, 9))
-    with pytest.raises(ConflictError, match="'s' is in tournament"):
-        course.extended(Extension(problems=("s",), reason="again"))
-    with pytest.raises(ConflictError, match="twice"):
-        course.extended(Extension(problems=("u", "u"), reason="again"))
+    schedule = Schedule.of(_declared(), [more])
+    assert (schedule.problems, schedule.seeds) == (("p", "q", "r", "s"), (5, 6, 9))
+    with pytest.raises(ConflictError, match="already has 's'"):
+        schedule.extended(Extension(problems=("s",), reason="again"))
+    with pytest.raises(ConflictError, match="repeats"):
+        schedule.extended(Extension(problems=("u", "u"), reason="again"))
     with pytest.raises(ConflictError, match="bets"):
-        Course.of(_declared(stopping="e_process")).extended(more)
-    with pytest.raises(ValidationError, match="nothing is added"):
+        Schedule.of(_declared(stopping="e_process")).extended(more)
+    with pytest.raises(ValidationError, match="extension is empty"):
         Extension(reason="none")
 
 
-def test_a_standard_head_to_head_compares_within_each_cell_and_with_the_floor() -> None:
+def test_head_to_head_compares_within_each_group_and_with_the_baseline() -> None:
     entrants, baseline = head_to_head(["base", "new@2"], mutator="m")
     declared = _declared(entrants=[entrant.model_dump() for entrant in entrants], baseline=baseline)
     assert baseline == "base-independent"
@@ -90,7 +90,7 @@ def test_a_standard_head_to_head_compares_within_each_cell_and_with_the_floor() 
     assert {e.strategy for e in entrants if not e.name.endswith("independent")} == {"vector_evolution"}
 
 
-def test_every_entrant_has_the_budget_of_the_tournament_and_one_lane() -> None:
+def test_every_entrant_gets_the_same_budget_and_one_lane() -> None:
     declared = _declared()
     specs = [declared.spec(entrant, 5) for entrant in declared.entrants]
     assert specs[0] == specs[1]
@@ -98,11 +98,14 @@ def test_every_entrant_has_the_budget_of_the_tournament_and_one_lane() -> None:
 
 
 @pytest.mark.parametrize(("rivals", "needed"), [(1, 6), (3, 7), (8, 9)])
-def test_problems_that_can_decide_no_comparison_are_said_to_be_too_few(rivals: int, needed: int) -> None:
+def test_too_few_problems_are_reported(rivals: int, needed: int) -> None:
     names = ["a", *(f"b{i}" for i in range(rivals))]
     declared = _declared(entrants=[{"name": name, "policy": name} for name in names])
     assert 2.0 ** (1 - needed) * rivals <= declared.alpha < 2.0 ** (2 - needed) * rivals
     assert declared.too_few(needed) == ""
-    assert declared.too_few(needed - 1) == f"{needed - 1} problems decide nothing: expected at least {needed}"
-    assert declared.too_few(1).startswith("1 problem decides nothing")
+    assert (
+        declared.too_few(needed - 1)
+        == f"{needed - 1} problems cannot decide any comparison: expected at least {needed}"
+    )
+    assert declared.too_few(1).startswith("1 problem cannot decide")
     assert declared.model_copy(update={"stopping": StoppingRule.E_PROCESS}).too_few(1) == ""

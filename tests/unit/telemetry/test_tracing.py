@@ -14,7 +14,7 @@ from speciate.telemetry import tracing
 
 _OFF = """
 import sys
-import service.app, workers.observing, speciate.runs.executor
+import service.app, workers.metrics, speciate.runs.executor
 from uuid import uuid4
 from speciate.telemetry import tracing
 tracing.configure(None, "x")

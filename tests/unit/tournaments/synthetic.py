@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from speciate.domain.policy import Training
-from speciate.domain.tournament import Course, Entrant, Tournament
+from speciate.domain.tournament import Entrant, Schedule, Tournament
 from speciate.tournaments.report.build import make_report
 from speciate.tournaments.report.models import Amendment, PolicyFacts, ProblemFacts, Report
 from speciate.tournaments.report.results import ENDED, Results
@@ -17,7 +17,7 @@ from speciate.tournaments.report.results import ENDED, Results
 BUDGET = 100
 
 
-def course_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Course:
+def schedule_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Schedule:
     """Return a tournament in which the first entrant is the baseline."""
     given = {
         "slug": "synthetic",
@@ -28,13 +28,13 @@ def course_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Cours
         "budget": {"evaluations": BUDGET},
         **changes,
     }
-    return Course.of(Tournament.model_validate(given))
+    return Schedule.of(Tournament.model_validate(given))
 
 
-def results_of(course: Course, shift: float = 0.0, seed: int = 0) -> Results:
+def results_of(schedule: Schedule, shift: float = 0.0, seed: int = 0) -> Results:
     """Return results in which the last entrant is ``shift`` logits better than the first, others between."""
     rng = np.random.default_rng(seed)
-    results = Results.empty(course)
+    results = Results.empty(schedule)
     shape = results.state.shape
     results.state[:] = ENDED
     logits = rng.normal(0.0, 1.5, (shape[0], 1, 1)) + np.linspace(0.0, shift, shape[2])
@@ -51,7 +51,7 @@ def results_of(course: Course, shift: float = 0.0, seed: int = 0) -> Results:
 
 
 def report_of(
-    course: Course,
+    schedule: Schedule,
     results: Results,
     amendments: tuple[Amendment, ...] = (),
     trainings: Mapping[str, Training] = MappingProxyType({}),
@@ -59,8 +59,8 @@ def report_of(
     """Return the report, with facts of problems and policies made up."""
     problems = {
         name: ProblemFacts(name=name, digest="d", evaluator_digest="e", target="t", forgeable=False)
-        for name in course.problems
+        for name in schedule.problems
     }
-    asked = [name for entrant in course.declared.entrants for name in entrant.asked]
+    asked = [name for entrant in schedule.declared.entrants for name in entrant.asked]
     policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in asked}
-    return make_report(course, amendments, results, problems, policies)
+    return make_report(schedule, amendments, results, problems, policies)

@@ -9,7 +9,7 @@ import pytest
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.policy import Training
-from speciate.domain.tournament import Course
+from speciate.domain.tournament import Schedule
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections
 from speciate.tournaments.report.resamples import Resamples
@@ -20,13 +20,13 @@ from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 from speciate.tournaments.statistics.running_time import performance_profile
 from speciate.tournaments.statistics.significance import sign_flip, sign_flips
-from tests.unit.tournaments.synthetic import course_of, report_of, results_of
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 
 def test_curves_over_k_are_the_unbiased_estimators() -> None:
-    course = course_of(40, 5, 2)
-    results = results_of(course, shift=1.0)
-    for i, draws in enumerate(report_of(course, results).draws):
+    schedule = schedule_of(40, 5, 2)
+    results = results_of(schedule, shift=1.0)
+    for i, draws in enumerate(report_of(schedule, results).draws):
         successes, scores = results.reached[..., i].sum(axis=1), results.score[..., i]
         assert draws.k == (1, 2, 3, 4, 5)
         for k, passed, best in zip(draws.k, draws.pass_at, draws.best_at, strict=True):
@@ -37,11 +37,11 @@ def test_curves_over_k_are_the_unbiased_estimators() -> None:
 
 
 def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> None:
-    course = course_of(33, 4, 3)
-    results = results_of(course, shift=2.0)
+    schedule = schedule_of(33, 4, 3)
+    results = results_of(schedule, shift=2.0)
     results.state[0, 0, 1] = results.state[5, :, 1] = MISSING
     results.voices[7, :, 1, 0, VOICE.index("entropy")] = np.nan
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     known = np.where(results.ended, results.hypervolume, np.nan)[:, :, 1]
     some = ~np.isnan(known).all(axis=1)
     volume = report.qualities[1].hypervolume
@@ -58,20 +58,20 @@ def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> No
 
 
 def test_the_table_of_profiles_says_what_its_columns_promise() -> None:
-    course = course_of(1, 1, 2)
-    results = results_of(course)
+    schedule = schedule_of(1, 1, 2)
+    results = results_of(schedule)
     results.reached[:] = True
     for slower, expected in ((7.9, "1"), (8.1, "0")):
         results.evaluations[..., 0], results.evaluations[..., 1] = 10, 10 * slower
-        (table,) = (section for section in sections(report_of(course, results)) if section.key == "profiles")
+        (table,) = (section for section in sections(report_of(schedule, results)) if section.key == "profiles")
         assert table.columns[-1] == ">τ ≤ 8"
         assert [row[-1] for row in table.rows] == ["1", expected]
 
 
 def test_the_law_of_the_best_score_is_fitted_to_the_best_scores() -> None:
-    course = course_of(40, 4, 2)
-    results = results_of(course)
-    law = report_of(course, results).score_laws[0]
+    schedule = schedule_of(40, 4, 2)
+    results = results_of(schedule)
+    law = report_of(schedule, results).score_laws[0]
     assert law.measured == pytest.approx(results.best_by[..., 0, :].mean(axis=(0, 1)).tolist())
     assert [point.evaluations for point in law.predicted] == [100, 200, 400]
     assert law.worst_residual is not None
@@ -79,14 +79,14 @@ def test_the_law_of_the_best_score_is_fitted_to_the_best_scores() -> None:
 
 def test_shared_resamples_give_the_bootstraps_interval() -> None:
     values = np.random.default_rng(3).normal(size=60)
-    found = Resamples(course_of(3, 2, 2)).mean(values, 60)
+    found = Resamples(schedule_of(3, 2, 2)).mean(values, 60)
     alone = clustered_interval(values, np.random.default_rng(9), draws=20_000)
     assert found.value == alone.estimate
     assert (found.low, found.high) == (pytest.approx(alone.low, abs=0.03), pytest.approx(alone.high, abs=0.03))
 
 
 def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
-    resamples = Resamples(course_of(3, 2, 2))
+    resamples = Resamples(schedule_of(3, 2, 2))
     above = np.arange(1.0, 41.0)
     found = resamples.ratio(above, np.ones(40), 40, "infinite")
     assert found.value == 20.5
@@ -97,7 +97,7 @@ def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
 
 
 def test_problems_that_are_all_alike_leave_no_interval() -> None:
-    resamples, spent = Resamples(course_of(3, 2, 2)), np.arange(1.0, 41.0)
+    resamples, spent = Resamples(schedule_of(3, 2, 2)), np.arange(1.0, 41.0)
     found = [resamples.mean(np.full(40, value), 320) for value in (0.0, 0.1, 1.0)]
     found += [resamples.ratio(above, np.ones(40), 320, "infinite") for above in (np.full(40, 0.3), np.zeros(40))]
     found.append(resamples.ratio(0.1 * spent, spent, 320, "infinite"))
@@ -112,10 +112,10 @@ def test_problems_that_are_all_alike_leave_no_interval() -> None:
 
 @pytest.mark.parametrize("solved", [False, True])
 def test_a_report_of_problems_that_are_all_alike_claims_no_certainty(solved: bool) -> None:
-    course = course_of(40, 8, 4)
-    results = results_of(course)
+    schedule = schedule_of(40, 8, 4)
+    results = results_of(schedule)
     results.reached[:], results.evaluations[:] = solved, 100.0
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     standing, (comparison, *_) = report.standings.standings[0], report.standings.comparisons
     for each in (standing.pass_1, standing.pass_k, report.draws[0].pass_at[0], comparison.difference,
                  report.pairwise[0].chance, *([standing.ert] if solved else [])):  # fmt: skip
@@ -147,21 +147,21 @@ def test_comparisons_that_share_patterns_have_the_p_values_they_would_have_alone
     assert together[2].exact
 
 
-def _checkpoints(count: int, course_length: int) -> tuple[dict[str, Training], np.ndarray]:
-    entropy = np.linspace(1.2, 0.3, max(count, course_length))
+def _checkpoints(count: int, schedule_length: int) -> tuple[dict[str, Training], np.ndarray]:
+    entropy = np.linspace(1.2, 0.3, max(count, schedule_length))
     reward = 0.9 - 0.2 * np.exp(entropy)
-    written = {"entropy": tuple(entropy[:course_length]), "reward": tuple(reward[:course_length])}
+    written = {"entropy": tuple(entropy[:schedule_length]), "reward": tuple(reward[:schedule_length])}
     trainings = {f"q{i}@1": Training(digest="t", step=10 * i, **written) for i in range(count)}
     return trainings, np.stack([entropy[:count], reward[:count]])
 
 
 def test_the_entropy_law_is_fitted_over_checkpoints_as_they_were_measured() -> None:
     trainings, points = _checkpoints(4, 6)
-    course = course_of(32, 2, 4)
-    results = results_of(course)
+    schedule = schedule_of(32, 2, 4)
+    results = results_of(schedule)
     for name, values in zip(("entropy", "reward"), points, strict=True):
         results.voices[..., 0, VOICE.index(name)] = values
-    (fit,) = report_of(course, results, trainings=trainings).entropy_fits
+    (fit,) = report_of(schedule, results, trainings=trainings).entropy_fits
     assert (fit.source, fit.policies) == ("checkpoints", ("q0@1", "q1@1", "q2@1", "q3@1"))
     assert (fit.a, fit.b) == (pytest.approx(0.2), pytest.approx(0.9))
     assert fit.r_squared == pytest.approx(1.0)
@@ -170,13 +170,13 @@ def test_the_entropy_law_is_fitted_over_checkpoints_as_they_were_measured() -> N
 
 def test_with_fewer_checkpoints_it_is_fitted_to_what_the_training_wrote_down() -> None:
     trainings, _ = _checkpoints(1, 6)
-    course = course_of(32, 2, 2)
-    (fit,) = report_of(course, results_of(course), trainings=trainings).entropy_fits
+    schedule = schedule_of(32, 2, 2)
+    (fit,) = report_of(schedule, results_of(schedule), trainings=trainings).entropy_fits
     law = fit_entropy_law(trainings["q0@1"].entropy, trainings["q0@1"].reward)
     assert (fit.source, fit.a, fit.ceiling) == ("manifest", law.a, law.ceiling)
-    (short,) = report_of(course, results_of(course), trainings=_checkpoints(1, 2)[0]).entropy_fits
+    (short,) = report_of(schedule, results_of(schedule), trainings=_checkpoints(1, 2)[0]).entropy_fits
     assert (short.a, "at least 3" in short.note) == (None, True)
-    assert report_of(course, results_of(course)).entropy_fits == ()
+    assert report_of(schedule, results_of(schedule)).entropy_fits == ()
 
 
 @pytest.mark.parametrize(("bent", "shown"), [(True, True), (False, False)])
@@ -184,8 +184,8 @@ def test_an_entropy_law_that_a_straight_line_equals_is_not_shown(bent: bool, sho
     entropy = np.linspace(1.2, 0.3, 6)
     reward = 0.9 - 0.2 * (np.exp(entropy) if bent else entropy)
     trainings = {"q0@1": Training(digest="t", step=1, entropy=tuple(entropy), reward=tuple(reward))}
-    course = course_of(32, 2, 2)
-    report = report_of(course, results_of(course), trainings=trainings)
+    schedule = schedule_of(32, 2, 2)
+    report = report_of(schedule, results_of(schedule), trainings=trainings)
     (row,) = next(section for section in sections(report) if section.key == "entropy").rows
     assert [cell != "–" for cell in row[3:]] == [shown, shown, shown, True, True]
     drawn = page(report).partition("<h2>Entropy law</h2>")[2].partition("</section>")[0]
@@ -195,11 +195,11 @@ def test_an_entropy_law_that_a_straight_line_equals_is_not_shown(bent: bool, sho
 def test_entropy_laws_and_ensembles_are_in_the_tables_and_the_figures() -> None:
     trainings, _ = _checkpoints(1, 6)
     mixed = Entrant.model_validate({"name": "mixed", "policy": {"<b>q0": 2, "q9@1": 1}, "choice": "ucb"})
-    plain = course_of(32, 2, 2)
-    course = Course.of(
+    plain = schedule_of(32, 2, 2)
+    schedule = Schedule.of(
         plain.declared.model_copy(update={"entrants": (plain.declared.entrants[0], mixed), "baseline": "e0"})
     )
-    report = report_of(course, results_of(course), trainings=trainings)
+    report = report_of(schedule, results_of(schedule), trainings=trainings)
     tables = {section.key: section for section in sections(report)}
     assert tables["entropy"].rows[0][0] == "q0@1"
     (told,) = [row[1] for row in tables["design"].rows if row[0] == "entrant mixed"]

@@ -18,13 +18,13 @@ from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.report.models import Amendment, Verdict
 from speciate.tournaments.report.results import MISSING, PENDING
 from speciate.tournaments.statistics.significance import mcnemar, sign_flip
-from tests.unit.tournaments.synthetic import BUDGET, course_of, report_of, results_of
+from tests.unit.tournaments.synthetic import BUDGET, report_of, results_of, schedule_of
 
 
 def test_numbers_are_those_of_the_estimators() -> None:
-    course = course_of(40, 8, 2)
-    results = results_of(course, shift=1.5)
-    report = report_of(course, results)
+    schedule = schedule_of(40, 8, 2)
+    results = results_of(schedule, shift=1.5)
+    report = report_of(schedule, results)
     base, better = report.standings.standings
     assert base.pass_1.value == pytest.approx(results.reached[..., 0].mean())
     assert base.pass_k.value == pytest.approx(results.reached[..., 0].any(axis=1).mean())
@@ -49,46 +49,46 @@ def test_numbers_are_those_of_the_estimators() -> None:
 
 
 def test_the_same_results_give_the_same_report_and_others_another() -> None:
-    course = course_of(40, 4, 3)
-    first = report_of(course, results_of(course))
-    assert report_of(course, results_of(course)) == first
-    assert report_of(course, results_of(course, seed=1)) != first
+    schedule = schedule_of(40, 4, 3)
+    first = report_of(schedule, results_of(schedule))
+    assert report_of(schedule, results_of(schedule)) == first
+    assert report_of(schedule, results_of(schedule, seed=1)) != first
 
 
 def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> None:
-    course = course_of(12, 4, 2)
-    results = results_of(course)
+    schedule = schedule_of(12, 4, 2)
+    results = results_of(schedule)
     results.reached[..., 1] = results.reached[..., 0]
     results.evaluations[..., 1] = results.evaluations[..., 0]
-    (comparison,) = report_of(course, results).standings.comparisons
+    (comparison,) = report_of(schedule, results).standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.ties) == (Verdict.NOT_ENOUGH_EVIDENCE, 1.0, 12)
 
 
 def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_one_column() -> None:
-    course = course_of(4, 1, 2)
-    results = results_of(course)
+    schedule = schedule_of(4, 1, 2)
+    results = results_of(schedule)
     results.reached[:] = [False, True]
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     (comparison,) = report.standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.wins) == (Verdict.NOT_ENOUGH_EVIDENCE, 0.125, 4)
-    assert comparison.note.endswith("; 4 problems decide nothing: expected at least 6")
+    assert comparison.note.endswith("; 4 problems cannot decide any comparison: expected at least 6")
     standings = next(section for section in sections(report) if section.key == "standings")
     assert standings.columns[4:6] == (">pass@1", ">best@1")
     assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
 
 
 def test_a_strict_level_over_many_comparisons_can_be_met() -> None:
-    course = course_of(40, 2, 13, alpha=0.001)
-    results = results_of(course)
+    schedule = schedule_of(40, 2, 13, alpha=0.001)
+    results = results_of(schedule)
     results.reached[:] = np.arange(13) > 0
-    found = report_of(course, results).standings.comparisons
+    found = report_of(schedule, results).standings.comparisons
     assert {each.verdict for each in found} == {Verdict.BETTER}
     assert all(not each.exact and (each.holm or 1.0) <= 0.001 for each in found)
 
 
 def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() -> None:
-    course = course_of(12, 4, 2)
-    report = report_of(course, results_of(course, shift=4.0))
+    schedule = schedule_of(12, 4, 2)
+    report = report_of(schedule, results_of(schedule, shift=4.0))
     (comparison,) = report.standings.comparisons
     assert comparison.exact
     assert comparison.p_value is not None
@@ -102,10 +102,10 @@ def test_below_thirty_problems_intervals_are_withheld_and_exact_tests_shown() ->
 
 
 def test_p_values_are_withheld_until_every_run_has_ended() -> None:
-    course = course_of(40, 4, 2)
-    results = results_of(course, shift=3.0)
+    schedule = schedule_of(40, 4, 2)
+    results = results_of(schedule, shift=3.0)
     results.state[39, 3, 1] = PENDING
-    (comparison,) = report_of(course, results).standings.comparisons
+    (comparison,) = report_of(schedule, results).standings.comparisons
     assert comparison.verdict is Verdict.UNFINISHED
     assert (comparison.p_value, comparison.holm, comparison.mcnemar) == (None, None, None)
     assert (comparison.difference.low, comparison.difference.high) == (None, None)
@@ -126,11 +126,11 @@ def test_p_values_are_withheld_until_every_run_has_ended() -> None:
 def test_nothing_that_compares_has_an_interval_while_one_may_look(
     stopping: str, waiting: bool, why: str | None
 ) -> None:
-    course = course_of(40, 2, 4, stopping=stopping)
-    results = results_of(course)
+    schedule = schedule_of(40, 2, 4, stopping=stopping)
+    results = results_of(schedule)
     if waiting:
         results.state[39, 1, 3] = PENDING
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     differences = [each.difference for each in report.standings.comparisons]
     chances = [each.chance for each in report.pairwise]
     assert (len(differences), len(chances), len(report.strengths)) == (3, 6, 4)
@@ -149,16 +149,16 @@ def test_nothing_that_compares_has_an_interval_while_one_may_look(
 
 
 def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
-    course = course_of(35, 4, 2)
-    whole = results_of(course, shift=1.0)
+    schedule = schedule_of(35, 4, 2)
+    whole = results_of(schedule, shift=1.0)
     lost = replace(whole, state=whole.state.copy(), reasons={(3, 1, 0): "failed: x"})
     lost.state[3, 1, 0] = lost.state[7, :, 1] = MISSING
-    report = report_of(course, lost)
+    report = report_of(schedule, lost)
     (comparison,) = report.standings.comparisons
     assert (comparison.pairs, comparison.missing_pairs, comparison.difference.problems) == (135, 5, 34)
     # What the missing runs' partners did has no part in the difference.
     lost.reached[3, 1, 1] = not lost.reached[3, 1, 1]
-    again = report_of(course, lost).standings.comparisons[0]
+    again = report_of(schedule, lost).standings.comparisons[0]
     assert again.difference == comparison.difference
     assert [(run.entrant, run.problem, run.seed, run.reason) for run in report.missing] == [
         ("e0", "p3@1", 1, "failed: x")
@@ -167,23 +167,25 @@ def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
 
 
 def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> None:
-    course = course_of(40, 4, 2)
-    results = results_of(course, shift=3.0)
+    schedule = schedule_of(40, 4, 2)
+    results = results_of(schedule, shift=3.0)
     for ended, verdict in ((0, Verdict.BETTER), (5, Verdict.EXPLORATORY)):
         amendment = Amendment(extension=Extension(seeds=(9,), reason="more"), ended_runs=ended)
-        (comparison,) = report_of(course, results, (amendment,)).standings.comparisons
+        (comparison,) = report_of(schedule, results, (amendment,)).standings.comparisons
         assert comparison.verdict is verdict
         assert (comparison.e_value is None) == (ended > 0)
 
 
 def test_curves_go_on_to_where_the_last_one_ends_and_are_dotted_where_runs_ended_before() -> None:
-    course = course_of(30, 2, 2)
-    results = results_of(course)
+    schedule = schedule_of(30, 2, 2)
+    results = results_of(schedule)
     results.reached[..., 1] = True
     results.evaluations[..., 1] = 10
     results.evaluations[..., 0] = np.where(results.reached[..., 0], 5, 20)
     results.evaluations[0, 0, 0], results.reached[0, 0, 0] = 60, True
-    censored, complete = _curves([curve for curve in report_of(course, results).reached if curve.unit == "evaluations"])
+    censored, complete = _curves(
+        [curve for curve in report_of(schedule, results).reached if curve.unit == "evaluations"]
+    )
     share = (results.reached[..., 0].sum() - 1) / 60
     assert censored.points[-2:] == [(5.0, pytest.approx(share)), (20.0, pytest.approx(share))]
     assert censored.beyond[0] == censored.points[-1]
@@ -192,84 +194,84 @@ def test_curves_go_on_to_where_the_last_one_ends_and_are_dotted_where_runs_ended
 
 
 def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_later() -> None:
-    course = course_of(60, 8, 2, stopping="e_process")
-    results = results_of(course, shift=4.0)
-    decided = decided_after(course, results)
+    schedule = schedule_of(60, 8, 2, stopping="e_process")
+    results = results_of(schedule, shift=4.0)
+    decided = decided_after(schedule, results)
     assert decided is not None
     assert 1 < decided < 60
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     assert (report.design.decided_after, len(report.matrix.rows)) == (decided, decided)
     (comparison,) = report.standings.comparisons
     assert (comparison.verdict, comparison.p_value, comparison.e_problems) == (Verdict.BETTER, None, decided)
     assert (comparison.e_value or 0) >= comparison.e_threshold
     assert comparison.difference.low is None
     # Whatever happened beyond the decision changes nothing.
-    late = results_of(course, shift=4.0)
+    late = results_of(schedule, shift=4.0)
     late.state[decided:] = PENDING
     late.reached[decided:] = False
-    assert report_of(course, late) == report
+    assert report_of(schedule, late) == report
     # A gap among the leading problems holds it up, whatever came after.
     late.state[:] = results.state
     late.reached[:] = results.reached
     late.state[1, 0, 0] = PENDING
-    assert decided_after(course, late) is None
+    assert decided_after(schedule, late) is None
 
 
 def test_null_tournaments_that_everybody_looks_at_after_every_problem_are_seldom_decided() -> None:
     trials = 200
-    course = course_of(30, 4, 2, stopping="e_process")
-    false = sum(decided_after(course, results_of(course, seed=seed)) is not None for seed in range(trials))
+    schedule = schedule_of(30, 4, 2, stopping="e_process")
+    false = sum(decided_after(schedule, results_of(schedule, seed=seed)) is not None for seed in range(trials))
     # α = 5 %; the standard deviation of the share is 1.5 %.
     assert false / trials <= 0.05 + 3 * 0.0155
 
 
 def test_under_the_fixed_rule_the_e_value_is_that_of_all_problems_and_decides_nothing() -> None:
-    course = course_of(60, 8, 2)
-    results = results_of(course, shift=4.0)
+    schedule = schedule_of(60, 8, 2)
+    results = results_of(schedule, shift=4.0)
     results.reached[30:] = results.reached[30:, :, ::-1]  # the second half says the opposite
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     (comparison,) = report.standings.comparisons
     assert (comparison.e_problems, comparison.verdict) == (60, Verdict.NOT_ENOUGH_EVIDENCE)
     assert (comparison.e_value or 0) < comparison.e_threshold
-    stops = course_of(60, 8, 2, stopping="e_process")
+    stops = schedule_of(60, 8, 2, stopping="e_process")
     assert decided_after(stops, results) is not None
     said = {rule: next(s.note for s in sections(report_of(c, results)) if s.key == "comparisons")
-            for rule, c in (("fixed", course), ("e_process", stops))}  # fmt: skip
+            for rule, c in (("fixed", schedule), ("e_process", stops))}  # fmt: skip
     assert "which decides nothing under this stopping rule" in said["fixed"]
     assert "which decides at its threshold" in said["e_process"]
 
 
 def test_comparisons_share_alpha() -> None:
-    two, five = (course_of(60, 8, n, stopping="e_process") for n in (2, 5))
+    two, five = (schedule_of(60, 8, n, stopping="e_process") for n in (2, 5))
     thresholds = [report_of(c, results_of(c)).standings.comparisons[0].e_threshold for c in (two, five)]
     assert thresholds == [20.0, 80.0]
-    for course, stops_at in ((two, 40.0), (five, 160.0)):
-        results = results_of(course)
-        found = evidence(course, results, pair_up(course, results, *course.declared.comparisons[0]))
+    for schedule, stops_at in ((two, 40.0), (five, 160.0)):
+        results = results_of(schedule)
+        found = evidence(schedule, results, pair_up(schedule, results, *schedule.declared.comparisons[0]))
         assert found is not None
         assert found.threshold == stops_at
 
 
 def test_log_ert_compares_costs_where_everything_is_solved() -> None:
-    course = course_of(31, 2, 2, metric="log_ert")
-    results = results_of(course)
+    schedule = schedule_of(31, 2, 2, metric="log_ert")
+    results = results_of(schedule)
     results.reached[:] = True
     results.evaluations[..., 0], results.evaluations[..., 1] = 50.0, 25.0
-    (comparison,) = report_of(course, results).standings.comparisons
+    (comparison,) = report_of(schedule, results).standings.comparisons
     assert comparison.difference.value == pytest.approx(math.log(2.0))
     assert comparison.verdict is Verdict.BETTER
     results.reached[0, :, 0] = False
     results.evaluations[0, :, 0] = BUDGET
-    (comparison,) = report_of(course, results).standings.comparisons
+    (comparison,) = report_of(schedule, results).standings.comparisons
     # Without success: twice of what was spent, 2 · 2 · 100 against 25.
     assert comparison.difference.value == pytest.approx((30 * math.log(2.0) + math.log(16.0)) / 31)
 
 
 def test_before_anything_has_ended_there_is_a_report_too() -> None:
-    course = course_of(3, 2, 4)
-    results = results_of(course)
+    schedule = schedule_of(3, 2, 4)
+    results = results_of(schedule)
     results.state[:] = PENDING
-    report = report_of(course, results)
+    report = report_of(schedule, results)
     assert (report.design.pending, report.strengths, report.reached) == (24, (), ())
     assert {each.verdict for each in report.standings.comparisons} == {Verdict.UNFINISHED}
     assert report.standings.standings[0].ert.value is None
@@ -292,10 +294,10 @@ class _Reader(HTMLParser):
 
 
 def test_the_file_needs_no_network_and_escapes_everything() -> None:
-    course = course_of(32, 2, 4, title="<script>alert(1)</script>")
-    results = replace(results_of(course), reasons={(0, 0, 0): '"><img src=x onerror=alert(1)>'})
+    schedule = schedule_of(32, 2, 4, title="<script>alert(1)</script>")
+    results = replace(results_of(schedule), reasons={(0, 0, 0): '"><img src=x onerror=alert(1)>'})
     amendment = Amendment(extension=Extension(seeds=(9,), reason="</td><script>"), ended_runs=1)
-    report = report_of(course, results, (amendment,))
+    report = report_of(schedule, results, (amendment,))
     reader = _Reader()
     reader.feed(page(report))
     assert reader.tags.isdisjoint({"script", "img", "link", "iframe", "a", "object"})
@@ -309,8 +311,8 @@ def test_the_file_needs_no_network_and_escapes_everything() -> None:
 
 
 def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
-    course = course_of(32, 2, 4)
-    assert [section.key for section in sections(report_of(course, results_of(course)))] == [
+    schedule = schedule_of(32, 2, 4)
+    assert [section.key for section in sections(report_of(schedule, results_of(schedule)))] == [
         "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "profiles",
         "laws",
         "score-laws", "pairwise", "strengths", "quality", "health", "costs",

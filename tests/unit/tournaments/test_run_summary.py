@@ -18,7 +18,7 @@ from speciate.storage.tournament_summaries import _answers as read_answers
 from speciate.tournaments.report.run_summary import VOICE, Answers, Completions, budgets, health, quality
 from speciate.tournaments.statistics.estimators import spread
 from speciate.tournaments.statistics.hypervolume import hypervolume
-from tests.unit.tournaments.synthetic import course_of
+from tests.unit.tournaments.synthetic import schedule_of
 
 samples = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 8)), max_size=9)
 
@@ -146,7 +146,7 @@ def test_each_policy_answers_for_its_own_completions() -> None:
 
 @pytest.mark.parametrize(("evaluations", "count"), [(1, 1), (3, 3), (200, 8)])
 def test_budgets_reach_from_one_evaluation_to_all(evaluations: int, count: int) -> None:
-    found = budgets(course_of(1, 1, 2, budget={"evaluations": evaluations}).declared)
+    found = budgets(schedule_of(1, 1, 2, budget={"evaluations": evaluations}).declared)
     assert (found[0], found[-1], len(found)) == (1, evaluations, count)
 
 

@@ -1,6 +1,6 @@
-"""``python -m workers.alive NAME``: whether the worker NAME of this host says that it is there; for health checks.
+"""Check the health of a worker of this host: ``python -m workers.health NAME``.
 
-Without Redis nobody can tell, and restarting workers would not bring it back: that counts as alive.
+While Redis is unreachable a worker counts as alive: restarting it would not help.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from speciate.storage.presence import PREFIX
 
 
 def main(name: str) -> int:
-    """Return 0 when the worker is there, 1 when it is not."""
+    """Return 0 if the worker announces itself, else 1."""
     url = load_settings().redis_url
     if url is None:
         return 1

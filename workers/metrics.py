@@ -1,4 +1,4 @@
-"""Policies and evaluator of a worker, counted and traced: what they are asked and answer stays as it is."""
+"""Count and trace the calls of policies and evaluators, without changing requests or answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from speciate.telemetry import tracing
 
 @dataclass(frozen=True)
 class CountedPolicy:
-    """Counts latency, tokens and failures of a policy."""
+    """A policy client that counts latency, tokens and failures."""
 
     policy: Policy
     client: PolicyClient
     counters: Counters
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return a number of tokens that the request can never exceed."""
+        """Return an upper bound of the tokens of a request."""
         return self.client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
@@ -46,29 +46,29 @@ class CountedPolicy:
         return results
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used."""
+        """Return one line that confirms that the policy is usable."""
         return self.client.ping()
 
     def doubt(self) -> None:
-        """Have the endpoint looked at again, where the client can."""
+        """Discard what is known of the endpoint, if the client caches it."""
         if isinstance(self.client, IdentifyingClient):
             self.client.doubt()
 
     def identified(self) -> Policy:
-        """Return the policy with what its endpoint says of it, where the client can tell."""
+        """Return the policy with the facts that its endpoint reports, if the client reads them."""
         return self.client.identified() if isinstance(self.client, IdentifyingClient) else self.policy
 
 
 @dataclass(frozen=True)
 class CountedEvaluator:
-    """Counts evaluations by outcome and tier, and their time."""
+    """An evaluator that counts evaluations by outcome and tier, and their time."""
 
     evaluator: EvaluatorClient
     counters: Counters
 
     @property
     def tier(self) -> str:
-        """Containment in force."""
+        """Sandbox tier in use."""
         return self.evaluator.tier
 
     def evaluate(

@@ -1,0 +1,104 @@
+"""Declarations (tournaments and campaigns): immutable descriptions of work that then runs by itself.
+
+Every kind of declaration shares this lifecycle: *running* until its controller completes it; a client may pause,
+resume or cancel it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from speciate.domain.entrant import Named
+from speciate.domain.errors import ConflictError
+from speciate.domain.values import Slug, Value, digest_of
+
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+
+
+class DeclarationKind(StrEnum):
+    """The kinds of declaration."""
+
+    TOURNAMENT = "tournament"
+    CAMPAIGN = "campaign"
+
+
+class DeclarationState(StrEnum):
+    """State of a declaration; its controller moves its runs to the same state."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """True if the state is final."""
+        return self in {DeclarationState.COMPLETED, DeclarationState.CANCELLED}
+
+
+VERBS: Final = {
+    "pause": DeclarationState.PAUSED,
+    "resume": DeclarationState.RUNNING,
+    "cancel": DeclarationState.CANCELLED,
+}
+"""The verbs of the API, the command line and the dashboard, with the state each requests."""
+
+_TRANSITIONS: Final = {
+    DeclarationState.RUNNING: frozenset({DeclarationState.PAUSED, DeclarationState.CANCELLED}),
+    DeclarationState.PAUSED: frozenset({DeclarationState.RUNNING, DeclarationState.CANCELLED}),
+}
+
+
+def check_transition(kind: DeclarationKind, slug: str, source: DeclarationState, goal: DeclarationState) -> None:
+    """Check a transition that a client requests; only the controller completes a declaration.
+
+    Raises:
+        ConflictError: The state does not allow it; the message names the states it allows.
+    """
+    allowed = _TRANSITIONS.get(source, frozenset())
+    if goal not in allowed:
+        why = f"expected {' or '.join(sorted(allowed))}" if allowed else "it has ended"
+        raise ConflictError(f"{kind} {slug!r} is {source} and cannot become {goal}: {why}.")
+
+
+def paused_with(kind: DeclarationKind, slug: str) -> str:
+    """Return the reason of a run that was paused with its declaration and resumes with it."""
+    return f"{kind} {slug} is paused"
+
+
+def refuse_repeated(noun: str, items: Iterable[object]) -> None:
+    """Raise ``ValueError`` if an item occurs twice."""
+    if (most := Counter(items).most_common(1)) and most[0][1] > 1:
+        raise ValueError(f"{noun} {most[0][0]!r} is named twice: expected each once")
+
+
+class Declaration(Value):
+    """Fields that every kind of declaration has.
+
+    Attributes:
+        slug: Name; it cannot be used again.
+        title: One-line description.
+        problems: Problems to solve, each once.
+    """
+
+    kind: ClassVar[DeclarationKind]
+
+    slug: Slug
+    title: str = Field(default="", max_length=200)
+    problems: tuple[Named, ...] = Field(min_length=1, max_length=10_000)
+
+    @model_validator(mode="after")
+    def _problems_are_distinct(self) -> Self:
+        refuse_repeated("problem", self.problems)
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the stored declaration."""
+        return digest_of(self.stored_json())

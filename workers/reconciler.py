@@ -1,0 +1,174 @@
+"""Run the reconciler: one leader among all control workers, one pass a second."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from speciate.domain.errors import ConflictError, SpeciateError
+from speciate.domain.run import RunState
+from speciate.storage.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
+from speciate.storage.reconciler import beat, book_downtime
+from speciate.storage.stalls import tell_stalled
+from speciate.storage.stores import Stores
+from workers.campaigns import CampaignController
+from workers.composition import counters, settings, stores
+from workers.retention import RetentionJob
+from workers.tournaments import TournamentController
+
+_LEADER_KEY: Final = 0x5EC1A7ED
+_PASS_S: Final = 1.0
+_CACHE_REFRESH_S: Final = 30.0
+_STALL_CHECK_S: Final = 10.0
+_log = logging.getLogger(__name__)
+
+
+def start_reconciler() -> threading.Thread:
+    """Start the loop in a thread of this process; it waits until it can lead."""
+    thread = threading.Thread(target=reconcile_forever, args=(stores(),), name="reconciler", daemon=True)
+    thread.start()
+    return thread
+
+
+def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) -> None:
+    """Lead and reconcile until ``stop`` is set; a lost database connection means a new election."""
+    stop = stop or threading.Event()
+    while not stop.is_set():
+        try:
+            with _leadership(stores.direct) as leads:
+                fresh = True
+                while not stop.is_set():
+                    if leads():
+                        if fresh:
+                            book_downtime(stores.engine)
+                            fresh = False
+                        beat(stores.engine)
+                        _one_pass(stores)
+                    stop.wait(_PASS_S)
+        except (DBAPIError, SpeciateError) as error:
+            _log.warning("the reconciler retries: %s", error)
+        except Exception:  # noqa: BLE001 - without a reconciler lost work is never recovered: it must survive any defect
+            _log.exception("the reconciler failed unexpectedly and retries")
+        stop.wait(_PASS_S)
+
+
+def _one_pass(stores: Stores) -> None:
+    report = stores.work.reconcile()
+    for commit in report.commits:
+        stores.signals.committed(commit)
+    for family, count in (
+        (LEASES_EXPIRED, report.retried),
+        (POISONED, report.poisoned),
+        (RUNG_AGAIN, report.resent),
+    ):
+        if count:
+            counters().add(family, by=count)
+    if report.retried or report.poisoned:
+        _log.warning("reclaimed %d leases, abandoned %d work units", report.retried, report.poisoned)
+    _refresh_caches(stores)
+    _report_stalls(stores)
+    pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
+    _tournaments.run(stores)
+    _campaigns.run(stores)
+    _retention.run(stores, settings().retain_days, settings().audit_days)
+
+
+class _Periodic:
+    """Run a step at most once an interval, first after one interval."""
+
+    def __init__(self, step: Callable[[Stores], None], interval_s: Callable[[], float]) -> None:
+        self._step = step
+        self._interval_s = interval_s
+        self._last = time.monotonic()
+
+    def __call__(self, stores: Stores) -> None:
+        if time.monotonic() - self._last >= self._interval_s():
+            self._last = time.monotonic()
+            self._step(stores)
+
+
+def _forget_caches(stores: Stores) -> None:
+    """Have the caches of unfinished runs rebuilt: a worker that dies between its commit and Redis loses an update."""
+    stores.signals.forget(stores.runs.unfinished())
+
+
+def _tell_stalls(stores: Stores) -> None:
+    """Report runs without progress: without commits nothing else would."""
+    stall_s = settings().stall_s
+    for commit in tell_stalled(stores.engine, stall_s=stall_s):
+        _log.warning("run %s is stalled: no commit for %g s", commit.run_id, stall_s)
+        stores.signals.committed(commit)
+
+
+_refresh_caches = _Periodic(_forget_caches, lambda: _CACHE_REFRESH_S)
+_report_stalls = _Periodic(_tell_stalls, lambda: min(_STALL_CHECK_S, settings().stall_s))
+_tournaments = TournamentController()
+_campaigns = CampaignController()
+_retention = RetentionJob()
+
+
+def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
+    """Pause every running run if the embedded servers' disk has less than ``min_free_bytes`` left.
+
+    PostgreSQL stops when it cannot extend its write-ahead log. A run paused before that loses nothing.
+
+    Returns:
+        Number of paused runs; 0 where no embedded server stores its data in ``data_dir``.
+    """
+    cluster = data_dir / "postgres"
+    if not cluster.exists():
+        return 0
+    free = shutil.disk_usage(cluster).free
+    if free >= min_free_bytes:
+        return 0
+    reason = (
+        f"the disk is full: {free >> 20} MiB are left for {data_dir}, {min_free_bytes >> 20} MiB are needed."
+        " Free space, then resume the run."
+    )
+    paused = 0
+    while running := stores.runs.list(state=RunState.RUNNING).items:
+        for run in running:
+            try:
+                stores.signals.committed(stores.runs.pause(run.id, reason, fault=True))
+                paused += 1
+            except ConflictError as error:
+                _log.info("%s", error)
+    if paused:
+        _log.warning("paused %d runs: %s", paused, reason)
+    return paused
+
+
+@contextmanager
+def _leadership(engine: sa.Engine) -> Iterator[_LeaderLock]:
+    """Hold a connection whose advisory lock makes this process the leader."""
+    # The lock belongs to the session: without a transaction it lives as long as the connection does.
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        lock = _LeaderLock(connection)
+        try:
+            yield lock
+        finally:
+            connection.invalidate()
+
+
+class _LeaderLock:
+    """Return True on a call if the lock is held; a failed call means the connection is lost."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._held = False
+
+    def __call__(self) -> bool:
+        if self._held:
+            self._connection.execute(sa.select(1))
+        else:
+            self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
+        return self._held

@@ -1,0 +1,83 @@
+"""Start a worker: wait for the database schema, then announce the process until it stops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Any, Final
+
+import psycopg
+
+from speciate import __version__
+from speciate.ports.records.work import WorkerProcess
+from speciate.ports.work import Queue
+from speciate.settings import Settings
+from speciate.storage.presence import INTERVAL_S, announce, withdraw
+from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of
+from speciate.storage.stores import Stores
+from workers.composition import evaluator
+
+_POLL_S: Final = 0.2
+_WARN_S: Final = 10.0
+_log = logging.getLogger(__name__)
+
+
+def wait_for_schema(settings: Settings) -> None:
+    """Return once the schema is recent enough for this version; another process migrates it."""
+    url = "" if settings.database_url is None else settings.database_url.get_secret_value()
+    warned = time.monotonic()
+    while (problem := _schema_problem(url)) is not None:
+        if time.monotonic() - warned >= _WARN_S:
+            warned = time.monotonic()
+            _log.warning("this worker waits: %s", problem)
+        time.sleep(_POLL_S)
+
+
+def _schema_problem(url: str) -> str | None:
+    try:
+        revision = revision_of(url)
+    except psycopg.Error as error:
+        return f"cannot read the schema revision of the database ({type(error).__name__})"
+    match standing_of(revision):
+        case Standing.OLDER:
+            return f"the schema has revision {revision or 'none'}, {NEWEST} is needed: run `speciate migrate`"
+        case Standing.NEWER:
+            _log.warning("the schema has revision %s; this worker, built for %s, works with it", revision, NEWEST)
+    return None
+
+
+class Presence:
+    """Announce a worker from a thread of its main process until it stops."""
+
+    def __init__(self, stores: Stores, worker: WorkerProcess) -> None:
+        self._plane = stores
+        self._worker = worker
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Announce immediately, then at every interval."""
+        announce(self._plane.redis, self._worker)
+        threading.Thread(target=self._repeat, name="presence", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop and withdraw the announcement."""
+        self._stopping.set()
+        withdraw(self._plane.redis, self._worker.name)
+
+    def _repeat(self) -> None:
+        while not self._stopping.wait(INTERVAL_S):
+            announce(self._plane.redis, self._worker)
+
+
+def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
+    """Return the description of the Celery worker that owns a consumer."""
+    return WorkerProcess(
+        name=consumer.hostname,
+        pid=os.getpid(),
+        version=__version__,
+        queues=queues,
+        slots=int(consumer.pool.limit or 1),
+        tier=evaluator().tier if Queue.EVALUATE.value in queues else "",
+    )
