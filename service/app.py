@@ -97,7 +97,7 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         hub = EventHub(stores)
         authenticator = Authenticator.of(settings, stores)
         app.state.app_state = AppState(settings, stores, hub, authenticator, OwnershipCache(stores.engine), metrics)
-        app.state.dashboard = dashboard = DashboardContext.over(stores)
+        app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
         def streams() -> int:

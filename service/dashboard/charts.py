@@ -1,4 +1,4 @@
-"""Charts: the question, the figure as Plotly's JSON, and the table that says the same."""
+"""Charts: a title, a Plotly figure as JSON, and a table with the same data."""
 
 from __future__ import annotations
 
@@ -8,39 +8,37 @@ import hashlib
 import io
 import json
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import Request, Response
 
-from service.dashboard.formatting import number
+from service.dashboard.lru import LruCache
 from service.dashboard.pages import macro
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
-"""Tokens of colours that tell series apart; the browser puts in what the theme says."""
+"""CSS tokens of the series colours; the browser replaces them with the theme's values."""
 
 SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "triangle-down")
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
-"""Colour is never the only cue: shapes of points and of lines change with it."""
+"""Marker shapes and line styles change with the colour, which is never the only cue."""
 
 SCALE: Final = [[0.0, "--scale-low"], [0.5, "--scale-mid"], [1.0, "--scale-high"]]
 ROWS_ON_PAGE: Final = 50
-_KEPT: Final = 256
+_MAX_CACHED: Final = 256
 
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under names; what a chart says, in words and numbers.
+    """The data of a chart as rows and columns.
 
     Attributes:
-        columns: Names of the columns.
-        rows: Values, one for each column.
-        links: Address for the first cell of every row, where there is one.
+        columns: Column names.
+        rows: One value per column.
+        links: URL of the first cell of each row; empty if rows have no link.
     """
 
     columns: tuple[str, ...]
@@ -49,11 +47,11 @@ class Table:
 
     @property
     def first(self) -> Sequence[Sequence[Cell]]:
-        """Rows that stand on the page; all of them can be downloaded."""
+        """Rows shown on the page; the download has all of them."""
         return self.rows[:ROWS_ON_PAGE]
 
     def csv(self) -> str:
-        """Return the table as comma-separated values; cells that a spreadsheet would compute are made texts."""
+        """Return comma-separated values, with cells that a spreadsheet would evaluate quoted as text."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([_inert(name) for name in self.columns])
@@ -66,14 +64,14 @@ class Chart:
     """One chart.
 
     Attributes:
-        name: Its name in addresses.
-        title: What it shows, short.
-        note: How to read it; also its description for whoever does not see it.
-        data: Traces.
-        layout: What differs from the common layout, which the browser adds with the theme's colours.
-        table: The same as a table.
-        height: In rem.
-        link: Address of a point, with ``{}`` for its ``customdata``; empty when points lead nowhere.
+        name: Name in URLs.
+        title: Short heading.
+        note: How to read the chart; also its text alternative.
+        data: Plotly traces.
+        layout: Overrides of the common layout, to which the browser adds the theme's colours.
+        table: The same data as a table.
+        height: Height in rem.
+        link: URL of a point, with ``{}`` for its ``customdata``; empty if points have no link.
     """
 
     name: str
@@ -87,85 +85,79 @@ class Chart:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """True if the chart has no trace."""
         return not self.data
 
     def spec(self) -> dict[str, Any]:
-        """Return what the browser is sent."""
-        return {"data": plain(self.data), "layout": plain(self.layout), "link": self.link, "height": self.height}
+        """Return the figure as the browser receives it."""
+        return {"data": to_json(self.data), "layout": to_json(self.layout), "link": self.link, "height": self.height}
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it: no arrays, and null for what is not finite."""
+def to_json(value: Any) -> Any:
+    """Convert arrays and tuples to lists and non-finite numbers to None."""
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: to_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, float):
-        # Six digits are finer than any screen, and half as long as all of them.
+        # Six digits are finer than any screen and halve the size of the response.
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Return an axis."""
+    """Return an axis with a title."""
     return {"title": {"text": title}, **more}
 
 
 def hover(*lines: str) -> str:
-    """Return the text beside the pointer; ``%{…}`` are filled in by Plotly."""
+    """Return a hover text; Plotly replaces ``%{…}``."""
     return "<br>".join(lines) + "<extra></extra>"
 
 
 def hatched(shape: str, size: int) -> dict[str, Any]:
-    """Return lines over a bar's own colour; without ``overlay`` they would be all that there is of it."""
+    """Return a hatch pattern drawn over a bar's own colour."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "--surface", "fgopacity": 0.8, "size": size}
 
 
 def escaped(text: str) -> str:
-    """Return a text in which Plotly finds no markup."""
+    """Escape a text that Plotly would otherwise read as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def thinned(count: int, most: int) -> list[int]:
-    """Return at most ``most`` of ``count`` positions, evenly, the last one among them."""
-    if count <= most:
+def thinned(count: int, limit: int) -> list[int]:
+    """Return at most ``limit`` of ``count`` positions, evenly spaced, with the first and the last."""
+    if count <= limit:
         return list(range(count))
-    step = (count - 1) / (most - 1)
-    return sorted({round(i * step) for i in range(most)})
+    step = (count - 1) / (limit - 1)
+    return sorted({round(i * step) for i in range(limit)})
 
 
-def summary_table(rows: Sequence[tuple[str, float | None]], head: tuple[str, str]) -> Table:
-    """Return a table of names and numbers."""
-    return Table(head, [(name, number(value)) for name, value in rows])
+def step_line(rank: int, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
+    """Return a step line with the colour and dash of series ``rank``; ``more`` overrides."""
+    look = {"shape": "hv", "width": 2, "color": SERIES[rank % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "hovertemplate": hovertemplate, "line": look, **more}
 
 
-@dataclass
 class ChartCache:
-    """Figures as they are sent, by run, revision and query; the least recently used ones are forgotten."""
+    """Encoded figures by run, revision and query."""
 
-    _kept: OrderedDict[Hashable, tuple[str, bytes]] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._cache: LruCache[Hashable, tuple[str, bytes]] = LruCache(_MAX_CACHED)
 
-    def answer(self, request: Request, key: Hashable, make: Callable[[], Chart]) -> Response:
-        """Return a figure, or 304 when the browser has it."""
-        with self._lock:
-            held = self._kept.get(key)
-            if held is not None:
-                self._kept.move_to_end(key)
-        if held is None:
+    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart]) -> Response:
+        """Return a figure, or 304 if the browser's copy is current."""
+        cached = self._cache.get(key)
+        if cached is None:
             chart = make()
-            # The table goes along, so that on a page that is watched it says what the chart says.
+            # The table travels with the figure, so that both stay equal on a live page.
             sent = {**chart.spec(), "table_html": macro("rows", chart)}
             body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
-            held = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
-            with self._lock:
-                self._kept[key] = held
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-        tag, packed = held
+            cached = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
+            self._cache.put(key, cached)
+        tag, packed = cached
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -175,7 +167,7 @@ class ChartCache:
 
 
 def download(table: Table, name: str) -> Response:
-    """Return a table as a file."""
+    """Return a table as a CSV download."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
     return Response(table.csv().encode("utf-8", "replace"), headers=headers, media_type="text/csv; charset=utf-8")
 

@@ -1,9 +1,7 @@
-"""What pages are handed: the stores, the columns and figures that this process keeps, and its live views."""
+"""Dependencies of the pages: stores, cached populations, figures and reports, and live views."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Self, cast
@@ -16,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.charts import ChartCache
 from service.dashboard.figures.population import Population
 from service.dashboard.live import LivePart, LiveViews
+from service.dashboard.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.ports.records.tournaments import TournamentRecord
@@ -27,22 +26,41 @@ from speciate.storage.series import Columns, Series
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 
-_REPORTS: Final = 8
-_POPULATIONS: Final = 16
+_MAX_RUNS: Final = 16
+_MAX_REPORTS: Final = 8
+
+
+class ColumnCache:
+    """Candidates of the runs viewed last, as columns."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+        self._cache: LruCache[UUID, Columns] = LruCache(_MAX_RUNS)
+
+    def of(self, run_id: UUID, dimensions: int) -> Columns:
+        """Return all candidates of a run; only those added since the last call are read."""
+        cached = self._cache.get(run_id)
+        if cached is None:
+            found = self._series.columns(run_id, dimensions)
+        else:
+            found = cached.followed_by(self._series.columns(run_id, dimensions, after=cached.last))
+        # Another thread may have read further in the meantime.
+        self._cache.put(run_id, found, keep=lambda other: other.last > found.last)
+        return found
 
 
 @dataclass(frozen=True)
 class DashboardContext:
-    """What the pages of one process consist of; all but the stores can be lost at any time.
+    """The state behind the pages of one process; everything but the stores is a cache.
 
     Attributes:
         stores: The stores.
-        overview: Questions across runs.
+        overview: Queries across runs.
         columns: Candidates as columns.
-        replays: Candidates that somebody has scored again.
-        project: The project that is looked at; None before a request says so.
-        charts: Figures as they are sent.
-        live: Streams of what changes.
+        replays: Replayed candidates.
+        project: The project of the request; None outside a request.
+        charts: Encoded figures.
+        live: Live views.
     """
 
     stores: Stores
@@ -53,33 +71,37 @@ class DashboardContext:
     charts: ChartCache = field(default_factory=ChartCache)
     live: LiveViews = field(default_factory=LiveViews)
 
-    _populations: OrderedDict[UUID, Population] = field(default_factory=OrderedDict)
-    _reports: OrderedDict[Hashable, Report] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _populations: LruCache[UUID, Population] = field(default_factory=lambda: LruCache(_MAX_RUNS))
+    _reports: LruCache[Hashable, Report] = field(default_factory=lambda: LruCache(_MAX_REPORTS))
+
+    @classmethod
+    def from_stores(cls, stores: Stores) -> Self:
+        """Return a context without a project."""
+        replays = Replays(stores.redis, stores.celery)
+        return cls(stores, Overview(stores.engine), ColumnCache(Series(stores.engine)), replays)
+
+    def within(self, project: UUID) -> Self:
+        """Return the same context restricted to one project."""
+        stores, overview = self.stores.within(project), replace(self.overview, project=project)
+        return replace(self, stores=stores, overview=overview, project=project)
 
     def population(self, run_id: UUID, problem: Problem) -> Population:
-        """Return a run's candidates with what is worked out of them; the same object until there are more."""
+        """Return a run's candidates with derived values; the same object until candidates are added."""
         columns = self.columns.of(run_id, len(problem.objectives))
-        with self._lock:
-            held = self._populations.get(run_id)
-            if held is None or held.columns is not columns:
-                held = self._populations[run_id] = Population(problem, columns, f"/runs/{run_id}")
-                while len(self._populations) > _POPULATIONS:
-                    self._populations.popitem(last=False)
-        return held
+        cached = self._populations.get(run_id)
+        if cached is None or cached.columns is not columns:
+            cached = Population(problem, columns, f"/runs/{run_id}")
+            self._populations.put(run_id, cached)
+        return cached
 
     def report(self, record: TournamentRecord) -> Report:
-        """Return what a tournament says; it changes when a run of it ends, and is computed once for each change."""
+        """Return a tournament's report; it is computed again when one of its runs ends."""
         key = (record.id, record.state, record.ended, len(record.amendments))
-        with self._lock:
-            held = self._reports.get(key)
-        if held is None:
-            held = self.stores.tournaments.report(record)
-            with self._lock:
-                self._reports[key] = held
-                while len(self._reports) > _REPORTS:
-                    self._reports.popitem(last=False)
-        return held
+        cached = self._reports.get(key)
+        if cached is None:
+            cached = self.stores.tournaments.report(record)
+            self._reports.put(key, cached)
+        return cached
 
     def workers(self) -> tuple[WorkerProcess, ...] | None:
         """Return the live workers, or None if Redis does not answer."""
@@ -88,55 +110,14 @@ class DashboardContext:
         except redis.RedisError:
             return None
 
-    def within(self, project: UUID) -> Self:
-        """Return the same dashboard on one project: nothing of another one is found on it."""
-        stores, overview = self.stores.within(project), replace(self.overview, project=project)
-        return replace(self, stores=stores, overview=overview, project=project)
-
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the stream of a view of this project; see ``LiveViews.watch``."""
+        """Return the event stream of a view of this project; see ``LiveViews.watch``."""
         return self.live.watch(f"{self.project} {key}", render, run_id=run_id, seen=seen)
 
-    @classmethod
-    def over(cls, stores: Stores) -> Self:
-        """Return a dashboard over stores."""
-        replays = Replays(stores.redis, stores.celery)
-        return cls(stores, Overview(stores.engine), ColumnCache(Series(stores.engine)), replays)
 
-
-# Asynchronous because FastAPI would otherwise hand it to a thread.
+# Asynchronous, since FastAPI runs a synchronous dependency in a thread.
 async def _dashboard(request: Request, principal: PrincipalDep) -> DashboardContext:
     return cast("DashboardContext", request.app.state.dashboard).within(principal.project_id)
 
 
 DashboardDep = Annotated[DashboardContext, Depends(_dashboard)]
-
-
-_RUNS: Final = 16
-
-
-@dataclass
-class ColumnCache:
-    """Columns of the runs that were asked about last."""
-
-    series: Series
-    _kept: OrderedDict[UUID, Columns] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, run_id: UUID, dimensions: int) -> Columns:
-        """Return all candidates of a run, of which only those that are new are read."""
-        with self._lock:
-            held = self._kept.get(run_id)
-        if held is None:
-            found = self.series.columns(run_id, dimensions)
-        else:
-            found = held.followed_by(self.series.columns(run_id, dimensions, after=held.last))
-        with self._lock:
-            newest = self._kept.get(run_id)
-            # Somebody else may have read further meanwhile.
-            if newest is None or newest.last <= found.last:
-                self._kept[run_id] = found
-            self._kept.move_to_end(run_id)
-            while len(self._kept) > _RUNS:
-                self._kept.popitem(last=False)
-        return found

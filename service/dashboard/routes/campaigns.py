@@ -73,7 +73,7 @@ def get_figure(request: Request, name: str, figure: str, dashboard: DashboardDep
     """Send a figure of a campaign as Plotly's JSON."""
     record = _record(dashboard, name)
     key = ("campaign", record.id, _revision(record), figure)
-    return dashboard.charts.answer(request, key, lambda: _chart(dashboard, record, figure))
+    return dashboard.charts.respond(request, key, lambda: _chart(dashboard, record, figure))
 
 
 @router.get("/{name}/figures/{figure}.csv")

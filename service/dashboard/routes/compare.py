@@ -58,7 +58,7 @@ def get_figure(
     """Send the comparison as Plotly's JSON."""
     views = _views(dashboard, run)
     key = ("compare", by, *_chosen(views, tag), *((view.run.id, view.run.revision) for view in views))
-    return dashboard.charts.answer(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
+    return dashboard.charts.respond(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
 
 
 @router.get("/best.csv")

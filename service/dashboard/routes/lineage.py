@@ -31,7 +31,7 @@ def show_lineage(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _
 def get_figure(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
     """Send the family tree as Plotly's JSON."""
     view = RunView(dashboard, dashboard.stores.runs.get(run_id))
-    return dashboard.charts.answer(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
+    return dashboard.charts.respond(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
 
 
 @router.get("/lineage.csv")

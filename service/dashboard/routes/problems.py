@@ -93,7 +93,7 @@ def get_figure(request: Request, name: str, dashboard: DashboardDep) -> Response
     """Send the record history as Plotly's JSON."""
     version = _version(dashboard, name)
     chart = _records(dashboard, version.id)
-    return dashboard.charts.answer(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
+    return dashboard.charts.respond(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
 
 
 @router.get("/{name}/records.csv")

@@ -53,7 +53,7 @@ def get_figure(
 ) -> Response:
     """Send a figure of a run as Plotly's JSON."""
     view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
-    return dashboard.charts.answer(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
+    return dashboard.charts.respond(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
 
 
 @router.get("/{run_id}/figures/{name}.csv")

@@ -69,18 +69,15 @@ def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> R
     return answer
 
 
-def _safe(request: Request, app_state: AppStateDep) -> bool:
-    """Tell whether browsers reach this service by HTTPS: they then never send the cookie otherwise."""
-    return request.url.scheme == "https" or app_state.settings.base_url.startswith("https:")
-
-
-router = APIRouter(include_in_schema=False)
-
-
 @router.post("/theme")
 def choose_theme(form: FormDep) -> Response:
     """Keep the theme and go back to where it was chosen."""
     answer = RedirectResponse(own_path(form.text("back")), 303)
     theme = form.text("theme")
-    answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=31_536_000, samesite="lax")
+    answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=_YEAR_S, samesite="lax")
     return answer
+
+
+def _safe(request: Request, app_state: AppStateDep) -> bool:
+    """Tell whether browsers reach this service by HTTPS: they then never send the cookie otherwise."""
+    return request.url.scheme == "https" or app_state.settings.base_url.startswith("https:")

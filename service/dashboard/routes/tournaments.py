@@ -97,7 +97,7 @@ def get_figure(request: Request, name: str, figure: str, dashboard: DashboardDep
     """Send a figure of a tournament as Plotly's JSON."""
     record = _record(dashboard, name)
     key = ("tournament", record.id, record.state, record.ended, len(record.amendments), figure, narrow)
-    return dashboard.charts.answer(request, key, lambda: _chart(dashboard.report(record), figure, narrow=narrow))
+    return dashboard.charts.respond(request, key, lambda: _chart(dashboard.report(record), figure, narrow=narrow))
 
 
 @router.get("/{name}/figures/{figure}.csv")

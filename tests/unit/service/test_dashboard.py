@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from service.dashboard.charts import Chart, ChartCache, Table, plain, thinned
+from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
 from service.dashboard.context import ColumnCache
 from service.dashboard.fields import build_fields, chosen, read_values, shown
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
@@ -356,7 +356,7 @@ def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
 
 
 def test_numbers_that_are_not_finite_become_null() -> None:
-    assert plain({"a": np.array([1.0, np.nan, np.inf]), "b": (1, "x", None)}) == {
+    assert to_json({"a": np.array([1.0, np.nan, np.inf]), "b": (1, "x", None)}) == {
         "a": [1.0, None, None],
         "b": [1, "x", None],
     }
@@ -377,10 +377,10 @@ def test_a_figure_is_made_once_and_not_sent_again() -> None:
 
     cache = ChartCache()
     request = _request("GET", {"accept-encoding": "gzip"})
-    first = cache.answer(request, "key", make)
-    again = cache.answer(_request("GET", {"if-none-match": first.headers["etag"]}), "key", make)
+    first = cache.respond(request, "key", make)
+    again = cache.respond(_request("GET", {"if-none-match": first.headers["etag"]}), "key", make)
     assert (first.status_code, again.status_code, len(made)) == (200, 304, 1)
-    assert json.loads(cache.answer(_request("GET", {}), "key", make).body)["data"] == []
+    assert json.loads(cache.respond(_request("GET", {}), "key", make).body)["data"] == []
 
 
 def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
