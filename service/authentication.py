@@ -11,8 +11,8 @@ from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX, Scope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, NotFoundError, TooManyRequestsError
 from speciate.loopback import same_token
 from speciate.settings import Settings
-from speciate.storage.access import OPERATOR, Bearer
-from speciate.storage.rate_limit import RateLimit
+from speciate.storage.access.rate_limit import RateLimit
+from speciate.storage.access.tokens import OPERATOR, Bearer
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 

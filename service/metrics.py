@@ -22,13 +22,13 @@ from sqlalchemy.pool import QueuePool
 
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
+from speciate.messaging.presence import present
 from speciate.ports.records.work import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
-from speciate.storage.counters import Family, Series, read_counters
+from speciate.storage.access.secrets import Standing
 from speciate.storage.database import connect
-from speciate.storage.gauges import Gauges, read_gauges
-from speciate.storage.presence import present
-from speciate.storage.sealed import Standing
+from speciate.storage.metrics.counters import Family, Series, read_counters
+from speciate.storage.metrics.gauges import Gauges, read_gauges
 from speciate.storage.stores import Stores
 
 disable_created_metrics()  # type: ignore[no-untyped-call]

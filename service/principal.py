@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from speciate.domain.access import Scope
 from speciate.domain.errors import ForbiddenError
-from speciate.storage.access import Bearer
+from speciate.storage.access.tokens import Bearer
 
 PROJECT_HEADER: Final = "speciate-project"
 PROJECT_COOKIE: Final = "speciate_project"

@@ -7,9 +7,9 @@ from typing import Any
 from celery import signals
 
 from speciate.domain.errors import ConfigurationError, SpeciateError
+from speciate.messaging.broker import make_celery
 from speciate.ports.work import Queue
 from speciate.priority import lower_priority
-from speciate.storage.broker import make_celery
 from speciate.telemetry import tracing
 from speciate.telemetry.setup import configure_telemetry
 from workers.composition import counters, evaluator, settings, stores

@@ -15,7 +15,7 @@ from speciate.runs.campaigns import cast_of
 from speciate.runs.lanes import WAITING
 from speciate.runs.steer import cancel_run, pause_run, resume_run
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
-from speciate.storage.campaigns import StoredSlice
+from speciate.storage.declarations.campaigns import StoredSlice
 from speciate.storage.stores import Stores
 from workers.tournaments import WAITS
 

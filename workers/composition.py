@@ -16,7 +16,7 @@ from speciate.ports.work import Lease
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.leases import LeaseKeeper
 from speciate.settings import Settings, load_settings
-from speciate.storage.counters import WORK, WORK_SECONDS, Counters
+from speciate.storage.metrics.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.stores import Stores, open_stores
 from workers.metrics import CountedEvaluator, CountedPolicy
 

@@ -10,8 +10,8 @@ import sys
 
 import redis
 
+from speciate.messaging.presence import PREFIX
 from speciate.settings import load_settings
-from speciate.storage.presence import PREFIX
 
 
 def main(name: str) -> int:

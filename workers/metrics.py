@@ -12,8 +12,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleRequest, SampleResult
-from speciate.storage import counters
-from speciate.storage.counters import Counters
+from speciate.storage.metrics import counters
+from speciate.storage.metrics.counters import Counters
 from speciate.telemetry import tracing
 
 

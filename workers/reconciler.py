@@ -16,10 +16,9 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
-from speciate.storage.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
-from speciate.storage.reconciler import beat, book_downtime
-from speciate.storage.stalls import tell_stalled
+from speciate.storage.metrics.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
 from speciate.storage.stores import Stores
+from speciate.storage.work.reconciler import beat, book_downtime, tell_stalled
 from workers.campaigns import CampaignController
 from workers.composition import counters, settings, stores
 from workers.retention import RetentionJob

@@ -10,7 +10,7 @@ from typing import Final
 
 from speciate.domain.errors import SpeciateError
 from speciate.domain.run import RunState
-from speciate.storage.retention import DEAD, Retention
+from speciate.storage.runs.retention import DEAD, Retention
 from speciate.storage.stores import Stores
 
 _INTERVAL_S: Final = 3600.0

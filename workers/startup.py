@@ -11,10 +11,10 @@ from typing import Any, Final
 import psycopg
 
 from speciate import __version__
+from speciate.messaging.presence import INTERVAL_S, announce, withdraw
 from speciate.ports.records.work import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.settings import Settings
-from speciate.storage.presence import INTERVAL_S, announce, withdraw
 from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of
 from speciate.storage.stores import Stores
 from workers.composition import evaluator

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from celery import Celery
 
+from speciate.messaging.broker import TASKS
+from speciate.messaging.replays import TASK as REPLAY
+from speciate.messaging.replays import Replays
 from speciate.runs.recheck import recheck
-from speciate.storage.broker import TASKS
-from speciate.storage.replays import TASK as REPLAY
-from speciate.storage.replays import Replays
 from workers.composition import LazyEvaluator, stores, workbench
 
 

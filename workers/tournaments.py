@@ -13,8 +13,8 @@ from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
 from speciate.runs.tournaments import ensembles_of
+from speciate.storage.declarations.tournaments import UnderWay
 from speciate.storage.stores import Stores
-from speciate.storage.tournaments import UnderWay
 from speciate.tournaments.report.comparisons import decided_after
 
 IN_FLIGHT: Final = 32

@@ -13,7 +13,7 @@ from fastapi import Header
 from speciate.domain.errors import PreconditionFailedError
 from speciate.domain.run import RunState
 from speciate.ports.records.runs import RunRecord
-from speciate.storage.run_store import PostgresRunStore
+from speciate.storage.runs.store import PostgresRunStore
 
 IfMatch = Annotated[str | None, Header(description="ETag that the run must still have, else 412")]
 IfNoneMatch = Annotated[str | None, Header(description="ETag that is known already: 304 while the run still has it")]

@@ -17,7 +17,7 @@ from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, CandidateRecord, EliteRecord, RolloutRecord
 from speciate.ports.records.unlocks import UnlockRecord
-from speciate.storage.candidate_list import Wanted
+from speciate.storage.candidates.listing import Wanted
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 

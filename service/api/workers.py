@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from service.api.schemas import WorkersAnswer
 from service.dependencies import Limit, StoresDep
 from service.responses import serialize_in_thread
-from speciate.storage.presence import present
+from speciate.messaging.presence import present
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
 

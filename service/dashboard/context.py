@@ -17,12 +17,12 @@ from service.dashboard.live import LivePart, LiveViews
 from service.dashboard.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
+from speciate.messaging.presence import present
+from speciate.messaging.replays import Replays
 from speciate.ports.records.tournaments import TournamentRecord
 from speciate.ports.records.work import WorkerProcess
-from speciate.storage.overview import Overview
-from speciate.storage.presence import present
-from speciate.storage.replays import Replays
-from speciate.storage.series import Columns, Series
+from speciate.storage.candidates.columns import Columns, Series
+from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
 

@@ -14,7 +14,7 @@ from service.authentication import Credentials, RefusedTokenError
 from service.dependencies import SAFE_METHODS, AppState
 from service.principal import Principal
 from speciate.domain.errors import SpeciateError
-from speciate.storage.audit import AuditEntry
+from speciate.storage.access.audit import AuditEntry
 
 _log = logging.getLogger(__name__)
 

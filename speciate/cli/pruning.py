@@ -11,7 +11,7 @@ from speciate.cli import output
 from speciate.cli.session import AsJson, DataDir, examples
 
 if TYPE_CHECKING:
-    from speciate.storage.retention import Prunable, Retention
+    from speciate.storage.runs.retention import Prunable, Retention
 
 PRUNE_EXAMPLES = examples(
     "speciate prune --dry-run", "speciate prune --older-than 90 --completed --yes", "speciate prune --dry-run --json"
@@ -49,7 +49,7 @@ def prune_command(
     from speciate.domain.run import RunState
     from speciate.settings import load_settings
     from speciate.storage.database import check_version
-    from speciate.storage.retention import DEAD, Retention
+    from speciate.storage.runs.retention import DEAD, Retention
 
     states = (*DEAD, RunState.COMPLETED) if completed else DEAD
     now = datetime.now(UTC)

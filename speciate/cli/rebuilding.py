@@ -12,8 +12,8 @@ from rich.progress import track
 
 from speciate.cli import output
 from speciate.domain.errors import UnavailableError
+from speciate.storage.candidates.population import EliteRow, stream_elites
 from speciate.storage.database import check_version
-from speciate.storage.population import EliteRow, stream_elites
 from speciate.storage.stores import Stores
 
 

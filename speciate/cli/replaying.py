@@ -11,8 +11,8 @@ from speciate.domain.rollout import Completion
 from speciate.policies import build_client
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.runs.replay import RecordedCompletion, ReplayReport, replay
-from speciate.storage.memory import MemoryWorkStore
 from speciate.storage.stores import Stores
+from speciate.storage.work.memory import MemoryWorkStore
 
 
 class _SystemClock:

@@ -240,7 +240,7 @@ class Stack:
     def _wait_for_workers(self) -> None:
         import redis
 
-        from speciate.storage.presence import present
+        from speciate.messaging.presence import present
 
         deadline = time.monotonic() + self.limit_s
         wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}

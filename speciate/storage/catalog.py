@@ -18,9 +18,7 @@ from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
-from speciate.storage.ids import uuid7
-from speciate.storage.scoping import named
-from speciate.storage.stored import read_stored
+from speciate.storage.rows import named, read_stored, uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
 
 # Of a list nobody wants the definitions, with all their cases.

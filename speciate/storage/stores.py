@@ -13,24 +13,23 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
+from speciate.messaging.broker import make_celery, ring
+from speciate.messaging.signals import RedisSignals
 from speciate.settings import Settings
-from speciate.storage.access import Access
-from speciate.storage.audit import AuditLog
-from speciate.storage.broker import make_celery, ring
-from speciate.storage.campaigns import Campaigns
+from speciate.storage.access.audit import AuditLog
+from speciate.storage.access.projects import Projects
+from speciate.storage.access.secrets import PolicyKeys, SealedSecrets
+from speciate.storage.access.tokens import Access
+from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
-from speciate.storage.elites_cache import ElitesCache
-from speciate.storage.policy_keys import PolicyKeys
-from speciate.storage.problem_unlocks import ProblemRecords
-from speciate.storage.projects import Projects
-from speciate.storage.queries import Queries
-from speciate.storage.run_store import PostgresRunStore
-from speciate.storage.sealed import SealedSecrets
-from speciate.storage.signals import RedisSignals
-from speciate.storage.tournament_results import TournamentResults
-from speciate.storage.webhooks import Webhooks
-from speciate.storage.work_store import PostgresWorkStore
+from speciate.storage.declarations.campaigns import Campaigns
+from speciate.storage.declarations.tournament_results import TournamentResults
+from speciate.storage.runs.queries import Queries
+from speciate.storage.runs.store import PostgresRunStore
+from speciate.storage.unlocks import UnlockStore
+from speciate.storage.webhooks.store import Webhooks
+from speciate.storage.work.store import PostgresWorkStore
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Stores:
     runs: PostgresRunStore
     work: PostgresWorkStore
     queries: Queries
-    unlocks: ProblemRecords
+    unlocks: UnlockStore
     tournaments: TournamentResults
     campaigns: Campaigns
     signals: RedisSignals
@@ -118,7 +117,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=Queries(engine),
-        unlocks=ProblemRecords(engine),
+        unlocks=UnlockStore(engine),
         tournaments=TournamentResults(engine),
         campaigns=Campaigns(engine),
         access=Access(engine),
@@ -126,5 +125,5 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         projects=Projects(engine),
         webhooks=Webhooks(engine, sealer),
         sealed=SealedSecrets(engine, sealer),
-        signals=RedisSignals(client, cache, partial(ring, celery)),
+        signals=RedisSignals(client, ring=partial(ring, celery), place=cache.apply, forget=cache.forget),
     )

@@ -19,7 +19,7 @@ from speciate.ports.work import RunContext
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.progress import RunProgress
-from speciate.storage.memory import MemoryWorkStore
+from speciate.storage.work.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem
 
 

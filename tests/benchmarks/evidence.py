@@ -40,8 +40,8 @@ from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.executor import WorkExecutor
-from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.memory_run import MemoryRun
+from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.tasks import GROWN, Split
 from tests.benchmarks.parts import CONSOLE
 

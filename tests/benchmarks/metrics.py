@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.embedded import EmbeddedServers
 from speciate.settings import Settings
-from speciate.storage import counters
-from speciate.storage.counters import Counters
+from speciate.storage.metrics import counters
+from speciate.storage.metrics.counters import Counters
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_policy, toy_problem

@@ -12,7 +12,7 @@ from speciate.ports.work import Lease, WorkKind
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
-from speciate.storage.ids import uuid7
+from speciate.storage.rows import uuid7
 from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S

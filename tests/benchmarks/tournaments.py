@@ -12,9 +12,9 @@ from speciate.domain.tournament import Entrant, Tournament
 from speciate.embedded import EmbeddedServers
 from speciate.runs.tournaments import pin
 from speciate.settings import Settings
+from speciate.storage.declarations.tournament_results import TournamentResults
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
-from speciate.storage.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy, toy_problem
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.models import Report, Standings

@@ -16,10 +16,10 @@ from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
 from speciate.runs.progress import RunProgress
-from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.progress_row import lock_progress
+from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
-from speciate.storage.work_store import PostgresWorkStore
+from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.store import PostgresWorkStore
 from speciate.testing.runs import toy_policy
 from speciate.testing.work_stores import WorkStoreConformance
 

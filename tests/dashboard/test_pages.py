@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from speciate.storage.candidate_list import Wanted
+from speciate.storage.candidates.listing import Wanted
 from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Exhibition, Visitor, visiting
 from tests.dashboard.exhibits import HOSTILE

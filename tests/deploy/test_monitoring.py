@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from service.metrics import InstallationCollector, ServiceMetrics
-from speciate.storage import counters
-from speciate.storage.counters import FAMILIES, Counters
+from speciate.storage.metrics import counters
+from speciate.storage.metrics.counters import FAMILIES, Counters
 from speciate.storage.stores import Stores
 from tests.deploy.compose import ROOT
 

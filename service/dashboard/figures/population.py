@@ -14,7 +14,7 @@ from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, pareto_front
-from speciate.storage.series import Columns
+from speciate.storage.candidates.columns import Columns
 
 MOST_POINTS: Final = 4000
 """Dominated points that are drawn: about as many as a screen tells apart."""

@@ -20,11 +20,11 @@ from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
+from speciate.messaging.replays import replayable
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.ports.records.runs import RunRecord
-from speciate.storage.candidate_list import ANY, NUMBER, SCALAR, Wanted
-from speciate.storage.replays import replayable
+from speciate.storage.candidates.listing import ANY, NUMBER, SCALAR, Wanted
 
 router = APIRouter(include_in_schema=False)
 

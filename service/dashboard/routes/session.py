@@ -12,7 +12,7 @@ from service.dashboard.pages import THEME_COOKIE, THEMES, page
 from service.dependencies import AppStateDep
 from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
 from speciate.domain.errors import SpeciateError
-from speciate.storage.access import SESSION_LIFE
+from speciate.storage.access.tokens import SESSION_LIFE
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 router = APIRouter(include_in_schema=False)

@@ -79,7 +79,7 @@ class Results:
             at: Their (problem, seed, entrant) indices, each of shape (n,).
             states: What became of them, shape (n,).
             numbers: ``NUMBERS``, then ``best_by``, then ``voices`` of the entrant that has most of them: what
-                ``speciate.storage.tournament_summaries`` keeps of a run. Shape (n, width).
+                ``speciate.storage.declarations.tournament_summaries`` keeps of a run. Shape (n, width).
         """
         self.state[at] = states
         for i, name in enumerate(NUMBERS):

@@ -16,7 +16,7 @@ from speciate.domain.policy import Policy
 from speciate.runs.drive import LocalSignals
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
-from speciate.storage.ids import floor7
+from speciate.storage.rows import floor7
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit
 from speciate.testing.runs import toy_problem, toy_spec

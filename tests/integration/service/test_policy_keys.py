@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
-from speciate.storage.counters import Counters
-from speciate.storage.policy_keys import PolicyKeys
+from speciate.storage.access.secrets import PolicyKeys
+from speciate.storage.metrics.counters import Counters
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import metadata
 from speciate.testing.openai_endpoint import serve as openai_endpoint

@@ -13,9 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from speciate.cli.replaying import replay_run
 from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
-from speciate.storage import audit
-from speciate.storage.ids import floor7
-from speciate.storage.retention import DEAD, Retention
+from speciate.storage.access import audit
+from speciate.storage.rows import floor7
+from speciate.storage.runs.retention import DEAD, Retention
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table
 from speciate.testing.runs import ToyEvaluator
@@ -96,7 +96,9 @@ def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
 def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
     lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speciate.storage.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2")))
+    monkeypatch.setattr(
+        "speciate.storage.access.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2"))
+    )
     now = datetime.now(UTC)
     for days in (900, 500, 401, 399, 0):
         at = now - timedelta(days=days)

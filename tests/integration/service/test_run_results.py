@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from speciate.cli.replaying import replay_run
 from speciate.domain.reward import FloatArray, pareto_front
-from speciate.storage import cursors, queries
+from speciate.storage import cursors
+from speciate.storage.runs import queries
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
 

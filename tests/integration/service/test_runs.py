@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from speciate.ports.records.runs import RunRecord
-from speciate.storage.run_store import PostgresRunStore
+from speciate.storage.runs.store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
 
 pytestmark = pytest.mark.servers

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from speciate.storage.tournament_results import TournamentResults
+from speciate.storage.declarations.tournament_results import TournamentResults
 from speciate.testing.runs import toy_policy
 from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused

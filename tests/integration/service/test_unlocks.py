@@ -16,7 +16,7 @@ from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
-from speciate.storage.overview import Overview
+from speciate.storage.metrics.overview import Overview
 from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Lab, refused, scripted
 

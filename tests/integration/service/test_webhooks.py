@@ -18,7 +18,7 @@ from speciate.client import verify_webhook
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
-from speciate.storage.access import OPERATOR
+from speciate.storage.access.tokens import OPERATOR
 from speciate.storage.database import reading
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from speciate.search.strategy import Placement
-from speciate.storage.elites_cache import CachedRow, ElitesCache
-from speciate.storage.population import EliteRow
+from speciate.storage.candidates.elites_cache import CachedRow, ElitesCache
+from speciate.storage.candidates.population import EliteRow
 
 pytestmark = pytest.mark.servers
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.ports.work import Commit, Lease
-from speciate.storage.progress_row import lock_progress
+from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 

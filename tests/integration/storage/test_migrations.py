@@ -15,7 +15,7 @@ from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.revision import NEWEST, has_newest_schema
-from speciate.storage.run_store import PostgresRunStore
+from speciate.storage.runs.store import PostgresRunStore
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
 from speciate.ports.records.runs import RunRecord
-from speciate.storage import counters
-from speciate.storage.counters import MOST_POLICIES, OTHER, Counters, read_counters
-from speciate.storage.gauges import read_gauges
-from speciate.storage.stalls import tell_stalled
+from speciate.storage.metrics import counters
+from speciate.storage.metrics.counters import MOST_POLICIES, OTHER, Counters, read_counters
+from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
+from speciate.storage.work.reconciler import tell_stalled
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers

@@ -22,10 +22,10 @@ from speciate.ports.work import (
     WorkKind,
 )
 from speciate.runs.payloads import read_proposals
-from speciate.storage.progress_row import lock_progress
-from speciate.storage.quotas import _UNDER_WAY
-from speciate.storage.reconciler import _FORGOTTEN, _OVERDUE, beat, book_downtime
+from speciate.storage.access.quotas import _UNDER_WAY
+from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
+from speciate.storage.work.reconciler import _OVERDUE, _UNSTARTED, beat, book_downtime
 from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -98,7 +98,7 @@ def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(stores: Stores)
 def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
-        for query in (_OVERDUE, _FORGOTTEN, _UNDER_WAY):
+        for query in (_OVERDUE, _UNSTARTED, _UNDER_WAY):
             plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), {"id": UUID(int=0)}).scalars().all()
             assert "ix_run_progress_unended" in "\n".join(plan)
 

@@ -27,7 +27,7 @@ from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.memory import MemoryWorkStore
+from speciate.storage.work.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"

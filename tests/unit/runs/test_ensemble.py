@@ -23,7 +23,7 @@ from speciate.runs.ensemble import PolicyChooser, arm_key, count_arm, read_arms
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.progress import RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
-from speciate.storage.memory import MemoryWorkStore
+from speciate.storage.work.memory import MemoryWorkStore
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 from tests.unit.runs.test_drive import Recorder, _Clock
 

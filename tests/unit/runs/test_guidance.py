@@ -32,8 +32,8 @@ from speciate.runs.guidance import adopt, count_gain, read_gains
 from speciate.runs.progress import RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.runs.steer import check_run
-from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.memory_run import MemoryRun
+from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.memory_run import MemoryRun
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_drive import _Clock, session
 

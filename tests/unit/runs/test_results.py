@@ -16,8 +16,8 @@ from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.executor import WorkExecutor
-from speciate.storage.memory import MemoryWorkStore
-from speciate.storage.memory_run import MemoryRun
+from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.memory_run import MemoryRun
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 from tests.unit.runs.test_drive import _Clock
 

@@ -45,7 +45,7 @@ from speciate.policies import build_client
 from speciate.ports.records.candidates import EliteRecord
 from speciate.ports.records.runs import EventRecord
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.series import Columns
+from speciate.storage.candidates.columns import Columns
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
 from tests.dashboard.exhibits import antenna, cases, single

@@ -8,8 +8,8 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.reward import RewardSpace
 from speciate.storage import cursors
-from speciate.storage.candidate_list import Wanted, listing
-from speciate.storage.contexts import Measures
+from speciate.storage.candidates.listing import Wanted, listing
+from speciate.storage.runs.context import Measures
 
 # Names that are words of the list's own, or that SQL and Python read as numbers.
 OBJECTIVES = (Objective(name="x"), Objective(name="nan", direction=Direction.MINIMIZE), Objective(name="scalar"))

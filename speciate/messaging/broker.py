@@ -1,0 +1,94 @@
+"""The broker: one Celery configuration for whoever rings and whoever answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import redis
+from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
+from kombu.transport import redis as kombu_redis
+
+from speciate.ports.work import Queue, WorkKind, WorkRef
+
+TASKS: Final = {kind: f"speciate.{kind.value}" for kind in WorkKind}
+"""Name of the task for each kind of work."""
+
+
+def broker_url(redis_url: str) -> str:
+    """Return the address in the form that Celery takes; unix sockets are spelled differently there."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    secret = f":{quote(unquote(parts.password), safe='')}@" if parts.password else ""
+    return f"redis+socket://{secret}{parts.path}?virtual_host=0"
+
+
+def make_celery(redis_url: str) -> Celery:
+    """Return the Celery application.
+
+    Results are not kept and messages are not acknowledged late: leases in PostgreSQL recover what is lost, and a
+    message holds nothing but the id of a unit of work.
+    """
+    # By this name, since the address of a unix socket leaves no other choice of transport.
+    TRANSPORT_ALIASES["redis"] = "speciate.messaging.broker:RedisTransport"
+    app = Celery("speciate", broker=broker_url(redis_url))
+    app.conf.update(
+        task_ignore_result=True,
+        task_acks_late=False,
+        worker_prefetch_multiplier=1,
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        worker_enable_remote_control=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "socket_timeout": 5,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "retry_on_timeout": True,
+            # A doorbell that cannot be rung at once is left to the reconciler.
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0.05,
+            "interval_max": 0.05,
+        },
+        task_publish_retry=False,
+        task_create_missing_queues=True,
+        task_default_queue=Queue.CONTROL.value,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        task_serializer="json",
+        accept_content=["json"],
+    )
+    return app
+
+
+def ring(app: Celery, ref: WorkRef) -> None:
+    """Tell the workers that a unit of work is ready."""
+    app.send_task(TASKS[ref.kind], args=[str(ref.id)], queue=ref.queue.value, ignore_result=True)
+
+
+class RedisChannel(kombu_redis.Channel):
+    """A channel that keeps one client for as long as its connection pool lives.
+
+    Kombu makes a client for each message, which costs four times as much as sending it.
+    """
+
+    _kept: redis.Redis | None = None
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        create: Any = super()._create_client
+        if asynchronous:
+            return create(asynchronous=True)
+        # After a lost connection the channel has a new pool.
+        if self._kept is None or self._kept.connection_pool is not self.pool:
+            self._kept = create()
+        return self._kept
+
+
+class RedisTransport(kombu_redis.Transport):
+    """Kombu's Redis transport with ``RedisChannel``."""
+
+    Channel = RedisChannel

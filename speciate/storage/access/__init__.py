@@ -1,0 +1,1 @@
+"""Access control: projects, tokens, quotas, rate limits, secrets and the audit log."""

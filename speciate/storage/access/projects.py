@@ -1,0 +1,105 @@
+"""Projects and their quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.access import Quota
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.ports.access import ProjectRecord, ProjectUsage
+from speciate.ports.records.base import Page
+from speciate.storage import cursors
+from speciate.storage.access.quotas import used_today
+from speciate.storage.database import patient, reading
+from speciate.storage.rows import uuid7
+from speciate.storage.tables import projects
+
+
+@dataclass
+class Projects:
+    """Makes, finds and limits projects.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
+        """Make a project.
+
+        Raises:
+            ConflictError: The name is taken.
+        """
+        return self._create({"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()})
+
+    @patient
+    def _create(self, values: Mapping[str, Any]) -> ProjectRecord:
+        slug = values["slug"]
+        with self._engine.begin() as connection:
+            connection.execute(insert(projects).values(values).on_conflict_do_nothing())
+            row = connection.execute(sa.select(projects).where(projects.c.id == values["id"])).one_or_none()
+        if row is None:
+            raise ConflictError(f"there is a project {slug!r} already.", remedy="Choose another name.")
+        return _record(row)
+
+    @patient
+    def get(self, name: str) -> ProjectRecord:
+        """Return a project by name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with reading(self._engine) as connection:
+            return _record(_find(connection, name))
+
+    @patient
+    def usage(self, name: str) -> ProjectUsage:
+        """Return a project with what counts towards its quotas; raises as ``get`` does."""
+        with reading(self._engine) as connection:
+            row = _find(connection, name)
+            today = connection.execute(sa.text("SELECT date_trunc('day', clock_timestamp(), 'UTC')")).scalar_one()
+            used = used_today(connection, row.id, today)
+        return ProjectUsage.model_validate({**_record(row).model_dump(), "used": used})
+
+    @patient
+    def list(self, *, only: UUID | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProjectRecord]:
+        """Return projects by age, the oldest first; ``only`` one where it is given."""
+        query = sa.select(projects).order_by(projects.c.id).limit(limit + 1)
+        if only is not None:
+            query = query.where(projects.c.id == only)
+        if cursor is not None:
+            query = query.where(projects.c.id > cursors.decode_id(cursor))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+
+    @patient
+    def limit(self, name: str, quota: Quota) -> ProjectRecord:
+        """Set those limits that were named, None being none; raises as ``get`` does."""
+        changes = quota.model_dump(include=quota.model_fields_set)
+        with self._engine.begin() as connection:
+            row = _find(connection, name)
+            if changes:
+                changed = sa.update(projects).where(projects.c.id == row.id).values(changes).returning(projects)
+                row = connection.execute(changed).one()
+        return _record(row)
+
+
+def _find(connection: sa.Connection, name: str) -> sa.Row[Any]:
+    row = connection.execute(sa.select(projects).where(projects.c.slug == name)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no project {name!r}.", remedy="`speciate projects list` shows them.")
+    return row
+
+
+def _record(row: sa.Row[Any]) -> ProjectRecord:
+    quota = Quota(**{name: getattr(row, name) for name in Quota.model_fields})
+    return ProjectRecord(id=row.id, slug=row.slug, title=row.title, quota=quota, created_at=row.created_at)

@@ -1,0 +1,157 @@
+"""Store the sealed API keys of policies, and count the secrets that the secret keys open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import UnavailableError
+from speciate.egress.sealing import Sealer
+from speciate.storage.database import patient, reading
+from speciate.storage.rows import uuid7
+from speciate.storage.tables import policy_keys
+from speciate.storage.webhooks.store import webhook_purpose
+
+OPENED_S: Final = 10.0
+"""Seconds for which an opened key is used again: as long does an exchanged one live on in a worker."""
+
+
+class PolicyKeys:
+    """Seals, keeps and opens keys. May be used from several threads.
+
+    Args:
+        engine: The database.
+        sealer: What seals.
+    """
+
+    patience_s: float = 5.0
+
+    def __init__(self, engine: sa.Engine, sealer: Sealer) -> None:
+        self._engine = engine
+        self._sealer = sealer
+        self._lock = threading.Lock()
+        self._opened: dict[str, tuple[str, float]] = {}
+
+    def new_id(self) -> str:
+        """Return the id of a key that is still to be stored.
+
+        Raises:
+            SecretKeyError: None could be stored.
+        """
+        key_id = str(uuid7())
+        self._sealer.seal(key_purpose(key_id), "")
+        return key_id
+
+    @patient
+    def store(self, key_id: str, key: str) -> None:
+        """Keep a key; one that is kept under this id already is exchanged.
+
+        Raises:
+            SecretKeyError: There is no secret key to seal it with.
+        """
+        sealed = self._sealer.seal(key_purpose(key_id), key)
+        statement = insert(policy_keys).values(id=key_id, sealed=sealed)
+        with self._engine.begin() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"sealed": sealed}))
+        with self._lock:
+            self._opened.pop(key_id, None)
+
+    def open(self, key_id: str) -> str:
+        """Return a key.
+
+        Raises:
+            UnavailableError: It was never stored.
+            SecretKeyError: It cannot be opened here.
+        """
+        with self._lock:
+            key, until = self._opened.get(key_id, ("", 0.0))
+        if time.monotonic() >= until:
+            key = self._read(key_id)
+            with self._lock:
+                self._opened[key_id] = key, time.monotonic() + OPENED_S
+        return key
+
+    @patient
+    def renew(self) -> int:
+        """Seal every key anew by the first secret key; return how many there are.
+
+        Raises:
+            SecretKeyError: One does not open; nothing was changed.
+        """
+        with self._engine.begin() as connection:
+            rows = connection.execute(sa.select(policy_keys.c.id, policy_keys.c.sealed).with_for_update()).all()
+            for row in rows:
+                sealed = self._sealer.renew(key_purpose(row.id), row.sealed)
+                connection.execute(sa.update(policy_keys).where(policy_keys.c.id == row.id).values(sealed=sealed))
+        return len(rows)
+
+    @patient
+    def _read(self, key_id: str) -> str:
+        with reading(self._engine) as connection:
+            sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
+        if sealed is None:
+            raise UnavailableError(f"no key is kept as {key_id}.", remedy="Register the policy again with its api_key.")
+        return self._sealer.open(key_purpose(key_id), sealed)
+
+
+def key_purpose(key_id: str) -> str:
+    """Return what a key is sealed for."""
+    return f"policy-key:{key_id}"
+
+
+_KEYS: Final = sa.text(
+    "SELECT k.id, k.sealed, min(p.slug) AS slug FROM policy_keys k"
+    " LEFT JOIN policies p ON p.definition ->> 'api_key_id' = k.id GROUP BY k.id ORDER BY k.id"
+)
+_WEBHOOKS: Final = sa.text("SELECT id, sealed FROM webhooks ORDER BY id")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the sealed secrets stand to a secret key.
+
+    Attributes:
+        keyless: Whether there is no secret key at all.
+        open: How many secrets open.
+        shut: What does not open, in words: ``the key of policy hosted``, ``webhook 019a…``.
+    """
+
+    keyless: bool
+    open: int
+    shut: tuple[str, ...]
+
+
+@dataclass
+class SealedSecrets:
+    """Tries whether secrets open; what is in them is not kept.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    _sealer: Sealer
+    patience_s: float = 5.0
+
+    def impatient(self, engine: sa.Engine) -> Self:
+        """Return the same on an engine of the caller's own, without waiting for a server that restarts."""
+        return replace(self, _engine=engine, patience_s=0.0)
+
+    @patient
+    def standing(self) -> Standing:
+        """Try every secret."""
+        with self._engine.connect() as connection:
+            keys = connection.execute(_KEYS).all()
+            webhooks = connection.execute(_WEBHOOKS).all()
+        found = [
+            (f"the key of policy {key.slug}" if key.slug else f"key {key.id}", key_purpose(key.id), key.sealed)
+            for key in keys
+        ]
+        found += [(f"webhook {each.id}", webhook_purpose(each.id), each.sealed) for each in webhooks]
+        shut = tuple(what for what, purpose, sealed in found if not self._sealer.opens(purpose, sealed))
+        return Standing(self._sealer.keyless, len(found) - len(shut), shut)

@@ -1,0 +1,1 @@
+"""Candidates: inserting, listing, the population and the cached archive."""

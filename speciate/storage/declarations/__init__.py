@@ -1,0 +1,1 @@
+"""Tournaments and campaigns: declarations, plans and results."""

@@ -1,0 +1,1 @@
+"""Counters, gauges and totals of an installation."""

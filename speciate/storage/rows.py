@@ -1,0 +1,96 @@
+"""Helpers of all stores: time-ordered ids, lookup by name, stored definitions, idempotency keys."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate import __version__
+from speciate.domain.errors import ConflictError, NewerRecordError
+from speciate.domain.values import Value
+from speciate.storage.tables import DEFAULT_PROJECT_ID, idempotency_keys
+
+
+def uuid7() -> UUID:
+    """Return a new UUIDv7 (RFC 9562, section 5.7): 48 bits of milliseconds, 74 random bits."""
+    milliseconds = time.time_ns() // 1_000_000
+    bits = int.from_bytes(os.urandom(10), "big")
+    high = (milliseconds << 16) | 0x7000 | (bits >> 68 & 0x0FFF)
+    return UUID(int=high << 64 | 0x8000 << 48 | bits & (1 << 62) - 1)
+
+
+def floor7(at: float) -> UUID:
+    """Return the least UUIDv7 that can have been made at a moment, in seconds since the epoch."""
+    return UUID(int=(int(at * 1000) << 80) | 0x7000 << 64 | 0x8000 << 48)
+
+
+def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
+    """Return what finds a row by id or slug in a project."""
+    try:
+        by_id = table.c.id == (name if isinstance(name, UUID) else UUID(name))
+    except ValueError:
+        return sa.and_(table.c.slug == str(name), table.c.project_id == (project or DEFAULT_PROJECT_ID))
+    return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+
+
+def within(alias: str, project: UUID | None) -> tuple[str, dict[str, Any]]:
+    """Return the same for a list in SQL: a clause that keeps to a project (empty for all) and what it binds."""
+    return ("", {}) if project is None else (f"{alias}.project_id = :project", {"project": project})
+
+
+V = TypeVar("V", bound=Value)
+
+
+def read_stored(kind: type[V], values: Any) -> V:
+    """Return a value from its JSON in a table, as ``Value.stored_json`` wrote it.
+
+    Raises:
+        NewerRecordError: It holds something that this version does not know.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        # Texts of users are not repeated, only where they stand.
+        places = ", ".join(".".join(map(str, flaw["loc"])) or "all of it" for flaw in error.errors()[:3])
+        raise NewerRecordError(
+            f"A {kind.__name__} in the database cannot be read by this process, of version {__version__}: {places}.",
+            remedy="A newer version wrote it: restart this process with that version.",
+        ) from None
+
+
+def key_in(project: UUID, key: str) -> str:
+    """Return a key as it is kept: each project has its own. No key that a client may send holds a blank."""
+    return key if project == DEFAULT_PROJECT_ID else f"{project} {key}"
+
+
+def hold_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
+    """Return the id of what a key stands for: ``resource_id`` when it is new.
+
+    Args:
+        connection: In the transaction that makes the thing.
+        key: The key.
+        digest: Of the request.
+        resource_id: Id of what is about to be made.
+
+    Raises:
+        ConflictError: The key was used for another request.
+    """
+    connection.execute(
+        insert(idempotency_keys)
+        .values(key=key, request_digest=digest, resource_id=resource_id)
+        .on_conflict_do_nothing()
+    )
+    row = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
+    if row.request_digest != digest:
+        raise ConflictError(
+            f"Idempotency-Key {key.rpartition(' ')[2]!r} was used for another request.",
+            remedy="Use a new key for a new request.",
+        )
+    held: UUID = row.resource_id
+    return held

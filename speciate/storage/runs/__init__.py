@@ -1,0 +1,1 @@
+"""Runs: creation, steering, progress, queries and retention."""

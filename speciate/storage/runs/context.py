@@ -1,0 +1,143 @@
+"""Load the immutable parts of a run: problem, policies, ensembles and spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.ensemble import BanditArm
+from speciate.domain.errors import NotFoundError
+from speciate.domain.objective import Objective
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.reward import RewardSpace
+from speciate.domain.run import RunSpec
+from speciate.ports.records.policies import EnsembleMember
+from speciate.ports.runs import Ensembles
+from speciate.ports.work import RunContext, WeightedPolicy
+from speciate.runs.ensemble import COUNTS, arm_key, read_arms
+from speciate.storage.rows import read_stored
+from speciate.storage.tables import run_policies
+
+_CONTEXT = sa.text(
+    "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
+    " b.definition AS mutator FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
+    " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
+)
+
+_MEASURES = sa.text(
+    "SELECT p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,"
+    " p.definition -> 'weights' AS weights"
+    " FROM runs r JOIN problems p ON p.id = r.problem_id WHERE r.id = :id"
+)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a run's candidates are measured by: the little of its problem that their records need. It never changes.
+
+    Attributes:
+        space: The objectives.
+        targets: Names of the targets, in declared order.
+        weighted: Whether weights are declared, so that there is a scalar.
+    """
+
+    space: RewardSpace
+    targets: tuple[str, ...]
+    weighted: bool
+
+
+def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
+    """Return what a run's candidates are measured by; raises as ``load_context`` does."""
+    row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id}.")
+    objectives = tuple(read_stored(Objective, objective) for objective in row.objectives)
+    targets = tuple(target["name"] for target in row.targets)
+    return Measures(RewardSpace(objectives), targets, row.weights is not None)
+
+
+def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
+    """Return a run's problem, policies and spec.
+
+    Raises:
+        NotFoundError: There is no such run.
+    """
+    row = connection.execute(_CONTEXT, {"id": run_id}).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no run {run_id}.")
+    return RunContext(
+        run_id=run_id,
+        project_id=row.project_id,
+        problem=read_stored(Problem, row.problem),
+        proposer=read_stored(Policy, row.proposer),
+        proposer_id=row.policy_id,
+        spec=read_stored(RunSpec, row.spec),
+        mutator=None if row.mutator is None else read_stored(Policy, row.mutator),
+        mutator_id=row.mutator_id,
+        ensembles=read_shares(connection, run_id),
+    )
+
+
+SHARES: Final = (
+    "(SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug, 'policy_version',"
+    " q.version, 'weight', e.weight) ORDER BY e.role DESC, e.ord) FROM run_policies e"
+    " JOIN policies q ON q.id = e.policy_id WHERE e.run_id = r.id)"
+)
+"""SQL: the rows of the run ``r`` as JSON, what ``members`` reads; proposers come first."""
+
+NAMES: Final = (
+    "ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
+    " WHERE e.run_id = r.id ORDER BY 1)"
+)
+"""SQL: the names of the policies of the run ``r``; empty where no role has several."""
+
+ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
+"""SQL: whether no role of the run ``r`` has several policies."""
+
+MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
+"""SQL: who changes parents in the run ``r``; NULL where its policy does, whether that was said or not."""
+
+_READ = sa.text(
+    "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
+    " WHERE e.run_id = :id ORDER BY e.role, e.ord"
+)
+
+
+def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:
+    """Store the policies of a new run."""
+    rows = [
+        {"run_id": run_id, "role": role.value, "ord": ord_, "policy_id": share.version.id, "weight": share.weight}
+        for role, shares in ensembles.items()
+        for ord_, share in enumerate(shares)
+    ]
+    if rows:
+        connection.execute(sa.insert(run_policies), rows)
+
+
+def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:
+    """Return the policies of a run by role."""
+    found: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
+    for row in connection.execute(_READ, {"id": run_id}):
+        share = WeightedPolicy(read_stored(Policy, row.definition), row.policy_id, row.weight)
+        role = PolicyRole(row.role)
+        found[role] = (*found.get(role, ()), share)
+    return found
+
+
+def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
+    """Return what the policies of a run did, from ``shares`` and ``arms``; without mutators the proposers do both."""
+    shares = row.shares or []
+    of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
+    arms = read_arms(row.arms)
+    return tuple(
+        EnsembleMember(
+            **share | {"role": role},
+            **{name: getattr(arms.get(arm_key(role, i), BanditArm()), name) for name in COUNTS},
+        )
+        for role, mine in of_role.items()
+        for i, share in enumerate(mine or of_role[PolicyRole.PROPOSE])
+    )

@@ -1,0 +1,254 @@
+"""What people ask about a run: candidates, front, archive, rollouts, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.reward import pareto_front
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import (
+    AdviceRecord,
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    ExportedCandidate,
+    RolloutDetail,
+    RolloutRecord,
+)
+from speciate.ports.records.runs import EventRecord
+from speciate.storage import cursors
+from speciate.storage.candidates.listing import EVERY, Wanted, listing
+from speciate.storage.database import patient, reading
+from speciate.storage.runs.advice import read_page
+from speciate.storage.runs.context import Measures, load_context, load_measures
+
+_LIGHT = (
+    "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
+    " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
+    " created_at"
+)
+_ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
+_ROLLOUT = (
+    "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"
+    " finish_reason, mean_logprob, answers, reason, advice, created_at"
+)
+
+# The newest ancestor whose parents have yet to be read is the nearest one, for a parent's number is below its child's.
+# So no more is read than is told, however long the line is.
+_ANCESTORS = sa.text(
+    "WITH RECURSIVE line (step, number, waiting) AS ("
+    " SELECT 0, CAST(NULL AS bigint), parents FROM candidates WHERE id = :id"
+    " UNION ALL"
+    " SELECT step + 1, c.number, ARRAY(SELECT DISTINCT n FROM unnest(waiting || c.parents) n WHERE n < c.number)"
+    " FROM line JOIN candidates c ON c.run_id = :run_id AND c.number = (SELECT max(n) FROM unnest(waiting) n)"
+    f" WHERE step < :limit) SELECT {_LIGHT}, {_ADVICE} FROM candidates"
+    " WHERE run_id = :run_id AND number IN (SELECT number FROM line) ORDER BY number DESC"
+)
+
+
+@dataclass
+class Queries:
+    """Read-only views of runs.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        self._measures = lru_cache(maxsize=2048)(self._load_measures)
+
+    @patient
+    def candidates(
+        self, run_id: UUID, wanted: Wanted = EVERY, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[CandidateRecord]:
+        """Return candidates of a run in the order that is wanted.
+
+        Raises:
+            InvalidInputError: See ``candidate_list.listing``.
+            NotFoundError: There is no such run.
+        """
+        measures = self._measures(run_id)
+        listed = listing(wanted, measures, cursor)
+        query = (
+            f"SELECT {_LIGHT}, {_ADVICE}, {listed.best} AS best FROM candidates WHERE run_id = :run_id{listed.where}"
+            f" ORDER BY {listed.order} LIMIT :limit"
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(sa.text(query), {**listed.binds, "run_id": run_id, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, lambda row: CandidateRecord(**_candidate(measures, row)), listed.cursor)
+
+    @patient
+    def candidate(self, candidate_id: UUID) -> CandidateDetail:
+        """Return a candidate with its texts.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return self._detail("id = :id", {"id": candidate_id}, f"candidate {candidate_id}")
+
+    @patient
+    def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
+        """Return the candidate of a run that has a number; raises as ``candidate`` does."""
+        keys = {"run_id": run_id, "number": number}
+        return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
+
+    @patient
+    def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
+        """Return at most ``limit`` ancestors of a candidate, newest first; each once, however often it was a parent."""
+        measures = self._measures(candidate.run_id)
+        binds = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
+        with reading(self._engine) as connection:
+            rows = connection.execute(_ANCESTORS, binds).all()
+        return tuple(CandidateRecord(**_candidate(measures, row)) for row in rows)
+
+    @patient
+    def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
+        """Return the elites that no other elite dominates, best first by the problem's first objective."""
+        elites = self.archive(run_id)
+        unique = {elite.number: elite for elite in elites}
+        rows = sorted(unique.values(), key=lambda elite: elite.number)
+        points = self._measures(run_id).space.normalise([tuple(elite.rewards.values()) for elite in rows])
+        kept = [
+            (point[0], elite) for point, elite, best in zip(points, rows, pareto_front(points), strict=True) if best
+        ]
+        return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
+
+    @patient
+    def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
+        """Return the holder of every cell, by island and cell."""
+        query = sa.text(
+            "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
+            " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
+        )
+        names = self._measures(run_id).space.names
+        with reading(self._engine) as connection:
+            return tuple(
+                EliteRecord(
+                    island=row.island,
+                    cell=row.cell,
+                    number=row.number,
+                    candidate_id=row.id,
+                    fitness=row.fitness,
+                    rewards=dict(zip(names, row.rewards, strict=True)),
+                )
+                for row in connection.execute(query, {"id": run_id})
+            )
+
+    @patient
+    def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
+        """Return the completions of a run, newest first."""
+        after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
+        query = sa.text(
+            f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
+            " ORDER BY batch DESC, ord DESC LIMIT :limit"
+        )
+        with reading(self._engine) as connection:
+            load_context(connection, run_id)
+            binds = {"run_id": run_id, "batch": after[0], "ord": after[1], "limit": limit + 1}
+            rows = connection.execute(query, binds).all()
+        return cursors.page(
+            rows, limit, lambda row: RolloutRecord.model_validate(row._asdict()), lambda row: [row.batch, row.ord]
+        )
+
+    @patient
+    def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
+        """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
+        before = cursors.decode(cursor, [int])[0] if cursor else 2**62
+        with reading(self._engine) as connection:
+            if load_context(connection, run_id).spec.guidance is None:
+                return Page[AdviceRecord](items=())
+            records = read_page(connection, run_id, before, limit + 1)
+        return cursors.page(records, limit, lambda record: record, lambda record: [record.number])
+
+    @patient
+    def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
+        """Return every completion of a run with its texts, in the order in which they were asked for."""
+        query = sa.text(
+            'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
+            " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
+        )
+        with reading(self._engine) as connection:
+            return tuple(
+                RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
+            )
+
+    @patient
+    def rollout(self, rollout_id: UUID) -> RolloutDetail:
+        """Return a rollout with prompt and completion.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        query = sa.text(
+            "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
+            " LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id"
+        )
+        with reading(self._engine) as connection:
+            row = connection.execute(query, {"id": rollout_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no rollout {rollout_id}.")
+        return RolloutDetail.model_validate(row._asdict())
+
+    @patient
+    def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:
+        """Return at most ``limit`` events with a sequence number above ``after``, in order."""
+        query = sa.text(
+            "SELECT run_id, seq, kind, data, at FROM events WHERE run_id = :id AND seq > :after"
+            " ORDER BY seq LIMIT :limit"
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
+            # What the columns hold has these types; to look for them inside each document costs more than the rest.
+            return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
+
+    def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
+        """Yield every candidate of a run with its texts, in order of number, without holding them all."""
+        last = 0
+        labels = sa.text("SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :id")
+        with reading(self._engine) as connection:
+            called = connection.execute(labels, {"id": run_id}).mappings().one()
+        query = sa.text(
+            f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
+        )
+        measures = self._measures(run_id)
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(query, {"id": run_id, "last": last}).all()
+            for row in rows:
+                yield ExportedCandidate(**_whole(measures, row), **called)
+            if not rows:
+                return
+            last = rows[-1].number
+
+    def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
+        with reading(self._engine) as connection:
+            row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no {what}.")
+        return CandidateDetail(**_whole(self._measures(row.run_id), row))
+
+    def _load_measures(self, run_id: UUID) -> Measures:
+        with reading(self._engine) as connection:
+            return load_measures(connection, run_id)
+
+
+def _whole(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
+    texts = {"program": row.program, "failure_detail": row.failure_detail, "artifacts": row.artifacts}
+    return {**_candidate(measures, row), **texts}
+
+
+def _candidate(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
+    values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
+    rewards = None if row.rewards is None else dict(zip(measures.space.names, row.rewards, strict=True))
+    met = tuple(name for i, name in enumerate(measures.targets) if row.targets >> i & 1)
+    return {**values, "rewards": rewards, "targets": met}

@@ -1,0 +1,377 @@
+"""Runs on PostgreSQL: making them, steering them, listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.labels import Labels, Relabelling
+from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
+from speciate.domain.values import digest_of, storable
+from speciate.ports.records.base import Page
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import RunRecord, SpentRecord
+from speciate.ports.records.work import WorkRecord
+from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
+from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
+from speciate.runs import ledger
+from speciate.runs.effects import Effects
+from speciate.runs.progress import RunProgress
+from speciate.storage import cursors
+from speciate.storage.access.quotas import hold_quota, hold_quota_of, room_of
+from speciate.storage.database import patient, reading
+from speciate.storage.rows import hold_key, key_in, read_stored, uuid7
+from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
+from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
+from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
+from speciate.storage.work.effects import write
+
+_SELECT = f"""
+SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
+  {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
+  p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
+  a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
+  {SHARES} AS shares
+FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
+  JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+"""
+_ASKS = (
+    "(r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id"
+    " AND e.role = 'propose'))"
+)
+# The indexes are of labelled runs alone, which the queries have to say.
+_TAGGED = "r.tags <> '{}' AND r.tags @> cast(:tags AS text[])"
+_NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
+_TOUCH = sa.text(
+    "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event, state"
+)
+_MAX_REASON = 2000
+_RING_READY = sa.text(
+    "UPDATE work SET dispatched_at = clock_timestamp(), rings = 0 WHERE run_id = :id AND state = 'ready'"
+    " RETURNING id, kind, attempt"
+)
+
+
+@dataclass
+class PostgresRunStore:
+    """``RunStore`` on PostgreSQL.
+
+    Attributes:
+        patience_s: Seconds that a call waits for a server that restarts.
+        project: The project that is seen; None sees all, and makes runs in the default one.
+        own: Whether runs count towards the day's quotas: what tournaments and campaigns start is counted with them.
+        require: Given the revision and state of a run that is about to be changed, raises where it must not be. It is
+            asked under the run's lock, so nothing comes between the answer and the change.
+    """
+
+    _engine: sa.Engine
+    patience_s: float = 5.0
+    project: UUID | None = None
+    own: bool = True
+    require: Callable[[int, RunState], None] | None = None
+
+    def create(
+        self,
+        problem: ProblemVersion,
+        policy: PolicyVersion,
+        mutator: PolicyVersion | None,
+        spec: RunSpec,
+        *,
+        ensembles: Ensembles = NO_ENSEMBLES,
+        labels: Labels = NO_LABELS,
+        granted: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> tuple[UUID, bool]:
+        """Store a run that does nothing yet; see the port."""
+        # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
+        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, labels, granted, idempotency_key)
+
+    @patient
+    def _create(
+        self,
+        run_id: UUID,
+        problem: ProblemVersion,
+        policy: PolicyVersion,
+        mutator: PolicyVersion | None,
+        spec: RunSpec,
+        ensembles: Ensembles,
+        labels: Labels,
+        granted: int | None,
+        idempotency_key: str | None,
+    ) -> tuple[UUID, bool]:
+        project = self.project or DEFAULT_PROJECT_ID
+        with self._engine.begin() as connection:
+            if idempotency_key is not None:
+                request: list[object] = [
+                    str(problem.id),
+                    str(policy.id),
+                    str(mutator and mutator.id),
+                    spec.stored_json(),  # what was asked before there was some option is still the same request
+                ]
+                request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
+                if labels != NO_LABELS:
+                    request.append(labels.stored_json())
+                held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
+                if held != run_id:
+                    return held, False
+            quota = hold_quota(connection, project)
+            quota.require_room(connection)
+            if self.own:
+                quota.require(connection, spec.budget.evaluations, spec.budget.tokens)
+            added = connection.execute(
+                insert(runs)
+                .values(
+                    id=run_id,
+                    project_id=project,
+                    own=self.own,
+                    problem_id=problem.id,
+                    policy_id=policy.id,
+                    mutator_id=mutator.id if mutator else None,
+                    strategy=spec.strategy,
+                    spec=spec.stored_json(),
+                    **labels.stored_json(),
+                )
+                .on_conflict_do_nothing()
+                .returning(runs.c.id)
+            )
+            if added.one_or_none() is None:
+                return run_id, True
+            insert_shares(connection, run_id, ensembles)
+            budget = spec.budget
+            connection.execute(
+                sa.insert(progress).values(
+                    run_id=run_id,
+                    state=RunState.CREATED.value,
+                    budget_evaluations=budget.evaluations,
+                    budget_tokens=budget.tokens,
+                    budget_seconds=budget.seconds,
+                )
+            )
+            locked = lock_progress(connection, run_id)
+            write(connection, locked, ledger.create(locked.progress, load_context(connection, run_id), granted))
+        return run_id, True
+
+    def start(self, run_id: UUID) -> Commit:
+        """Begin a created run."""
+        return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
+
+    def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
+        """Stop handing out work."""
+        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _told(reason), fault=fault))
+
+    def resume(self, run_id: UUID) -> Commit:
+        """Hand out work again."""
+        return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
+
+    def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
+        """End it; what is in flight is thrown away."""
+        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _told(reason)))
+
+    @patient
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a run spend up to so many evaluations; see the port."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            before = locked.progress.state
+            effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
+            if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
+                hold_quota_of(connection, run_id).require_room(connection)
+            return write(connection, locked, effects)
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant."""
+        return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
+
+    @patient
+    def label(self, run_id: UUID, change: Relabelling) -> Commit:
+        """Change what people call a run; see the port."""
+        with self._engine.begin() as connection:
+            # As everywhere, the progress is locked first; its revision is what pages and caches go by.
+            touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
+            if touched is None:
+                raise NotFoundError(f"there is no run {run_id}.")
+            if self.require is not None:
+                self.require(touched.revision - 1, RunState(touched.state))
+            mine = runs.c.id == run_id
+            row = connection.execute(sa.select(runs.c.name, runs.c.tags, runs.c.note).where(mine)).one()
+            labels = change.of(Labels.model_validate(row._asdict()))
+            connection.execute(sa.update(runs).where(mine).values(labels.stored_json()))
+        return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
+
+    @patient
+    def get(self, run_id: UUID) -> RunRecord:
+        """Return a run."""
+        with reading(self._engine) as connection:
+            row = connection.execute(sa.text(_SELECT + " WHERE r.id = :id"), {"id": run_id}).one_or_none()
+        if row is None or self.project not in {None, row.project_id}:
+            raise NotFoundError(f"there is no run {run_id}.")
+        return _record(row)
+
+    @patient
+    def list(
+        self,
+        *,
+        problem_id: UUID | None = None,
+        policy_id: UUID | None = None,
+        state: RunState | None = None,
+        tags: Sequence[str] = (),
+        name: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[RunRecord]:
+        """Return runs, newest first.
+
+        Args:
+            problem_id: Those on this problem version.
+            policy_id: Those that ask this policy version.
+            state: Those in this state.
+            tags: Those that have all of these.
+            name: Those with this text in their name, in capitals or not.
+            limit: How many at most.
+            cursor: Where to begin.
+        """
+        wanted = {
+            "problem_id": ("r.problem_id = :problem_id", problem_id),
+            "policy_id": (_ASKS, policy_id),
+            "state": ("g.state = :state", state.value if state else None),
+            "tags": (_TAGGED, [*tags] or None),
+            "name": (_NAMED, name),
+            "after": ("r.id < :after", cursors.decode_id(cursor) if cursor else None),
+            "project": ("r.project_id = :project", self.project),
+        }
+        clauses = [clause for clause, value in wanted.values() if value is not None]
+        where = " WHERE " + " AND ".join(clauses) if clauses else ""
+        binds = {name: value for name, (_, value) in wanted.items() if value is not None}
+        query = sa.text(_SELECT + where + " ORDER BY r.id DESC LIMIT :limit")
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+
+    @patient
+    def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
+        """Return leased and waiting work, oldest first."""
+        query = sa.text(
+            "SELECT id, run_id, kind, state, attempt, lane, extract(epoch FROM lease_until - clock_timestamp()) AS left"
+            " FROM work w WHERE state IN ('ready', 'leased') AND (cast(:project AS uuid) IS NULL OR EXISTS (SELECT"
+            " FROM runs r WHERE r.id = w.run_id AND r.project_id = :project)) ORDER BY id LIMIT :limit"
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {"limit": limit, "project": self.project}).mappings().all()
+        return tuple(
+            WorkRecord(
+                work_id=row["id"],
+                run_id=row["run_id"],
+                kind=row["kind"],
+                state=row["state"],
+                attempt=row["attempt"],
+                lane=row["lane"],
+                lease_seconds_left=None if row["left"] is None else float(row["left"]),
+            )
+            for row in rows
+        )
+
+    @patient
+    def room(self) -> int | None:
+        """Return how many more runs may be under way in the project; None is any number."""
+        with self._engine.begin() as connection:
+            return room_of(connection, self.project or DEFAULT_PROJECT_ID)
+
+    @patient
+    def unfinished(self) -> tuple[UUID, ...]:
+        """Return the runs whose archive a cache should hold."""
+        with reading(self._engine) as connection:
+            query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
+            return tuple(connection.execute(query).scalars())
+
+    @patient
+    def _move(
+        self,
+        run_id: UUID,
+        goal: RunState,
+        step: Callable[[RunProgress, RunContext], Effects],
+        *,
+        only_from: RunState | None = None,
+    ) -> Commit:
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, run_id)
+            source = locked.progress.state
+            if self.require is not None:
+                self.require(locked.progress.revision, source)
+            if source not in sources_of(goal) or (only_from is not None and source is not only_from):
+                raise refuse_move(str(run_id), source, goal)
+            if goal is RunState.RUNNING and source is RunState.PAUSED:
+                hold_quota_of(connection, run_id).require_room(connection)
+            effects = step(locked.progress, load_context(connection, run_id))
+            commit = write(connection, locked, effects)
+            return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
+
+
+def _told(reason: str | None) -> str | None:
+    return None if reason is None else storable(reason)[:_MAX_REASON]
+
+
+def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit: Commit) -> Commit:
+    if locked.progress.state is not RunState.RUNNING:
+        return commit
+    rows = connection.execute(_RING_READY, {"id": locked.run_id})
+    refs = tuple(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0) for row in rows)
+    return Commit(commit.run_id, refs, commit.placements, commit.revision, commit.last_event)
+
+
+def _record(row: sa.Row[Any]) -> RunRecord:
+    names = [objective["name"] for objective in row.objectives]
+    confirmed = [target for i, target in enumerate(row.targets) if row.confirmed >> i & 1]
+    return RunRecord(
+        id=row.id,
+        name=row.name,
+        tags=tuple(row.tags),
+        note=row.note,
+        problem_id=row.problem_id,
+        problem=row.problem,
+        problem_version=row.problem_version,
+        policy_id=row.policy_id,
+        policy=row.policy,
+        policy_version=row.policy_version,
+        mutator_id=row.mutator_id,
+        mutator=row.mutator,
+        mutator_version=row.mutator_version,
+        ensembles=members(row),
+        spec=read_stored(RunSpec, row.spec),
+        state=RunState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        spent=SpentRecord(
+            evaluations=row.evaluations,
+            tokens=row.tokens,
+            seconds=float(row.seconds_now),
+            reserved_evaluations=row.reserved_evaluations,
+            reserved_tokens=row.reserved_tokens,
+        ),
+        candidates=row.evaluated + row.failed,
+        evaluated=row.evaluated,
+        failed=row.failed,
+        duplicates=row.duplicates,
+        reused=row.reused,
+        rollouts=row.rollouts,
+        failures=row.failures,
+        reasons=row.reasons,
+        best=dict(zip(names, row.best, strict=False)),
+        best_scalar=row.best_scalar,
+        reached=tuple(target["name"] for target in confirmed),
+        unlocked=any(target["unlock"] for target in confirmed),
+        granted=row.granted,
+        since_improvement=row.evaluations - row.improved_at,
+        alarm=row.alarm,
+        pruned_at=row.pruned_at,
+        last_event=row.events,
+        revision=row.revision,
+    )

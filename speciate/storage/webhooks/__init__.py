@@ -1,0 +1,1 @@
+"""Webhooks and the queue of their deliveries."""

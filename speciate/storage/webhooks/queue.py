@@ -1,0 +1,81 @@
+"""What webhooks are to be told: written in the transaction of what happened, so once for each event, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.event import Event, EventKind
+from speciate.domain.webhook import WebhookEvent
+from speciate.storage.rows import uuid7
+from speciate.storage.runs.context import MUTATOR, NAMES
+from speciate.storage.tables import webhook_deliveries
+
+_ENDS: Final = {
+    EventKind.RUN_COMPLETED: "completed",
+    EventKind.RUN_FAILED: "failed",
+    EventKind.RUN_CANCELLED: "cancelled",
+}
+_ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
+# Held until the end of the transaction, so that no webhook goes away between this look and the rows that name it.
+_SUBSCRIBED = sa.text(
+    "SELECT id FROM webhooks WHERE :event = ANY(events) AND project_id = :project_id ORDER BY id FOR KEY SHARE"
+)
+_RUN = sa.text(
+    "SELECT r.id, r.project_id, g.alarm, p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy,"
+    f" b.slug || '@' || b.version AS mutator, {NAMES} AS ensemble, r.strategy"
+    " FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id"
+    f" JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR} WHERE r.id = :id"
+)
+
+
+def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:
+    """Put what webhooks want to know of a run's new events into the queue; call it before progress is saved."""
+    told = [(event, name) for event in events if (name := _name(event)) is not None]
+    if not told:
+        return
+    run = connection.execute(_RUN, {"id": run_id}).one()
+    about = {"run_id": str(run.id), "problem": run.problem, "policy": run.policy, "strategy": run.strategy}
+    # What several policies did together is not told as one's.
+    about |= {"mutator": run.mutator} if run.mutator else {}
+    about |= {"ensemble": run.ensemble} if run.ensemble else {}
+    for event, name in told:
+        # An alarm is raised again and again while it lasts, and told once.
+        if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:
+            continue
+        enqueue(connection, name, run.project_id, {**about, **_facts(event)})
+
+
+def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:
+    """Put an event into the queue of every webhook of a project that wants it; return how many do."""
+    subscribed = connection.execute(_SUBSCRIBED, {"event": event.value, "project_id": project_id}).scalars().all()
+    rows = [{"id": uuid7(), "webhook_id": webhook, "event": event.value, "data": dict(data)} for webhook in subscribed]
+    if rows:
+        connection.execute(sa.insert(webhook_deliveries), rows)
+    return len(rows)
+
+
+def _name(event: Event) -> WebhookEvent | None:
+    match event.kind:
+        case EventKind.TARGET_CONFIRMED if event.data.get("unlock"):
+            return WebhookEvent.UNLOCK
+        case EventKind.RUN_COMPLETED | EventKind.RUN_FAILED | EventKind.RUN_CANCELLED:
+            return WebhookEvent.RUN_FINISHED
+        case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
+            return WebhookEvent.ALARM
+        # Whoever paused it himself knows.
+        case EventKind.RUN_PAUSED if event.data.get("fault"):
+            return WebhookEvent.ALARM
+        case _:
+            return None
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    if event.kind is EventKind.RUN_PAUSED:
+        return {"name": "run.paused", "message": event.data.get("reason")}
+    state = _ENDS.get(event.kind)
+    name = _ALARMS.get(event.kind)
+    return {**({} if name is None else {"name": name}), **({} if state is None else {"state": state}), **event.data}

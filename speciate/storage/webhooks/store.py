@@ -1,0 +1,248 @@
+"""Webhooks and what is to be delivered to them. PostgreSQL is the queue: a delivery is leased, sent, and settled."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import NotFoundError
+from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
+from speciate.egress.sealing import Sealer
+from speciate.ports.records.base import Page
+from speciate.ports.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
+from speciate.storage import cursors
+from speciate.storage.database import patient, reading
+from speciate.storage.rows import uuid7
+from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
+from speciate.storage.webhooks.queue import enqueue
+
+LEASE_S: Final = 30.0
+"""Seconds after which a delivery whose sender is silent is sent by another one; longer than a sender tries."""
+
+KEPT_S: Final = 30 * 24 * 3600.0
+"""Seconds for which deliveries that ended are kept."""
+
+# One at a time for each webhook: a receiver that does not answer holds one place, whatever waits for it. Which of them
+# get a place is drawn: in any fixed order those that come first, with much that waits, would keep the others out.
+_CLAIM = sa.text(
+    "WITH firsts AS (SELECT DISTINCT ON (d.webhook_id) d.id FROM webhook_deliveries d WHERE d.state = 'pending'"
+    " AND d.due_at <= clock_timestamp() AND NOT EXISTS (SELECT 1 FROM webhook_deliveries o"
+    " WHERE o.webhook_id = d.webhook_id AND o.state = 'pending' AND o.lease_until > clock_timestamp())"
+    " ORDER BY d.webhook_id, d.due_at), due AS (SELECT id FROM firsts ORDER BY random() LIMIT :limit)"
+    " UPDATE webhook_deliveries d SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
+    " attempts = d.attempts + 1 FROM due, webhooks w WHERE d.id = due.id AND w.id = d.webhook_id"
+    " AND d.state = 'pending' AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())"
+    " RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts"
+)
+_DELIVERED = sa.text(
+    "UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp(), lease_until = NULL,"
+    " status = :status, error = NULL WHERE id = :id AND state = 'pending'"
+)
+_POSTPONE = sa.text(
+    "UPDATE webhook_deliveries SET lease_until = NULL, status = :status, error = :error,"
+    " due_at = clock_timestamp() + make_interval(secs => :wait_s),"
+    " state = CASE WHEN clock_timestamp() + make_interval(secs => :wait_s) > created_at"
+    " + make_interval(secs => :tried_for_s) THEN 'failed' ELSE 'pending' END,"
+    " ended_at = CASE WHEN clock_timestamp() + make_interval(secs => :wait_s) > created_at"
+    " + make_interval(secs => :tried_for_s) THEN clock_timestamp() END"
+    " WHERE id = :id AND state = 'pending' AND attempts = :attempts"
+)
+_FORGET = sa.text(
+    "DELETE FROM webhook_deliveries WHERE state <> 'pending'"
+    " AND ended_at < clock_timestamp() - make_interval(secs => :kept_s)"
+)
+
+
+@dataclass
+class Webhooks:
+    """Makes webhooks, and keeps what is to be delivered.
+
+    Attributes:
+        project: Only webhooks of this project are found, and new ones are its; None is any, new ones the default's.
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    _sealer: Sealer
+    project: UUID | None = None
+    patience_s: float = 5.0
+
+    def add(self, webhook: Webhook) -> NewWebhook:
+        """Store a webhook and make its secret, which is returned here only.
+
+        Raises:
+            SecretKeyError: There is no secret key to seal it with.
+        """
+        return self._add(webhook, uuid7(), f"whsec_{secrets.token_hex(32)}")
+
+    @patient
+    def _add(self, webhook: Webhook, webhook_id: UUID, secret: str) -> NewWebhook:
+        values = {
+            "id": webhook_id,
+            "project_id": self.project or DEFAULT_PROJECT_ID,
+            "url": webhook.url,
+            "events": [event.value for event in webhook.events],
+            "description": webhook.description,
+            "sealed": self._sealer.seal(webhook_purpose(webhook_id), secret),
+        }
+        with self._engine.begin() as connection:
+            connection.execute(insert(webhooks).values(values).on_conflict_do_nothing())
+            row = connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook_id)).one()
+        return NewWebhook.model_validate({**row._asdict(), "secret": secret})
+
+    @patient
+    def get(self, webhook_id: UUID) -> WebhookRecord:
+        """Return a webhook.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with reading(self._engine) as connection:
+            row = connection.execute(sa.select(webhooks).where(self._mine(webhook_id))).one_or_none()
+        if row is None:
+            raise _unknown(webhook_id)
+        return WebhookRecord.model_validate(row._asdict())
+
+    @patient
+    def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
+        """Return webhooks, newest first."""
+        query = sa.select(webhooks).order_by(webhooks.c.id.desc()).limit(limit + 1)
+        if self.project is not None:
+            query = query.where(webhooks.c.project_id == self.project)
+        if cursor is not None:
+            query = query.where(webhooks.c.id < cursors.decode_id(cursor))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return cursors.page(rows, limit, lambda r: WebhookRecord.model_validate(r._asdict()), lambda r: [str(r.id)])
+
+    @patient
+    def remove(self, webhook_id: UUID) -> None:
+        """Forget a webhook, and what was to be delivered to it.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with self._engine.begin() as connection:
+            if not connection.execute(sa.delete(webhooks).where(self._mine(webhook_id))).rowcount:
+                raise _unknown(webhook_id)
+
+    def test(self, webhook_id: UUID) -> DeliveryRecord:
+        """Put a test event into a webhook's queue.
+
+        Raises:
+            NotFoundError: There is no such webhook.
+        """
+        return self._test(webhook_id, uuid7())
+
+    @patient
+    def _test(self, webhook_id: UUID, delivery_id: UUID) -> DeliveryRecord:
+        values = {
+            "id": delivery_id,
+            "webhook_id": webhook_id,
+            "event": WebhookEvent.TEST.value,
+            "data": {"message": "This is a test."},
+        }
+        with self._engine.begin() as connection:
+            # Held until the end of the transaction, so that it is not removed meanwhile.
+            there = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
+            if connection.execute(there).one_or_none() is None:
+                raise _unknown(webhook_id)
+            connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
+            query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
+            return _delivery(connection.execute(query).one())
+
+    @patient
+    def deliveries(
+        self, webhook_id: UUID, *, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[DeliveryRecord]:
+        """Return the deliveries of a webhook, newest first.
+
+        Raises:
+            NotFoundError: There is no such webhook.
+        """
+        self.get(webhook_id)
+        table = webhook_deliveries
+        query = sa.select(table).where(table.c.webhook_id == webhook_id).order_by(table.c.id.desc()).limit(limit + 1)
+        if state is not None:
+            query = query.where(table.c.state == state.value)
+        if cursor is not None:
+            query = query.where(table.c.id < cursors.decode_id(cursor))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return cursors.page(rows, limit, _delivery, lambda row: [str(row.id)])
+
+    @patient
+    def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
+        """Tell the webhooks of the project (by default the operator's) of an alarm; return how many want to know.
+
+        Args:
+            name: What kind of alarm it is, such as ``run.stuck``.
+            message: What is the matter, for people.
+            facts: JSON values, such as ``run_id`` as a text, which adds links to that run.
+        """
+        with self._engine.begin() as connection:
+            data = {"name": name, "message": message, **(facts or {})}
+            return enqueue(connection, WebhookEvent.ALARM, self.project or DEFAULT_PROJECT_ID, data)
+
+    @patient
+    def claim(self, limit: int) -> tuple[DueDelivery, ...]:
+        """Lease deliveries that are due, at most one of each webhook."""
+        with self._engine.begin() as connection:
+            rows = connection.execute(_CLAIM, {"limit": limit, "lease_s": LEASE_S}).all()
+        return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
+
+    @patient
+    def delivered(self, parcel: DueDelivery, status: int) -> None:
+        """Note that a receiver took a delivery."""
+        with self._engine.begin() as connection:
+            connection.execute(_DELIVERED, {"id": parcel.id, "status": status})
+
+    @patient
+    def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
+        """Note what went wrong; it is tried again after ``wait_s`` seconds, or given up when that is too late."""
+        values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
+        with self._engine.begin() as connection:
+            connection.execute(_POSTPONE, {**values, "tried_for_s": TRIED_FOR_S})
+
+    @patient
+    def forget_old(self) -> int:
+        """Delete what ended long ago; return how many."""
+        with self._engine.begin() as connection:
+            return connection.execute(_FORGET, {"kept_s": KEPT_S}).rowcount
+
+    @patient
+    def renew(self) -> int:
+        """Seal every secret anew by the first secret key; return how many there are. Raises ``SecretKeyError``."""
+        with self._engine.begin() as connection:
+            rows = connection.execute(sa.select(webhooks.c.id, webhooks.c.sealed).with_for_update()).all()
+            for row in rows:
+                sealed = self._sealer.renew(webhook_purpose(row.id), row.sealed)
+                connection.execute(sa.update(webhooks).where(webhooks.c.id == row.id).values(sealed=sealed))
+        return len(rows)
+
+    def secret_of(self, parcel: DueDelivery) -> str:
+        """Return what signs a delivery; raises ``SecretKeyError``."""
+        return self._sealer.open(webhook_purpose(parcel.webhook_id), parcel.sealed)
+
+    def _mine(self, webhook_id: UUID) -> sa.ColumnElement[bool]:
+        by_id = webhooks.c.id == webhook_id
+        return by_id if self.project is None else sa.and_(by_id, webhooks.c.project_id == self.project)
+
+
+def webhook_purpose(webhook_id: UUID) -> str:
+    """Return what the secret of a webhook is sealed for."""
+    return f"webhook:{webhook_id}"
+
+
+def _unknown(webhook_id: UUID) -> NotFoundError:
+    return NotFoundError(f"there is no webhook {webhook_id}.")
+
+
+def _delivery(row: sa.Row[Any]) -> DeliveryRecord:
+    return DeliveryRecord.model_validate(row._asdict())

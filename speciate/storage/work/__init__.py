@@ -1,0 +1,1 @@
+"""Work units: leases, fenced commits, the reconciler, and a store in memory."""

@@ -1,0 +1,172 @@
+"""Writing the effects of the ledger inside the transaction that holds the run's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, insert
+
+from speciate.domain.run import RunState
+from speciate.domain.target import Claim, ClaimState
+from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
+from speciate.runs.effects import Effects
+from speciate.search.strategy import Placement
+from speciate.storage.rows import uuid7
+from speciate.storage.runs.advice import retire_advice
+from speciate.storage.runs.progress import SAVE, SAVED_DOCUMENTS, LockedProgress
+from speciate.storage.tables import claims
+from speciate.storage.webhooks.queue import enqueue_events
+
+_CANCEL = sa.text(
+    "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason, payload = '{}'::jsonb"
+    " WHERE run_id = :run_id AND state IN ('ready', 'leased') AND NOT (:spare AND kind = 'confirm')"
+)
+# Work, events and progress in one statement: every round trip costs as much as the writing itself.
+_WRITE = sa.text(
+    "WITH added_work AS (INSERT INTO work (id, run_id, kind, state, lane, ordinal, payload, reserved_evaluations,"
+    " dispatched_at) SELECT r.id, :run_id, r.kind, 'ready', r.lane, r.ordinal, r.payload, r.reserved,"
+    " CASE WHEN :dispatch THEN clock_timestamp() END FROM jsonb_to_recordset(:works)"
+    " AS r(id uuid, kind text, lane int, ordinal bigint, payload jsonb, reserved bigint)),"
+    " added_events AS (INSERT INTO events (run_id, seq, kind, data) SELECT :run_id, r.seq, r.kind, r.data"
+    " FROM jsonb_to_recordset(:happened) AS r(seq bigint, kind text, data jsonb)) " + SAVE
+).bindparams(sa.bindparam("works", type_=JSONB), sa.bindparam("happened", type_=JSONB), *SAVED_DOCUMENTS)
+_PLACE = sa.text(
+    "INSERT INTO elites AS e (run_id, island, cell, number, fitness, rewards)"
+    " SELECT :run_id, r.island, r.cell, r.number, r.fitness, r.rewards FROM jsonb_to_recordset(:rows)"
+    " AS r(island int, cell text, number bigint, fitness float8, rewards float8[])"
+    " ON CONFLICT (run_id, island, cell) DO UPDATE SET number = excluded.number, fitness = excluded.fitness,"
+    " rewards = excluded.rewards WHERE excluded.fitness > e.fitness RETURNING e.island, e.cell, e.number"
+).bindparams(sa.bindparam("rows", type_=JSONB))
+
+
+def place(connection: sa.Connection, run_id: UUID, wishes: Iterable[Placement]) -> tuple[Placement, ...]:
+    """Upsert archive updates where they are better; return the ones that took place, in a stable order."""
+    best = best_per_cell(wishes)
+    if not best:
+        return ()
+    rows = [
+        {"island": p.island, "cell": p.cell, "number": p.number, "fitness": p.fitness, "rewards": list(p.rewards)}
+        for p in best
+    ]
+    granted = {(row.island, row.cell) for row in connection.execute(_PLACE, {"run_id": run_id, "rows": rows})}
+    return tuple(p for p in best if (p.island, p.cell) in granted)
+
+
+def best_per_cell(wishes: Iterable[Placement]) -> list[Placement]:
+    """Return the best wish for every cell, the earliest among equals, in order of island and cell."""
+    best: dict[tuple[int, str], Placement] = {}
+    for wish in wishes:
+        held = best.get((wish.island, wish.cell))
+        if held is None or wish.fitness > held.fitness:
+            best[wish.island, wish.cell] = wish
+    return [best[key] for key in sorted(best)]
+
+
+_CONFIRMING = sa.text(
+    "SELECT count(*) FROM work WHERE run_id = :run_id AND kind = 'confirm' AND state IN ('ready', 'leased')"
+)
+
+
+def confirming(connection: sa.Connection, run_id: UUID) -> int:
+    """Return how many confirmations of a run are ready or leased."""
+    return int(connection.execute(_CONFIRMING, {"run_id": run_id}).scalar_one())
+
+
+def write(
+    connection: sa.Connection, locked: LockedProgress, effects: Effects, granted: Sequence[Placement] = ()
+) -> Commit:
+    """Write everything and the progress; return what others should hear of."""
+    run_id, progress = locked.run_id, locked.progress
+    if effects.cancel_rest:
+        cancelled = {"run_id": run_id, "reason": progress.reason, "spare": effects.spare_confirmations}
+        connection.execute(_CANCEL, cancelled)
+    for claim in effects.claims:
+        row = {
+            "run_id": run_id,
+            "target": claim.target,
+            "number": claim.number,
+            "state": claim.state.value,
+            "unlock": claim.unlock,
+            "evaluations": claim.evaluations,
+            "tokens": claim.tokens,
+            "seconds": claim.seconds,
+        }
+        statement = insert(claims).values(row)
+        keys = ["run_id", "target", "number"]
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_={"state": claim.state.value}))
+    if effects.retired:
+        retire_advice(connection, run_id, effects.retired)
+    happened = [
+        {"seq": progress.events + i, "kind": event.kind.value, "data": dict(event.data)}
+        for i, event in enumerate(effects.events, start=1)
+    ]
+    enqueue_events(connection, run_id, effects.events)
+    refs, works = _work_rows(effects)
+    running = progress.state is RunState.RUNNING
+    progress.events += len(happened)
+    progress.revision += 1
+    values = locked.values() | {"works": works, "happened": happened, "dispatch": running}
+    connection.execute(_WRITE, values)
+    return Commit(run_id, tuple(refs) if running else (), tuple(granted), progress.revision, progress.events)
+
+
+def _work_rows(effects: Effects) -> tuple[list[WorkRef], list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    refs: list[WorkRef] = []
+    for new in effects.works:
+        refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
+        rows.append(
+            {
+                "id": str(refs[-1].id),
+                "kind": new.kind.value,
+                "lane": new.lane,
+                "ordinal": new.ordinal,
+                "payload": dict(new.payload),
+                "reserved": new.reserved_evaluations,
+            }
+        )
+    return refs, rows
+
+
+_LOAD = sa.text("SELECT * FROM claims WHERE run_id = :run_id AND target = :target AND number = :number")
+_REFUTE = sa.text("UPDATE candidates SET refuted = refuted | :bit WHERE run_id = :run_id AND number = :number")
+_NEXT = sa.text(
+    "SELECT number, spent_evaluations, spent_tokens, spent_seconds FROM candidates WHERE run_id = :run_id"
+    " AND targets <> 0 AND targets & :bit <> 0 AND refuted & :bit = 0 AND duplicate_of IS NULL"
+    " ORDER BY spent_evaluations LIMIT 1"
+)
+
+
+def load_claim(connection: sa.Connection, context: RunContext, confirmation: Confirmation) -> Claim:
+    """Return the claim that a confirmation decides."""
+    target = context.problem.targets[confirmation.target].name
+    keys = {"run_id": context.run_id, "target": target, "number": confirmation.number}
+    row = connection.execute(_LOAD, keys).one()
+    state = ClaimState(row.state)
+    return Claim(row.target, row.number, row.evaluations, row.tokens, row.seconds, row.unlock, state)
+
+
+def mark_refuted(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
+    """Remember that a candidate did not hold, so that it is not asked again."""
+    bit = 1 << confirmation.target
+    connection.execute(_REFUTE, {"bit": bit, "run_id": run_id, "number": confirmation.number})
+
+
+def earliest_claimant(connection: sa.Connection, context: RunContext, target: int) -> Claim | None:
+    """Return the claim of the earliest candidate that meets a target and has not been refuted."""
+    row = connection.execute(_NEXT, {"run_id": context.run_id, "bit": 1 << target}).one_or_none()
+    if row is None:
+        return None
+    declared = context.problem.targets[target]
+    return Claim(
+        declared.name,
+        row.number,
+        row.spent_evaluations,
+        row.spent_tokens,
+        row.spent_seconds,
+        declared.unlock,
+        ClaimState.PENDING,
+    )

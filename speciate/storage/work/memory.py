@@ -1,0 +1,325 @@
+"""The work plane in memory, by the same ledger as PostgreSQL's: for tests, replays and single-process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Individual
+from speciate.domain.ensemble import BanditArm
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.event import Event, EventKind
+from speciate.domain.guidance import Advice
+from speciate.domain.run import RunState
+from speciate.domain.target import Claim
+from speciate.ports.clock import Clock
+from speciate.ports.work import (
+    Commit,
+    Confirmation,
+    Duplicate,
+    EvaluatedBatch,
+    Lease,
+    ProposedBatch,
+    ReconcileReport,
+    ReusedResult,
+    RunContext,
+    WorkKind,
+    WorkRef,
+)
+from speciate.runs import ledger
+from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
+from speciate.runs.guidance import with_gains
+from speciate.runs.progress import RunProgress
+from speciate.search.strategy import EliteTable, Placement
+from speciate.storage.candidates.insert import is_kept
+from speciate.storage.rows import uuid7
+from speciate.storage.work.effects import best_per_cell
+from speciate.storage.work.memory_run import (
+    MemoryRun,
+    StoredCandidate,
+    Unit,
+    confirming,
+    earliest_claimant,
+    holds,
+    member,
+)
+
+
+class MemoryWorkStore:
+    """``WorkStore`` in memory; not for several threads."""
+
+    def __init__(self, clock: Clock, *, lease_s: float = 30.0) -> None:
+        self._clock = clock
+        self._lease_s = lease_s
+        self.runs: dict[UUID, MemoryRun] = {}
+
+    def add(self, context: RunContext, granted: int | None = None) -> None:
+        """Store a run that does nothing yet, with the evaluations that a campaign grants it."""
+        run = self.runs[context.run_id] = MemoryRun(context)
+        self._write(run, ledger.create(run.progress, context, granted))
+
+    def start(self, run_id: UUID) -> Commit:
+        """Begin a run."""
+        run = self._run(run_id)
+        if run.progress.state is not RunState.CREATED:
+            raise ConflictError(f"run {run_id} has begun already.")
+        return self._write(run, ledger.start(run.progress, run.context))
+
+    def events(self, run_id: UUID) -> Sequence[Event]:
+        """Return the events of a run so far."""
+        return tuple(self._run(run_id).events)
+
+    def claim(self, work_id: UUID) -> Lease | None:
+        """Lease a ready unit of a running run."""
+        run, unit = self._unit(work_id)
+        if unit.state != "ready" or run.progress.state is not RunState.RUNNING:
+            return None
+        if unit.new.kind is not WorkKind.CONFIRM and self.seconds_left_of(run) == 0:
+            return None
+        unit.state, unit.token, unit.attempt = "leased", uuid7(), unit.attempt + 1
+        unit.lease_until = self._clock.now() + self._lease_s
+        new = unit.new
+        return Lease(
+            work_id,
+            run.context.run_id,
+            new.kind,
+            new.lane,
+            new.ordinal,
+            unit.attempt,
+            unit.token,
+            new.payload,
+            run.progress.events,
+        )
+
+    def extend(self, lease: Lease) -> bool:
+        """Prolong a lease."""
+        _, unit = self._unit(lease.work_id)
+        held = unit.state == "leased" and unit.token == lease.token
+        if held:
+            unit.lease_until = self._clock.now() + self._lease_s
+        return held
+
+    def context(self, run_id: UUID) -> RunContext:
+        """Return what never changes about a run."""
+        return self._run(run_id).context
+
+    def seconds_left(self, run_id: UUID) -> float | None:
+        """Return the running seconds left in the run's budget."""
+        return self.seconds_left_of(self._run(run_id))
+
+    def seconds_left_of(self, run: MemoryRun) -> float | None:
+        """Return the running seconds left of a run."""
+        self._tick(run)
+        return run.progress.spent().seconds_left(run.context.spec.budget)
+
+    def elites(self, run_id: UUID, island: int) -> EliteTable:
+        """Return the archive of an island."""
+        run = self._run(run_id)
+        rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
+        return EliteTable.of(rows, len(run.context.problem.objectives))
+
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
+        """Return the named members of the population."""
+        candidates = self._run(run_id).candidates
+        return {number: member(candidates[number]) for number in numbers if number in candidates}
+
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        wanted, found = {*hashes, *shapes}, dict[str, Duplicate]()
+        for number, candidate in sorted(self._run(run_id).candidates.items()):
+            outcome = candidate.outcome
+            failure = outcome.evaluation.failure
+            rejected = failure is not None and (
+                failure.kind is FailureKind.REJECTED or failure.reason in NOT_THE_PROGRAMS_FAULT
+            )
+            if outcome.duplicate_of is None and not rejected:
+                for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
+                    found.setdefault(key, Duplicate(number, outcome.evaluation, outcome.targets))
+        return found
+
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
+        """Return what other runs kept of programs."""
+        asking, found = self._run(run_id).context, dict[str, ReusedResult]()
+        for run in self.runs.values():
+            if not (asking.reuses and run.context.reuses):
+                continue
+            if run.context.problem.evaluator_digest == asking.problem.evaluator_digest:
+                for number, candidate in sorted(run.candidates.items()):
+                    outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
+                    if is_kept(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
+                        free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
+                        found.setdefault(
+                            outcome.proposal.program_hash, ReusedResult(f"{run.context.run_id}/{number}", free)
+                        )
+        return found
+
+    def arms(self, run_id: UUID) -> dict[str, BanditArm]:
+        """Return what the policies of an ensemble have done so far."""
+        return read_arms(self._run(run_id).progress.arms)
+
+    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
+        """Return the advice that prompts may carry."""
+        run = self._run(run_id)
+        return with_gains(run.advice, run.progress.advice)
+
+    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+        """Set tokens aside; a later call for the same lease replaces the earlier one."""
+        run, unit = self._unit(lease.work_id)
+        if not holds(unit, lease):
+            return None
+        run.progress.reserved_tokens -= unit.reserved_tokens
+        left = run.progress.spent().tokens_left(run.context.spec.budget)
+        granted = left is None or tokens <= left
+        if granted:
+            unit.reserved_tokens = tokens
+        run.progress.reserved_tokens += unit.reserved_tokens
+        return granted
+
+    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+        """Book a generated batch."""
+
+        def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+            granted = self._place(run, batch.placements)
+            if batch.advice is not None:
+                run.advice[batch.advice.number] = batch.advice
+            return ledger.record_proposals(run.progress, run.context, lease, reserved, batch), granted
+
+        return self._finish(lease, body)
+
+    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+        """Book an evaluated batch."""
+
+        def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+            first, p = int(lease.payload["first"]), run.progress
+            for i, outcome in enumerate(batch.outcomes):
+                stored = StoredCandidate(first + i, outcome, p.evaluations + i + 1, p.tokens, p.seconds)
+                run.candidates[first + i] = stored
+            granted = self._place(run, batch.placements)
+            return ledger.record_evaluations(p, run.context, lease, reserved, batch, granted), granted
+
+        return self._finish(lease, body)
+
+    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+        """Book a confirmation."""
+
+        def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+            name, number = run.context.problem.targets[confirmation.target].name, confirmation.number
+            if not confirmation.holds:
+                held = run.candidates[number]
+                run.candidates[number] = replace(held, refuted=held.refuted | 1 << confirmation.target)
+            claim = run.claims[name, number]
+
+            def find(target: int) -> Claim | None:
+                return earliest_claimant(run, target)
+
+            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find), ()
+
+        return self._finish(lease, body)
+
+    def end_lane(self, lease: Lease) -> Commit | None:
+        """Finish this unit without a successor."""
+        return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
+
+    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+        """Make this unit ready again and pause its run."""
+        run, unit = self._unit(lease.work_id)
+        if not holds(unit, lease):
+            return None
+        run.progress.reserved_tokens -= unit.reserved_tokens
+        run.progress.tokens += unit.reserved_tokens if tokens is None else tokens
+        unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
+        if run.progress.state is not RunState.RUNNING:
+            return self._write(run, Effects())
+        if any(event.kind is EventKind.RUN_RESUMED for event in run.events[lease.last_event :]):
+            return replace(self._write(run, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
+        return self._write(run, ledger.pause(run.progress, reason, fault=True))
+
+    def move(self, run_id: UUID, step: Callable[[RunProgress], Effects]) -> Commit:
+        """Pause, resume or cancel by a function of the ledger; ready work of a running run is dispatched."""
+        run = self._run(run_id)
+        self._tick(run)
+        commit = self._write(run, step(run.progress))
+        running = run.progress.state is RunState.RUNNING
+        ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
+        refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
+        return replace(commit, dispatch=refs)
+
+    def grant(self, run_id: UUID, granted: int) -> Commit:
+        """Let a run spend up to so many evaluations."""
+        run = self._run(run_id)
+        return self._write(run, ledger.grant(run.progress, run.context, granted))
+
+    def close(self, run_id: UUID, reason: str) -> Commit:
+        """Complete a run that waits for a grant."""
+        return self.move(run_id, lambda progress: ledger.close(progress, reason))
+
+    def reconcile(self) -> ReconcileReport:
+        """End runs whose time is up; leases of one process do not expire while it works."""
+        commits = []
+        for run in self.runs.values():
+            self._tick(run)
+            left = confirming(run)
+            if ledger.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
+                commits.append(self._write(run, ledger.expire(run.progress, run.context, left)))
+        return ReconcileReport(tuple(commits))
+
+    def _finish(
+        self, lease: Lease, body: Callable[[MemoryRun, tuple[int, int]], tuple[Effects, Sequence[Placement]]]
+    ) -> Commit | None:
+        run, unit = self._unit(lease.work_id)
+        if not holds(unit, lease):
+            return None
+        self._tick(run)
+        unit.state, unit.token = "done", None
+        if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(run.progress, run.context):
+            return self._write(run, ledger.expire(run.progress, run.context, confirming(run)))
+        effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
+        return replace(self._write(run, effects), placements=tuple(granted))
+
+    def _place(self, run: MemoryRun, wishes: Sequence[Placement]) -> tuple[Placement, ...]:
+        granted = []
+        for wish in best_per_cell(wishes):
+            held = run.elites.get((wish.island, wish.cell))
+            if held is None or wish.fitness > held.fitness:
+                run.elites[wish.island, wish.cell] = wish
+                granted.append(wish)
+        return tuple(granted)
+
+    def _write(self, run: MemoryRun, effects: Effects) -> Commit:
+        progress = run.progress
+        if effects.cancel_rest:
+            for unit in run.units.values():
+                spared = effects.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
+                if unit.state in {"ready", "leased"} and not spared:
+                    unit.state, unit.token = "cancelled", None
+        refs = []
+        for new in effects.works:
+            refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
+            run.units[refs[-1].id] = Unit(new)
+        for claim in effects.claims:
+            run.claims[claim.target, claim.number] = claim
+        run.events.extend(effects.events)
+        progress.events = len(run.events)
+        progress.revision += 1
+        running = progress.state is RunState.RUNNING
+        run.running_since = self._clock.now() if running else None
+        return Commit(run.context.run_id, tuple(refs) if running else (), (), progress.revision, progress.events)
+
+    def _tick(self, run: MemoryRun) -> None:
+        if run.running_since is not None:
+            now = self._clock.now()
+            run.progress.seconds += now - run.running_since
+            run.running_since = now
+
+    def _run(self, run_id: UUID) -> MemoryRun:
+        if run_id not in self.runs:
+            raise NotFoundError(f"there is no run {run_id}.")
+        return self.runs[run_id]
+
+    def _unit(self, work_id: UUID) -> tuple[MemoryRun, Unit]:
+        for run in self.runs.values():
+            if work_id in run.units:
+                return run, run.units[work_id]
+        raise NotFoundError(f"there is no work {work_id}.")

@@ -1,0 +1,327 @@
+"""The work plane on PostgreSQL: claim by update, finish in one fenced transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Individual
+from speciate.domain.ensemble import BanditArm
+from speciate.domain.event import EventKind
+from speciate.domain.guidance import Advice
+from speciate.domain.run import RunState
+from speciate.domain.target import Claim
+from speciate.domain.values import storable
+from speciate.ports.work import (
+    Commit,
+    Confirmation,
+    Duplicate,
+    EvaluatedBatch,
+    Lease,
+    ProposedBatch,
+    ReconcileReport,
+    ReusedResult,
+    RunContext,
+    WorkKind,
+    WorkRef,
+)
+from speciate.runs import ledger
+from speciate.runs.effects import Effects
+from speciate.runs.ensemble import read_arms
+from speciate.search.strategy import EliteTable
+from speciate.storage.candidates import population
+from speciate.storage.candidates.elites_cache import ElitesCache
+from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
+from speciate.storage.database import StorageFullError, patient
+from speciate.storage.rows import uuid7
+from speciate.storage.runs.advice import insert_advice, read_living
+from speciate.storage.runs.context import load_context
+from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
+from speciate.storage.work.effects import confirming, earliest_claimant, load_claim, mark_refuted, place, write
+from speciate.storage.work.reconciler import Reconciler
+
+_CLAIM = sa.text(
+    "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
+    " lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
+    " FROM run_progress p WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'"
+    " AND (w.kind = 'confirm' OR p.budget_seconds IS NULL"
+    " OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds < p.budget_seconds)"
+    " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload, p.events"
+)
+_EXTEND = sa.text(
+    "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
+)
+_GIVE_BACK = sa.text(
+    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
+    " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
+    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
+    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
+)
+# As if it had expired now, without counting as an attempt: the reconciler's next pass gives it to another worker. Under
+# another token, so that a heartbeat of the worker that stops cannot prolong what it has just let go.
+_RELEASE = sa.text(
+    "UPDATE work SET lease_until = clock_timestamp(), lease_token = gen_random_uuid(),"
+    " attempt = greatest(attempt - 1, 0)"
+    " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
+)
+_RESUMED_SINCE = sa.text("SELECT EXISTS (SELECT FROM events WHERE run_id = :id AND seq > :seq AND kind = :resumed)")
+_HALT = sa.text(
+    f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
+    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent"
+    " WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events"
+)
+_RESERVE = sa.text(
+    "UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'"
+    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS before"
+)
+
+_MAX_REASON = 2000
+
+Body = Callable[[sa.Connection, LockedProgress, tuple[int, int]], Commit]
+
+
+@dataclass
+class PostgresWorkStore:
+    """``WorkStore`` on PostgreSQL, with the archive's cache in Redis where there is one.
+
+    Attributes:
+        lease_s: Seconds after which the work of a silent worker is given to another.
+        patience_s: Seconds that a call waits for a server that restarts.
+    """
+
+    _engine: sa.Engine
+    _cache: ElitesCache | None = None
+    lease_s: float = 30.0
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        self._context = lru_cache(maxsize=256)(self._load_context)
+        # Single statements need no BEGIN and COMMIT around them, each of which is a round trip.
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @patient
+    def claim(self, work_id: UUID) -> Lease | None:
+        """Lease a ready unit of a running run."""
+        token = uuid7()
+        with self._single.connect() as connection:
+            row = connection.execute(_CLAIM, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
+        if row is None:
+            return None
+        return Lease(
+            work_id, row.run_id, WorkKind(row.kind), row.lane, row.ordinal, row.attempt, token, row.payload, row.events
+        )
+
+    @patient
+    def extend(self, lease: Lease) -> bool:
+        """Prolong a lease."""
+        with self._single.connect() as connection:
+            keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
+            return connection.execute(_EXTEND, keys).rowcount == 1
+
+    def expire_leases(self, leases: Sequence[Lease]) -> int:
+        """Let leases expire now: their worker stops. One try only, since it has no time; return how many were held.
+
+        Raises:
+            sqlalchemy.exc.DBAPIError: PostgreSQL does not answer; the leases then expire by themselves.
+        """
+        keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
+        with self._single.connect() as connection:
+            return connection.execute(_RELEASE, keys).rowcount
+
+    def context(self, run_id: UUID) -> RunContext:
+        """Return what never changes about a run."""
+        return self._context(run_id)
+
+    @patient
+    def _load_context(self, run_id: UUID) -> RunContext:
+        with self._single.connect() as connection:
+            return load_context(connection, run_id)
+
+    @patient
+    def seconds_left(self, run_id: UUID) -> float | None:
+        """Return the running seconds left in the run's budget."""
+        budget = self.context(run_id).spec.budget.seconds
+        if budget is None:
+            return None
+        query = sa.text(f"SELECT {RUNNING_SECONDS} FROM run_progress WHERE run_id = :id")
+        with self._single.connect() as connection:
+            return max(0.0, budget - float(connection.execute(query, {"id": run_id}).scalar_one()))
+
+    @patient
+    def elites(self, run_id: UUID, island: int) -> EliteTable:
+        """Return the archive of an island, from the cache where it is whole."""
+        dimensions = len(self.context(run_id).problem.objectives)
+
+        def load() -> list[population.EliteRow]:
+            with self._single.connect() as connection:
+                return population.elite_rows(connection, run_id)
+
+        if self._cache is not None:
+            return EliteTable.of(self._cache.read(run_id, island, load), dimensions)
+        return EliteTable.of([row for at, row in load() if at == island], dimensions)
+
+    @patient
+    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
+        """Return the named members of the population."""
+        with self._single.connect() as connection:
+            return population.members(connection, run_id, numbers)
+
+    @patient
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
+        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        with self._single.connect() as connection:
+            return population.duplicates(connection, run_id, hashes, shapes)
+
+    @patient
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
+        """Return what other runs kept of programs."""
+        context = self.context(run_id)
+        if not context.reuses or not hashes:
+            return {}
+        with self._single.connect() as connection:
+            return read_results(connection, context, hashes, tier)
+
+    @patient
+    def arms(self, run_id: UUID) -> dict[str, BanditArm]:
+        """Return what the policies of an ensemble have done so far."""
+        query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
+        with self._single.connect() as connection:
+            return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
+
+    @patient
+    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
+        """Return the advice that prompts may carry."""
+        with self._single.connect() as connection:
+            return read_living(connection, run_id)
+
+    @patient
+    def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
+        """Set tokens aside; a later call for the same lease replaces the earlier one."""
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            row = connection.execute(
+                _RESERVE, {"id": lease.work_id, "token": lease.token, "tokens": tokens}
+            ).one_or_none()
+            if row is None:
+                return None
+            locked.progress.reserved_tokens -= row.before
+            left = locked.progress.spent().tokens_left(self.context(lease.run_id).spec.budget)
+            if left is not None and tokens > left:
+                connection.rollback()
+                return False
+            locked.progress.reserved_tokens += tokens
+            locked.save(connection)
+            return True
+
+    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+        """Book a generated batch."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            insert_rollouts(connection, context, lease, batch)
+            if batch.advice is not None:
+                insert_advice(connection, lease, batch.advice)
+            granted = place(connection, lease.run_id, batch.placements)
+            effects = ledger.record_proposals(locked.progress, context, lease, reserved, batch)
+            return write(connection, locked, effects, granted)
+
+        return self._finish(lease, body)
+
+    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+        """Book an evaluated batch."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            insert_candidates(connection, context, lease, batch, locked.progress)
+            granted = place(connection, lease.run_id, batch.placements)
+            effects = ledger.record_evaluations(locked.progress, context, lease, reserved, batch, granted)
+            return write(connection, locked, effects, granted)
+
+        return self._finish(lease, body)
+
+    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+        """Book a confirmation."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
+            claim = load_claim(connection, context, confirmation)
+            if not confirmation.holds:
+                mark_refuted(connection, lease.run_id, confirmation)
+
+            def find(target: int) -> Claim | None:
+                return earliest_claimant(connection, context, target)
+
+            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find)
+            return write(connection, locked, effects)
+
+        return self._finish(lease, body)
+
+    def end_lane(self, lease: Lease) -> Commit | None:
+        """Finish this unit without a successor."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
+            return write(connection, locked, ledger.end_lane(locked.progress, context, reserved))
+
+        return self._finish(lease, body)
+
+    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+        """Make this unit ready again and pause its run."""
+        reason = storable(reason)[:_MAX_REASON]
+        try:
+            return self._give_back(lease, reason, tokens)
+        except StorageFullError:
+            return self._halt(lease, reason, tokens)
+
+    @patient
+    def _halt(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
+        """Pause without writing a new row: on a full disk only changes in place still succeed."""
+        with self._engine.begin() as connection:
+            lock_progress(connection, lease.run_id)
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            if back is None:
+                return None
+            spent = back.reserved if tokens is None else tokens
+            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": spent}
+            row = connection.execute(_HALT, values).one()
+        return Commit(lease.run_id, revision=row.revision, last_event=row.events)
+
+    @patient
+    def _give_back(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
+            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            if back is None:
+                return None
+            locked.progress.reserved_tokens -= back.reserved
+            locked.progress.tokens += back.reserved if tokens is None else tokens
+            if locked.progress.state is not RunState.RUNNING:
+                return write(connection, locked, Effects())
+            since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}
+            if connection.execute(_RESUMED_SINCE, since).scalar_one():
+                return replace(write(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
+            return write(connection, locked, ledger.pause(locked.progress, reason, fault=True))
+
+    def reconcile(self) -> ReconcileReport:
+        """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
+        return Reconciler(self._engine, self.context, self.record_evaluations).reconcile()
+
+    @patient
+    def _finish(self, lease: Lease, body: Body) -> Commit | None:
+        context = self.context(lease.run_id)
+        with self._engine.begin() as connection:
+            finished = finish_work(connection, lease)
+            if finished is None:
+                return None
+            locked, reserved = finished
+            if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(locked.progress, context):
+                left = confirming(connection, lease.run_id)
+                return write(connection, locked, ledger.expire(locked.progress, context, left))
+            return body(connection, locked, reserved)
