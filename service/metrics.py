@@ -23,7 +23,7 @@ from sqlalchemy.pool import QueuePool
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
 from speciate.messaging.presence import present
-from speciate.ports.records.work import WorkerProcess
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
 from speciate.storage.access.secrets import Standing
 from speciate.storage.database import connect

@@ -89,7 +89,7 @@ def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
     """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
     policy, surroundings = _with_key(body, app_state)
     with _opened(policy, surroundings) as client:
-        return client.identified() if body.check and isinstance(client, IdentifyingClient) else policy
+        return client.identify() if body.check and isinstance(client, IdentifyingClient) else policy
 
 
 def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[PolicyVersion, bool]:

@@ -13,8 +13,7 @@ from speciate.domain.problem import Problem
 from speciate.policies import Surroundings, build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
-from speciate.runs.executor import WorkExecutor
-from speciate.runs.leases import LeaseKeeper
+from speciate.runs.executor import LeaseKeeper, WorkExecutor
 from speciate.settings import Settings, load_settings
 from speciate.storage.metrics.counters import WORK, WORK_SECONDS, Counters
 from speciate.storage.stores import Stores, open_stores
@@ -84,8 +83,8 @@ def keeper() -> LeaseKeeper:
 
 
 @cache
-def workbench() -> WorkExecutor:
-    """Return the workbench of this process's tasks."""
+def executor() -> WorkExecutor:
+    """Return the work executor of this process."""
     work = stores().work
     clients = ClientPool(Surroundings(settings().network, stores().policy_keys.open), counters())
     return WorkExecutor(

@@ -49,14 +49,14 @@ class CountedPolicy:
         """Return one line that confirms that the policy is usable."""
         return self.client.ping()
 
-    def doubt(self) -> None:
+    def revalidate(self) -> None:
         """Discard what is known of the endpoint, if the client caches it."""
         if isinstance(self.client, IdentifyingClient):
-            self.client.doubt()
+            self.client.revalidate()
 
-    def identified(self) -> Policy:
+    def identify(self) -> Policy:
         """Return the policy with the facts that its endpoint reports, if the client reads them."""
-        return self.client.identified() if isinstance(self.client, IdentifyingClient) else self.policy
+        return self.client.identify() if isinstance(self.client, IdentifyingClient) else self.policy
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import psycopg
 
 from speciate import __version__
 from speciate.messaging.presence import INTERVAL_S, announce, withdraw
-from speciate.ports.records.work import WorkerProcess
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.settings import Settings
 from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of

@@ -9,13 +9,13 @@ from celery import Celery
 from speciate.messaging.broker import TASKS
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import Replays
-from speciate.runs.recheck import recheck
-from workers.composition import LazyEvaluator, stores, workbench
+from speciate.runs.evaluate import recheck
+from workers.composition import LazyEvaluator, executor, stores
 
 
 def perform(work_id: str) -> None:
     """Perform a work unit unless it is done."""
-    workbench().perform(UUID(work_id))
+    executor().execute(UUID(work_id))
 
 
 def replay(candidate_id: str) -> None:

@@ -17,7 +17,7 @@ from speciate.domain.errors import SpeciateError
 from speciate.domain.webhook import wait_s
 from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
 from speciate.egress.network import Network
-from speciate.ports.webhooks import DueDelivery
+from speciate.ports.records.webhooks import DueDelivery
 from speciate.prompts.text import printable
 from speciate.storage.stores import Stores
 

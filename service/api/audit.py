@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 
 from service.dependencies import Cursor, Limit, StoresDep
 from service.principal import NeedsAdmin, PrincipalDep
-from speciate.ports.access import AuditRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import AuditRecord
 
 router = APIRouter(prefix="/v1/audit", tags=["access"], dependencies=[NeedsAdmin])
 

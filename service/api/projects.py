@@ -14,8 +14,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError
 from speciate.domain.values import Slug, Value
-from speciate.ports.access import ProjectRecord, ProjectUsage
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import ProjectRecord, ProjectUsage
 
 router = APIRouter(prefix="/v1/projects", tags=["access"], route_class=StrictRoute)
 

@@ -16,7 +16,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.values import Slug, Value
 from speciate.policies.surroundings import KEY_VARIABLES, KEYED_KINDS
 from speciate.ports.records.base import Page, Record
-from speciate.ports.records.work import WorkerProcess, WorkRecord
+from speciate.ports.records.runs import WorkerProcess, WorkRecord
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """An id, ``slug`` (the newest version) or ``slug@version``."""

@@ -15,8 +15,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.access import Scope
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import ONE_LINE, Value
-from speciate.ports.access import NewToken, PrincipalRecord, TokenRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import NewToken, PrincipalRecord, TokenRecord
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=StrictRoute)
 

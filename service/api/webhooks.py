@@ -15,7 +15,7 @@ from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.webhook import DeliveryState, Webhook
 from speciate.egress.transport import check_url
 from speciate.ports.records.base import Page
-from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
+from speciate.ports.records.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 # An address may be a secret itself, as with chat services.
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=StrictRoute, dependencies=[NeedsAdmin])

@@ -16,7 +16,7 @@ from speciate.cli.secret_checks import of_service
 from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.errors import SpeciateError
-from speciate.ports.records.work import WorkerProcess
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.settings import UNSAFE
 

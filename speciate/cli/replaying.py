@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from uuid import UUID
 
 from speciate.domain.errors import ReplayError
@@ -13,11 +12,6 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.runs.replay import RecordedCompletion, ReplayReport, replay
 from speciate.storage.stores import Stores
 from speciate.storage.work.memory import MemoryWorkStore
-
-
-class _SystemClock:
-    def now(self) -> float:
-        return time.time()
 
 
 def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
@@ -38,7 +32,7 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
         context,
         _recorded(stores, run_id),
         events,
-        store=MemoryWorkStore(_SystemClock()),
+        store=MemoryWorkStore(),
         evaluator=evaluator,
         client_for=build_client,
     )

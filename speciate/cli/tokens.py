@@ -14,7 +14,7 @@ from speciate.domain.access import Scope
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.access import TokenRecord
+    from speciate.ports.records.projects import TokenRecord
 
 app = noun("Tokens of a project: who may read, submit or administer.")
 

@@ -14,7 +14,7 @@ from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.webhooks import DeliveryRecord
+    from speciate.ports.records.webhooks import DeliveryRecord
 
 app = noun("Webhooks: who is told of unlocks, ends of runs and alarms.")
 

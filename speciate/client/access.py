@@ -11,8 +11,15 @@ from speciate.client.async_transport import AsyncTransport
 from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.access import Quota, Scope
-from speciate.ports.access import AuditRecord, NewToken, PrincipalRecord, ProjectRecord, ProjectUsage, TokenRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import (
+    AuditRecord,
+    NewToken,
+    PrincipalRecord,
+    ProjectRecord,
+    ProjectUsage,
+    TokenRecord,
+)
 
 _TOKENS: Final = "/v1/tokens"
 _PROJECTS: Final = "/v1/projects"

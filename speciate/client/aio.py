@@ -23,12 +23,12 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.target import ClaimState
-from speciate.ports.access import AuditRecord, PrincipalRecord
 from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.ports.records.projects import AuditRecord, PrincipalRecord
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
-from speciate.ports.records.work import WorkerProcess
 
 
 class AsyncClient:

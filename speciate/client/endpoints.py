@@ -28,9 +28,8 @@ from speciate.ports.records.candidates import (
 )
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
-from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.runs import RunRecord, WorkerProcess
 from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
-from speciate.ports.records.work import WorkerProcess
 
 
 class StrategyRecord(Record):

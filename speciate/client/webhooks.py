@@ -14,7 +14,7 @@ from speciate.client.transport import Transport
 from speciate.domain.webhook import SUBSCRIBABLE, DeliveryState, WebhookEvent
 from speciate.egress.delivery import signature
 from speciate.ports.records.base import Page
-from speciate.ports.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
+from speciate.ports.records.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 _LIST: Final = "/v1/webhooks"
 

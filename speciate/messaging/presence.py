@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import redis
 
-from speciate.ports.records.work import WorkerProcess
+from speciate.ports.records.runs import WorkerProcess
 
 PREFIX: Final = "speciate:worker:"
 INTERVAL_S: Final = 5.0

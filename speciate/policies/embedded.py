@@ -55,15 +55,15 @@ class Embedded:
         """Return one line that says the policy can be used."""
         return self._asked().ping()
 
-    def identified(self) -> Policy:
+    def identify(self) -> Policy:
         """Return the policy as it is, after a look at the server where it is known."""
         if os.environ.get(ADDRESS_VARIABLE):
-            self._asked().identified()
+            self._asked().identify()
         return self._policy
 
-    def doubt(self) -> None:
+    def revalidate(self) -> None:
         """Have the server looked at again before it answers."""
-        self._asked().doubt()
+        self._asked().revalidate()
 
     def _asked(self) -> OpenAICompatible:
         address = os.environ.get(ADDRESS_VARIABLE)

@@ -209,7 +209,7 @@ class OpenAICompatible:
             known += " as declared"
         return f"{self._place()} serves {self._model}{known}"
 
-    def identified(self) -> Policy:
+    def identify(self) -> Policy:
         """Return the policy with the weights that the endpoint serves, so far as they can be known.
 
         Raises:
@@ -221,7 +221,7 @@ class OpenAICompatible:
         served = identity.served if identity.served != ServedWeights() else None
         return self._policy.model_copy(update={"checkpoint_digest": identity.digest, "served": served})
 
-    def doubt(self) -> None:
+    def revalidate(self) -> None:
         """Look at the endpoint again before the next answer, as a run that begins has it done."""
         self._due_at = 0.0
 
@@ -276,7 +276,7 @@ class OpenAICompatible:
                 problem, asked_s = str(error), error.asked_s
                 tokens = max(tokens, error.tokens)
                 if error.elsewhere and self._pinned:
-                    self.doubt()
+                    self.revalidate()
             if attempt + 1 < attempts:
                 self._sleep(self._backoff.wait_s(attempt, rng, asked_s))
         failure = self._unavailable(f"{problem} (after {attempts} attempts)")

@@ -80,7 +80,7 @@ class PolicyClient(Protocol):
 class IdentifyingClient(Protocol):
     """A client that can tell which weights its endpoint serves; other clients need no such thing."""
 
-    def identified(self) -> Policy:
+    def identify(self) -> Policy:
         """Return the policy with what its endpoint says of it, so far as that can be known.
 
         Raises:
@@ -88,6 +88,6 @@ class IdentifyingClient(Protocol):
         """
         ...
 
-    def doubt(self) -> None:
+    def revalidate(self) -> None:
         """Have the endpoint looked at again before it answers: a run begins."""
         ...

@@ -374,7 +374,7 @@ class WorkStore(Protocol):
         ...
 
 
-class Signals(Protocol):
+class CommitListener(Protocol):
     """Tells others what was committed: rings doorbells, updates the archive's cache, wakes streams.
 
     It may fail or be lost at any time without harm: PostgreSQL is the truth and the reconciler rings again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,10 +10,19 @@ import numpy as np
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.work import CandidateOutcome, Commit, Duplicate, EvaluatedBatch, Lease, RunContext, WorkStore
+from speciate.ports.records.candidates import CandidateDetail
+from speciate.ports.work import (
+    CandidateOutcome,
+    Commit,
+    Confirmation,
+    Duplicate,
+    EvaluatedBatch,
+    Lease,
+    RunContext,
+    WorkStore,
+)
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
-from speciate.runs.seeds import evaluation_seed
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated
@@ -163,3 +173,51 @@ def _targets(context: RunContext, result: Evaluation) -> int:
     if result.rewards is None:
         return 0
     return context.problem.targets_met(result.rewards, stopped_at=result.stopped_at)
+
+
+def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
+    """Repeat an evaluation as often as the problem asks, with fresh seeds; every repeat must meet the target.
+
+    Returns:
+        The commit, or None when the lease was lost.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator itself cannot work.
+    """
+    context = work.context(lease.run_id)
+    problem = context.problem
+    number, target = int(lease.payload["number"]), int(lease.payload["target"])
+    program = work.members(lease.run_id, [number])[number].program
+    repeats = range(1, problem.confirmations + 1)
+    results = evaluator.evaluate(
+        problem, [program] * len(repeats), seeds=[evaluation_seed(context, number, i) for i in repeats]
+    )
+    missed = [
+        f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
+        for i, result in zip(repeats, results, strict=True)
+        if result.rewards is None or not problem.targets_met(result.rewards, stopped_at=result.stopped_at) >> target & 1
+    ]
+    return work.record_confirmation(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))
+
+
+def recheck(context: RunContext, candidate: CandidateDetail, evaluator: EvaluatorClient) -> Evaluation:
+    """Score a candidate's program once more.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator itself cannot work.
+    """
+    seed = evaluation_seed(context, candidate.number)
+    (found,) = evaluator.evaluate(context.problem, [candidate.program], seeds=[seed])
+    return found
+
+
+def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
+    """Return the seed of an evaluation, below 2**31.
+
+    Args:
+        context: What never changes about the run.
+        number: Run-wide number of the candidate.
+        repeat: 0 for the first evaluation, 1, 2, … for its confirmations.
+    """
+    text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

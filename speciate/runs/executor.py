@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from uuid import UUID
 
-from speciate.domain.errors import PolicyUnavailableError, UnavailableError
+from speciate.domain.errors import PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.domain.policy import Policy
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
-from speciate.ports.work import Commit, Lease, Signals, WorkKind, WorkStore
-from speciate.runs.confirm import confirm
-from speciate.runs.evaluate import evaluate
+from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
+from speciate.runs.evaluate import confirm, evaluate
 from speciate.runs.generate import generate
 from speciate.telemetry.logs import bound
 from speciate.telemetry.tracing import run_span
@@ -37,13 +38,13 @@ class WorkExecutor:
     """
 
     work: WorkStore
-    signals: Signals
+    signals: CommitListener
     evaluator: EvaluatorClient
     client_for: Callable[[Policy], PolicyClient]
-    keep: Callable[[Lease], AbstractContextManager[None]]
+    keep: Callable[[Lease], AbstractContextManager[None]] = lambda _: nullcontext()
     count: Callable[[Lease, str, float], None] = lambda *_: None
 
-    def perform(self, work_id: UUID) -> bool:
+    def execute(self, work_id: UUID) -> bool:
         """Do a unit of work if it is still to be done.
 
         A part that everybody needs and that does not answer (policy endpoint, evaluator, disk) pauses the run with
@@ -106,3 +107,74 @@ def _candidates(lease: Lease) -> dict[str, str]:
             return {"candidates": str(lease.payload["number"])}
         case _:
             return {}
+
+
+class LeaseKeeper:
+    """Prolongs the leases of this process from one thread, which lives only while there are any."""
+
+    def __init__(self, extend: Callable[[Lease], bool], *, interval_s: float = 10.0) -> None:
+        self._extend = extend
+        self._interval_s = interval_s
+        self._lock = threading.Lock()
+        self._held: dict[UUID, Lease] = {}
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+
+    @contextmanager
+    def keep(self, lease: Lease) -> Iterator[None]:
+        """Prolong the lease every ``interval_s`` seconds until the block ends."""
+        with self._lock:
+            self._held[lease.token] = lease
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._beat, name="lease-keeper", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.pop(lease.token, None)
+
+    def held(self) -> list[Lease]:
+        """Return the leases of the work that this process does now."""
+        with self._lock:
+            return list(self._held.values())
+
+    def _beat(self) -> None:
+        while not self._wake.wait(self._interval_s):
+            for lease in self.held():
+                try:
+                    if not self._extend(lease):
+                        _log.info("lease of work %s is lost", lease.work_id)
+                except SpeciateError as error:
+                    # The lease may lapse now; then its work is done again and this result is fenced off.
+                    _log.warning("lease of work %s could not be prolonged: %s", lease.work_id, error)
+                except Exception:  # noqa: BLE001 - one defect must not let the leases of all others lapse
+                    _log.exception("lease of work %s could not be prolonged", lease.work_id)
+
+
+class LocalQueue:
+    """``Signals`` that remember the doorbells instead of ringing them."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[UUID] = deque()
+
+    def committed(self, commit: Commit) -> None:
+        """Remember what became ready."""
+        self.waiting.extend(ref.id for ref in commit.dispatch)
+
+
+def drain(executor: WorkExecutor, signals: LocalQueue, *, most_units: int = 1_000_000) -> int:
+    """Do work, first come first served, until none is left.
+
+    Args:
+        executor: What the work needs; its ``signals`` are the ones below.
+        signals: Where doorbells arrive, the first of them already.
+        most_units: Bound on the units of work.
+
+    Returns:
+        Units done.
+    """
+    done = 0
+    while signals.waiting and done < most_units:
+        done += executor.execute(signals.waiting.popleft())
+    return done

@@ -20,7 +20,6 @@ from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.guidance import Adviser, latest_of
-from speciate.runs.seeds import batch_rng
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
@@ -168,7 +167,7 @@ def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins
             mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
             client = client_for(planned[mine[0]].policy)
             if begins and isinstance(client, IdentifyingClient):
-                client.doubt()
+                client.revalidate()
             answered = client.sample([planned[i].request for i in mine])
             for i, result in zip(mine, answered, strict=True):
                 _check(client, planned[i], result)
@@ -252,3 +251,8 @@ def _children(plan: _PlannedRequest, completion: Completion, context: RunContext
         )
         for position, answer in enumerate(answers)
     ]
+
+
+def batch_rng(context: RunContext, ordinal: int) -> np.random.Generator:
+    """Return the generator for the choices of one batch."""
+    return np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal])

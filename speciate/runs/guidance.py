@@ -16,8 +16,7 @@ from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.values import text_digest
 from speciate.ports.work import Lease, RunContext, WorkStore
 from speciate.prompts.guidance import guidance_prompt, read_advice
-from speciate.runs.effects import Effects
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, RunProgress
 from speciate.search.strategy import PopulationView
 
 _LATEST: Final = "latest"

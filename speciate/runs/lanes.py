@@ -10,10 +10,9 @@ from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
-from speciate.runs.effects import Effects, NewWork
 from speciate.runs.guidance import due
 from speciate.runs.payloads import confirm_payload, evaluate_payload
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, NewWork, RunProgress
 
 WAITING: Final = "it has spent what its campaign granted"
 """Reason of the pause between two grants."""

@@ -18,7 +18,6 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
-from speciate.runs.effects import Effects
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
@@ -31,7 +30,7 @@ from speciate.runs.lanes import (
     open_lanes,
     proceed,
 )
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.tally import announce, claim_targets, count, judge_alarm, summary, with_state
 from speciate.search.cells import improves
 from speciate.search.strategy import Placement

@@ -7,7 +7,6 @@ equal the recorded ones; where they differ, something is not deterministic or ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -19,8 +18,7 @@ from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext, WorkStore
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 
 # Steering and lost workers are part of a run's history, not of its course.
 _OUTSIDE = frozenset(
@@ -174,7 +172,7 @@ def replay(
         ReplayError: The run has several lanes or a budget of seconds, so its order is not determined by its seed.
     """
     _check(context)
-    signals = LocalSignals()
+    signals = LocalQueue()
     clients: dict[str, RecordedPolicy] = {}
 
     def recorded_for(policy: Policy) -> PolicyClient:
@@ -182,14 +180,14 @@ def replay(
             clients[policy.digest] = RecordedPolicy(recorded, client_for(policy))
         return clients[policy.digest]
 
-    bench = WorkExecutor(store, signals, evaluator, recorded_for, lambda _: nullcontext())
+    executor = WorkExecutor(store, signals, evaluator, recorded_for)
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
     store.add(context, grants[0] if grants else None)
     signals.committed(store.start(context.run_id))
-    drive(bench, signals)
+    drain(executor, signals)
     for granted in grants[1:]:
         signals.committed(store.grant(context.run_id, granted))
-        drive(bench, signals)
+        drain(executor, signals)
     if grants and events[-1].kind is EventKind.RUN_COMPLETED:
         store.close(context.run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(context.run_id))

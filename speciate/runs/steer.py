@@ -15,7 +15,7 @@ from speciate.domain.run import RunSpec, RunState
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles, RunStore
-from speciate.ports.work import Signals
+from speciate.ports.work import CommitListener
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
 from speciate.search.strategies import build_strategy
@@ -48,7 +48,7 @@ def check_run(
 
 def start_run(
     store: RunStore,
-    signals: Signals,
+    signals: CommitListener,
     *,
     problem: ProblemVersion,
     policy: PolicyVersion,
@@ -120,21 +120,21 @@ def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion]) -> None:
         raise InvalidInputError(f"guidance: the template change.txt of problem {problem.slug} does not show $advice.")
 
 
-def pause_run(store: RunStore, signals: Signals, run_id: UUID, reason: str | None = None) -> None:
+def pause_run(store: RunStore, signals: CommitListener, run_id: UUID, reason: str | None = None) -> None:
     """Stop handing out a run's work; what is in flight is still booked."""
     signals.committed(store.pause(run_id, reason))
 
 
-def resume_run(store: RunStore, signals: Signals, run_id: UUID) -> None:
+def resume_run(store: RunStore, signals: CommitListener, run_id: UUID) -> None:
     """Hand out a paused run's work again."""
     signals.committed(store.resume(run_id))
 
 
-def cancel_run(store: RunStore, signals: Signals, run_id: UUID, reason: str | None = None) -> None:
+def cancel_run(store: RunStore, signals: CommitListener, run_id: UUID, reason: str | None = None) -> None:
     """End a run; what is in flight is thrown away, what was committed stays."""
     signals.committed(store.cancel(run_id, reason))
 
 
-def label_run(store: RunStore, signals: Signals, run_id: UUID, change: Relabelling) -> None:
+def label_run(store: RunStore, signals: CommitListener, run_id: UUID, change: Relabelling) -> None:
     """Change what people call a run, at any time; whoever looks at it sees it at once."""
     signals.committed(store.label(run_id, change))

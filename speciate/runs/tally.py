@@ -8,8 +8,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.objective import Direction
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
-from speciate.runs.effects import Effects
-from speciate.runs.progress import ALARM_WINDOW, RunProgress
+from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
 
 MOST_REASONS = 100
 """Reasons of failure that a run counts one by one; further ones count as ``other``."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
@@ -59,6 +60,12 @@ def toy_proposals(*programs: str) -> tuple[Proposal, ...]:
 def toy_rollout(tokens: int = 0) -> Rollout:
     """Return a rollout that is charged ``tokens``."""
     return Rollout(PolicyRole.MUTATE, Prompt("system", "user"), Completion("text", tokens), seed=1, answers=4)
+
+
+def ticking_clock() -> Callable[[], float]:
+    """Return a clock in seconds that advances by a millisecond at every call."""
+    ticks = count(1)
+    return lambda: 1e9 + next(ticks) / 1000
 
 
 class ToyEvaluator:

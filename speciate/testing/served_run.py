@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -16,11 +14,10 @@ from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, toy_problem
+from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem
 
 
 @dataclass(frozen=True)
@@ -42,14 +39,6 @@ class FinishedRun:
         return sum(tokens for tokens in booked if isinstance(tokens, int))
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self._ticks = count(1)
-
-    def now(self) -> float:
-        return 1e9 + next(self._ticks) / 1000
-
-
 def served_run(
     policy: Policy,
     spec: RunSpec,
@@ -69,14 +58,12 @@ def served_run(
     """
     run_id, policy_id = UUID(int=1), UUID(int=2)
     context = RunContext(run_id, problem or toy_problem(), policy, policy_id, spec)
-    store, signals = MemoryWorkStore(_Clock()), LocalSignals()
+    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
     store.add(context)
     signals.committed(store.start(run_id))
     with OpenAICompatible(policy) as own:
         asked = client or own
-        drive(
-            WorkExecutor(store, signals, evaluator or ToyEvaluator(), lambda _: asked, lambda _: nullcontext()), signals
-        )
+        drain(WorkExecutor(store, signals, evaluator or ToyEvaluator(), lambda _: asked), signals)
     return FinishedRun(store.runs[run_id].progress, tuple(store.events(run_id)))
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -38,8 +36,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.tasks import GROWN, Split
@@ -129,10 +126,10 @@ def make(job: Job) -> Found:
     )
     proposer, mutator = _policy(job.proposer), _policy(job.mutator)
     context = RunContext(uuid4(), problem, proposer, uuid4(), spec, mutator, uuid4())
-    store, signals = MemoryWorkStore(_Clock()), LocalSignals()
+    store, signals = MemoryWorkStore(), LocalQueue()
     store.add(context)
     signals.committed(store.start(context.run_id))
-    drive(WorkExecutor(store, signals, _evaluator(job.problem), _client, lambda _: nullcontext()), signals)
+    drain(WorkExecutor(store, signals, _evaluator(job.problem), _client), signals)
     run = store.runs[context.run_id]
     if run.progress.evaluations != job.budget:
         raise RuntimeError(f"{job} ended after {run.progress.evaluations} evaluations: {run.progress}")
@@ -155,11 +152,6 @@ def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
     curve = np.maximum.accumulate(best).mean(axis=1)
     marks = [curve[min(len(curve), budget * (i + 1) // MARKS) - 1] for i in range(MARKS)]
     return Found(reached, [float(mark) for mark in marks], run.progress.tokens, run.progress.duplicates)
-
-
-class _Clock:
-    def now(self) -> float:
-        return time.time()
 
 
 class _Local(PolicyClient):

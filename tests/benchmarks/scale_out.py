@@ -11,7 +11,6 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,7 @@ import sqlalchemy as sa
 
 from speciate.policies import build_client
 from speciate.ports.work import Commit
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -287,7 +285,7 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
     plt.close(figure)
 
 
-class _Caching(LocalSignals):
+class _Caching(LocalQueue):
     """Doorbells stay here, the archive's cache is kept as ever: without it no parent would be newer than the seed."""
 
     def __init__(self, stores: Stores) -> None:
@@ -318,8 +316,8 @@ def _show_sizes(settings: Settings) -> None:
         stored, _ = stores.catalog.add_problem(problem())
         registered, _ = stores.catalog.add_policy(policy())
         start_run(stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))
-        bench = WorkExecutor(stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
-        drive(bench, signals)
+        executor = WorkExecutor(stores.work, signals, SpinningEvaluator(), build_client)
+        drain(executor, signals)
         written = _wal(stores) - before
         with stores.engine.connect() as connection:
             size = sa.text("SELECT pg_table_size(:name), pg_indexes_size(:name)")

@@ -7,7 +7,6 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -72,8 +71,8 @@ def _open(settings: Settings) -> None:
 
 def _perform(work_id: UUID) -> list[WorkRef]:
     signals = _Collecting(_stores)
-    bench = WorkExecutor(_stores.work, signals, SpinningEvaluator(), build_client, lambda _: nullcontext())
-    bench.perform(work_id)
+    executor = WorkExecutor(_stores.work, signals, SpinningEvaluator(), build_client)
+    executor.execute(work_id)
     return signals.take()
 
 

@@ -37,7 +37,7 @@ class MemoryHarness:
     clock: _Clock = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
-        self.work = MemoryWorkStore(self.clock)
+        self.work = MemoryWorkStore(self.clock.now)
 
     def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
         context = RunContext(uuid4(), problem, toy_policy(), uuid4(), spec)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from uuid import UUID
 
 from speciate.domain.budget import Budget
@@ -171,11 +170,11 @@ def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 2
 
 def work(stores: Stores, run_id: UUID, units: int | None = None) -> int:
     """Do units of a run's work in this process, all there are by default; return how many were done."""
-    bench = WorkExecutor(stores.work, stores.signals, Landscape(), build_client, lambda _: nullcontext())
+    executor = WorkExecutor(stores.work, stores.signals, Landscape(), build_client)
     done = 0
     while units is None or done < units:
         waiting = next((unit for unit in stores.runs.work_in_flight() if unit.run_id == run_id), None)
-        if waiting is None or not bench.perform(waiting.work_id):
+        if waiting is None or not executor.execute(waiting.work_id):
             break
         done += 1
     return done

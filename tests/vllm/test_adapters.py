@@ -102,7 +102,7 @@ def test_an_adapter_is_loaded_answers_otherwise_and_as_peft_says(plain: ServedMo
     policy = _policy(plain, "one", adapters["one"])
     assert _listed(plain) == [plain.name]
     with OpenAICompatible(policy) as client:
-        found = client.identified()
+        found = client.identify()
         (result,) = client.sample([REQUEST])
     assert policy.model in _listed(plain)
     assert found.served is not None
@@ -143,7 +143,7 @@ def test_new_weights_in_the_same_folder_are_another_policy(
     with OpenAICompatible(policy) as client:
         before = client.sample([REQUEST])[0].completions
         shutil.copy(adapters["two"] / "adapter_model.safetensors", folder)
-        client.doubt()
+        client.revalidate()
         with pytest.raises(PolicyUnavailableError, match="Register the policy again"):
             client.sample([REQUEST])
     renewed = _policy(plain, "grown", folder)
@@ -166,7 +166,7 @@ def test_what_does_not_load_is_explained(
     policy = _policy(plain, "one", adapters["one"])
     broken = policy.model_copy(update={"options": policy.options | options})
     with OpenAICompatible(broken) as client, pytest.raises(PolicyUnavailableError) as caught:
-        client.identified()
+        client.identify()
     assert says in str(caught.value)
 
 

@@ -57,7 +57,7 @@ def test_an_answer_has_tokens_latency_and_logprobs(plain: ServedModel) -> None:
 
 def test_weights_that_change_are_noticed_and_are_another_version(plain: ServedModel) -> None:
     with OpenAICompatible(_policy(plain)) as client:
-        registered = client.identified()
+        registered = client.identify()
     assert registered.checkpoint_digest == weights_digest(plain.folder)
     weights = plain.folder / "model.safetensors"
     try:
@@ -66,7 +66,7 @@ def test_weights_that_change_are_noticed_and_are_another_version(plain: ServedMo
             client.sample([REQUEST])
         assert str(weights_digest(plain.folder)) in str(caught.value)
         with OpenAICompatible(_policy(plain)) as client:
-            assert client.identified().digest != registered.digest
+            assert client.identify().digest != registered.digest
     finally:
         weights.write_bytes((checkpoints()["maze-base"] / "model.safetensors").read_bytes())
     with OpenAICompatible(registered) as client:
@@ -85,14 +85,14 @@ def test_weights_that_change_are_noticed_and_are_another_version(plain: ServedMo
 def test_what_is_amiss_is_said_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:
     policy = Policy.model_validate({**_policy(plain).definition(), **changes})
     with OpenAICompatible(policy) as client, pytest.raises(PolicyUnavailableError) as caught:
-        client.identified()
+        client.identify()
     assert says in str(caught.value)
     assert plain.url in str(caught.value)
 
 
 def test_a_moved_folder_is_another_policy(plain: ServedModel, tmp_path: Path) -> None:
     with OpenAICompatible(_policy(plain)) as client:
-        registered = client.identified()
+        registered = client.identify()
     assert registered.served is not None
     moved = registered.model_copy(update={"served": registered.served.model_copy(update={"root": str(tmp_path)})})
     with OpenAICompatible(moved) as client, pytest.raises(PolicyUnavailableError, match=f"was {tmp_path}"):

@@ -13,8 +13,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.values import storable
-from speciate.ports.access import AuditRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import AuditRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.rows import floor7, uuid7

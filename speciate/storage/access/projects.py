@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
-from speciate.ports.access import ProjectRecord, ProjectUsage
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
 from speciate.storage.database import patient, reading

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError, QuotaExceededError
-from speciate.ports.access import QuotaUsage
+from speciate.ports.records.projects import QuotaUsage
 
 _HOLD: Final = sa.text(
     "SELECT slug, concurrent_runs, evaluations_per_day, tokens_per_day,"

@@ -21,8 +21,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import TOKEN_PREFIX, Scope
 from speciate.domain.errors import NotFoundError
-from speciate.ports.access import NewToken, TokenRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.projects import NewToken, TokenRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.rows import uuid7

@@ -17,13 +17,11 @@ from speciate.domain.values import digest_of, storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RunRecord, SpentRecord
-from speciate.ports.records.work import WorkRecord
+from speciate.ports.records.runs import RunRecord, SpentRecord, WorkRecord
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
-from speciate.runs.effects import Effects
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import hold_quota, hold_quota_of, room_of
 from speciate.storage.database import patient, reading

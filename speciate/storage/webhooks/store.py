@@ -15,7 +15,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
-from speciate.ports.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
+from speciate.ports.records.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import patient, reading
 from speciate.storage.rows import uuid7

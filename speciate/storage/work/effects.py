@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
-from speciate.runs.effects import Effects
+from speciate.runs.progress import Effects
 from speciate.search.strategy import Placement
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import retire_advice

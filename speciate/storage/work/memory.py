@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -13,7 +14,6 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
-from speciate.ports.clock import Clock
 from speciate.ports.work import (
     Commit,
     Confirmation,
@@ -28,10 +28,9 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger
-from speciate.runs.effects import Effects
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, RunProgress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.candidates.insert import is_kept
 from speciate.storage.rows import uuid7
@@ -50,7 +49,7 @@ from speciate.storage.work.memory_run import (
 class MemoryWorkStore:
     """``WorkStore`` in memory; not for several threads."""
 
-    def __init__(self, clock: Clock, *, lease_s: float = 30.0) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, lease_s: float = 30.0) -> None:
         self._clock = clock
         self._lease_s = lease_s
         self.runs: dict[UUID, MemoryRun] = {}
@@ -79,7 +78,7 @@ class MemoryWorkStore:
         if unit.new.kind is not WorkKind.CONFIRM and self.seconds_left_of(run) == 0:
             return None
         unit.state, unit.token, unit.attempt = "leased", uuid7(), unit.attempt + 1
-        unit.lease_until = self._clock.now() + self._lease_s
+        unit.lease_until = self._clock() + self._lease_s
         new = unit.new
         return Lease(
             work_id,
@@ -98,7 +97,7 @@ class MemoryWorkStore:
         _, unit = self._unit(lease.work_id)
         held = unit.state == "leased" and unit.token == lease.token
         if held:
-            unit.lease_until = self._clock.now() + self._lease_s
+            unit.lease_until = self._clock() + self._lease_s
         return held
 
     def context(self, run_id: UUID) -> RunContext:
@@ -304,12 +303,12 @@ class MemoryWorkStore:
         progress.events = len(run.events)
         progress.revision += 1
         running = progress.state is RunState.RUNNING
-        run.running_since = self._clock.now() if running else None
+        run.running_since = self._clock() if running else None
         return Commit(run.context.run_id, tuple(refs) if running else (), (), progress.revision, progress.events)
 
     def _tick(self, run: MemoryRun) -> None:
         if run.running_since is not None:
-            now = self._clock.now()
+            now = self._clock()
             run.progress.seconds += now - run.running_since
             run.running_since = now
 

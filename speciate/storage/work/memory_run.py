@@ -10,8 +10,7 @@ from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, Lease, RunContext, WorkKind
-from speciate.runs.effects import NewWork
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import NewWork, RunProgress
 from speciate.search.strategy import Placement
 
 

@@ -25,8 +25,8 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger
-from speciate.runs.effects import Effects
 from speciate.runs.payloads import read_proposals
+from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress

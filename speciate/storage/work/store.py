@@ -30,8 +30,8 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger
-from speciate.runs.effects import Effects
 from speciate.runs.ensemble import read_arms
+from speciate.runs.progress import Effects
 from speciate.search.strategy import EliteTable
 from speciate.storage.candidates import population
 from speciate.storage.candidates.elites_cache import ElitesCache

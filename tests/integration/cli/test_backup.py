@@ -8,7 +8,6 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,8 +24,7 @@ from speciate.domain.run import RunState
 from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
 from speciate.ports.work import Commit
-from speciate.runs.drive import LocalSignals
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
@@ -51,12 +49,12 @@ class _Hands:
         self._stores.signals.committed(commit)
 
     def work(self, units: int = 1_000_000) -> None:
-        bench = WorkExecutor(self._stores.work, self, ToyEvaluator(), build_client, lambda _: nullcontext())
+        executor = WorkExecutor(self._stores.work, self, ToyEvaluator(), build_client)
         for _ in range(units):
             waiting = self._stores.runs.work_in_flight(limit=1)
             if not waiting or self.stopping.is_set():
                 return
-            bench.perform(waiting[0].work_id)
+            executor.execute(waiting[0].work_id)
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def _begin(stores: Stores, evaluations: int, seed: int = 0) -> UUID:
     good = "```python\nx = 1.{number}\ny = 3\n```"
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
     spec = toy_spec(evaluations, seed=seed, strategy="best_of_n")
-    return start_run(stores.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
+    return start_run(stores.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
 
 
 def _record(stores: Stores, run_id: UUID) -> list[str]:

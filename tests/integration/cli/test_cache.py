@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from uuid import UUID
 
 import pytest
@@ -17,8 +16,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
 from speciate.problems.loader import bundled, load_problem
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
@@ -42,7 +40,7 @@ def rebuild(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     return run
 
 
-def _begin(stores: Stores, signals: LocalSignals) -> UUID:
+def _begin(stores: Stores, signals: LocalQueue) -> UUID:
     problem, _ = stores.catalog.add_problem(load_problem(bundled()["sorting-network-8"]))
     policy, _ = stores.catalog.add_policy(Policy(slug="mutator", kind="program_mutator"))
     spec = RunSpec(budget=Budget(evaluations=200), lanes=1, batch=4, strategy="best_of_n")
@@ -52,9 +50,9 @@ def _begin(stores: Stores, signals: LocalSignals) -> UUID:
 @pytest.mark.servers
 def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, strongest: Broker) -> None:
     # Signals that stay here leave a cache that has heard of nothing.
-    signals = LocalSignals()
+    signals = LocalQueue()
     run_id = _begin(stores, signals)
-    drive(WorkExecutor(stores.work, signals, strongest, build_client, lambda _: nullcontext()), signals, most_units=5)
+    drain(WorkExecutor(stores.work, signals, strongest, build_client), signals, most_units=5)
     archive = stores.queries.archive(run_id)
     assert archive
 
@@ -83,7 +81,7 @@ def test_nothing_to_do(rebuild: Rebuild) -> None:
 def test_a_server_that_is_away_is_named(
     stores: Stores, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, name: str, url: str, named: str
 ) -> None:
-    _begin(stores, LocalSignals())
+    _begin(stores, LocalQueue())
     monkeypatch.setenv(name, url)
     code, _, err = rebuild()
     assert code == Exit.UNREACHABLE

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from speciate.cli.app import app
 from speciate.cli.exits import Exit
 from speciate.domain.policy import Policy
-from speciate.runs.drive import LocalSignals
+from speciate.runs.executor import LocalQueue
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.rows import floor7
@@ -46,7 +46,7 @@ def _cancelled(stores: Stores) -> UUID:
     problem, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
     run_id, _ = start_run(
-        stores.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
+        stores.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
     )
     stores.signals.committed(stores.runs.cancel(run_id))
     return run_id

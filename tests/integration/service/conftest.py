@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -88,12 +88,10 @@ class Lab:
 
     def work(self, units: int | None = None) -> int:
         """Do units of work, all there are by default; return how many were done."""
-        bench = WorkExecutor(
-            self.stores.work, self.stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext()
-        )
+        executor = WorkExecutor(self.stores.work, self.stores.signals, ToyEvaluator(), build_client)
         done = 0
         while (units is None or done < units) and (waiting := self.stores.runs.work_in_flight(limit=1)):
-            assert bench.perform(waiting[0].work_id)
+            assert executor.execute(waiting[0].work_id)
             done += 1
         return done
 

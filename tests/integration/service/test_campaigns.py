@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -60,8 +60,8 @@ def _declare(lab: Lab, **changes: Any) -> dict[str, Any]:
 
 
 def _perform(stores: Stores, work_id: UUID) -> None:
-    bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
-    assert bench.perform(work_id)
+    executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client)
+    assert executor.execute(work_id)
 
 
 def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 4) -> dict[str, Any]:

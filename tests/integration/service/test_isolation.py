@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -93,9 +92,9 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
 
 
 def work(stores: Stores) -> None:
-    bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
+    executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client)
     while waiting := stores.runs.work_in_flight(limit=1):
-        assert bench.perform(waiting[0].work_id)
+        assert executor.execute(waiting[0].work_id)
 
 
 def fill_project(stores: Stores) -> tuple[UUID, UUID, UUID]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -55,9 +54,9 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytes
         run_id = api.post("/v1/runs", run).json()["id"]
         around = Surroundings(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
         clients = ClientPool(around, Counters(stores.redis))
-        bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients, lambda _: nullcontext())
+        executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients)
         while waiting := stores.runs.work_in_flight(limit=1):
-            assert bench.perform(waiting[0].work_id)
+            assert executor.execute(waiting[0].work_id)
         for client in clients._clients.values():
             client.client.close()  # type: ignore[attr-defined]
         assert api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"

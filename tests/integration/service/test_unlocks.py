@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -129,9 +128,9 @@ def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None
     lab.stores.catalog.add_problem(staged)
     lab.stores.catalog.add_policy(scripted(answers, slug="p"))
     run_id = lab.start(20, problem="staged", policy="p", strategy="best_of_n")
-    bench = WorkExecutor(lab.stores.work, lab.stores.signals, strongest, build_client, lambda _: nullcontext())
+    executor = WorkExecutor(lab.stores.work, lab.stores.signals, strongest, build_client)
     while waiting := lab.stores.runs.work_in_flight(limit=1):
-        assert bench.perform(waiting[0].work_id)
+        assert executor.execute(waiting[0].work_id)
     candidates = lab.api.get(f"/v1/runs/{run_id}/candidates").json()["items"]
     assert {(c["rewards"]["cost"], c["stopped_at"]) for c in candidates} == {(10.0, "slow"), (12.0, None)}
     records = lab.api.get("/v1/problems/staged/records").json()["items"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -55,8 +54,8 @@ def declare(lab: Lab, **changes: Any) -> dict[str, Any]:
 
 
 def perform(stores: Stores, work_id: UUID) -> None:
-    bench = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client, lambda _: nullcontext())
-    assert bench.perform(work_id)
+    executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), build_client)
+    assert executor.execute(work_id)
 
 
 def play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from uuid import UUID
 
 import pytest
@@ -13,8 +12,7 @@ from speciate.domain.errors import NewerRecordError
 from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import Commit
-from speciate.runs.drive import LocalSignals
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 
@@ -42,9 +40,9 @@ def _from_today(stores: Stores, run_id: UUID) -> None:
 def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(stores: Stores) -> None:
     commit = _begin(stores)
     _from_tomorrow(stores, commit.run_id)
-    bench = WorkExecutor(stores.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
+    executor = WorkExecutor(stores.work, LocalQueue(), ToyEvaluator(), build_client)
     (unit,) = commit.dispatch
-    assert bench.perform(unit.id)
+    assert executor.execute(unit.id)
     with pytest.raises(NewerRecordError, match="tomorrow") as raised:
         stores.runs.get(commit.run_id)
     assert "secret" not in str(raised.value)
@@ -56,7 +54,7 @@ def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(
     assert "tomorrow" in run.reason
     assert run.spent.evaluations == 0
     stores.runs.resume(commit.run_id)
-    assert bench.perform(unit.id)
+    assert executor.execute(unit.id)
     assert stores.runs.get(commit.run_id).state is RunState.RUNNING
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from pydantic import SecretStr
 from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
-from speciate.runs.drive import LocalSignals
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -88,13 +86,13 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores)
     leader = threading.Thread(target=reconcile_forever, args=(pooled,), kwargs={"stop": stop})
     leader.start()
     spec = toy_spec(BUDGET, lanes=6, strategy="best_of_n")
-    run_id, _ = start_run(pooled.runs, LocalSignals(), problem=problem, policy=policy, mutator=None, spec=spec)
+    run_id, _ = start_run(pooled.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=spec)
 
     def work(_: int) -> None:
-        bench = WorkExecutor(pooled.work, LocalSignals(), ToyEvaluator(), build_client, lambda _: nullcontext())
+        executor = WorkExecutor(pooled.work, LocalQueue(), ToyEvaluator(), build_client)
         while not pooled.runs.get(run_id).state.ended:
             for waiting in pooled.runs.work_in_flight(limit=6):
-                bench.perform(waiting.work_id)
+                executor.execute(waiting.work_id)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))

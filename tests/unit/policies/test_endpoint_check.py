@@ -54,14 +54,14 @@ def test_other_weights_behind_the_same_name_are_another_policy(
     endpoint: Endpoint, connect: Connect, folder: Path
 ) -> None:
     endpoint.models = (card(root=str(folder), max_model_len=4096),)
-    first = connect().identified()
+    first = connect().identify()
     assert first.checkpoint_digest is not None
     assert first.served is not None
     assert (first.served.root, first.served.digest_from) == (str(folder), "files")
-    assert connect().identified() == first
+    assert connect().identify() == first
     assert connect(first).ping().endswith(f"weights {first.checkpoint_digest[:12]}")
     (folder / "model.safetensors").write_bytes(b"others.")
-    second = connect().identified()
+    second = connect().identify()
     assert second.digest != first.digest
     for use in (OpenAICompatible.ping, lambda client: client.sample([REQUEST])):
         with pytest.raises(PolicyUnavailableError) as caught:
@@ -74,16 +74,16 @@ def test_other_weights_behind_the_same_name_are_another_policy(
 
 def test_a_digest_that_the_endpoint_states_counts(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(metadata={"checkpoint_digest": "ab" * 32}),)
-    assert connect().identified().checkpoint_digest == "ab" * 32
+    assert connect().identify().checkpoint_digest == "ab" * 32
     with pytest.raises(PolicyUnavailableError, match=r"served with weights abab.* the registration says cd"):
-        connect(checkpoint_digest="cd" * 32).identified()
+        connect(checkpoint_digest="cd" * 32).identify()
 
 
 def test_another_source_is_another_policy_and_the_time_of_the_question_is_not(
     endpoint: Endpoint, connect: Connect
 ) -> None:
     endpoint.models = (card(root="lab/one", max_model_len=4096),)
-    first = connect(checkpoint_digest="cd" * 32).identified()
+    first = connect(checkpoint_digest="cd" * 32).identify()
     assert first.served is not None
     assert first.served.digest_from == "declared"
     endpoint.models = (card(root="lab/one", max_model_len=8192, created=2),)
@@ -95,7 +95,7 @@ def test_another_source_is_another_policy_and_the_time_of_the_question_is_not(
 
 def test_a_restart_in_mid_run_with_other_weights_is_noticed(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(root="lab/one"),)
-    client = connect(connect().identified())
+    client = connect(connect().identify())
     client.sample([REQUEST])
 
     def restarted(_: int) -> None:
@@ -112,12 +112,12 @@ def test_a_restart_in_mid_run_with_other_weights_is_noticed(endpoint: Endpoint, 
 
 def test_looks_are_few(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(root="lab/one"),)
-    client = connect(connect().identified())
+    client = connect(connect().identify())
     before = len(endpoint.headers)
     for _ in range(5):
         client.sample([REQUEST])
     assert len(endpoint.headers) - before == 5 + 1
-    client.doubt()
+    client.revalidate()
     client.sample([REQUEST])
     assert len(endpoint.headers) - before == 6 + 2
 
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_said_with_what_is_offered(
     endpoint.misbehave = lambda _: None
     if "/y" in str(changes):
         endpoint.routes["load_lora_adapter"] = lambda _: (404, {}, b'{"detail":"Not Found"}')
-    for use in (OpenAICompatible.identified, OpenAICompatible.ping):
+    for use in (OpenAICompatible.identify, OpenAICompatible.ping):
         with pytest.raises(PolicyUnavailableError) as caught:
             use(connect(**changes))
         assert says in str(caught.value)
@@ -151,14 +151,14 @@ def test_what_does_not_fit_is_said_with_what_is_offered(
 def test_a_sick_endpoint_and_one_without_a_list(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.routes["/health"] = lambda _: (503, {}, b"")
     with pytest.raises(PolicyUnavailableError, match="GET /health answers 503"):
-        connect().identified()
+        connect().identify()
     endpoint.routes["/health"] = lambda _: (200, {}, b"")
     endpoint.routes["models"] = lambda _: (404, {}, b"")
     with pytest.raises(PolicyUnavailableError, match=r"lists no models.*the option check"):
-        connect().identified()
+        connect().identify()
     unchecked = connect(options={"check": False})
-    assert unchecked.identified().served is None
-    unchecked.doubt()
+    assert unchecked.identify().served is None
+    unchecked.revalidate()
     assert unchecked.sample([REQUEST])
 
 
@@ -255,14 +255,14 @@ def test_a_guide_is_sent_where_there_is_something_to_edit(endpoint: Endpoint, co
 def test_a_guide_that_is_ignored_or_refused_is_found_out(endpoint: Endpoint, connect: Connect) -> None:
     guided = {"options": {"guide": {"regex": "[0-9]+"}}}
     with pytest.raises(PolicyUnavailableError, match="it ignores constraints"):
-        connect(**guided).identified()
+        connect(**guided).identify()
     endpoint.routes["chat/completions"] = lambda _: (
         400,
         {},
         b'{"error": {"message": "structured_outputs is unknown"}}',
     )
     with pytest.raises(PolicyUnavailableError, match=r"not take the policy's guide.* structured_outputs is unknown"):
-        connect(**guided).identified()
+        connect(**guided).identify()
     with pytest.raises(InvalidInputError, match="is not asked for edits"):
         connect(options={"guide": "diff"})
     with pytest.raises(InvalidInputError, match="either regex or grammar"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import asdict
 from uuid import uuid4
 
@@ -18,14 +17,13 @@ from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import RunContext, WeightedPolicy
-from speciate.runs.drive import LocalSignals, drive
 from speciate.runs.ensemble import PolicyChooser, arm_key, count_arm, read_arms
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
-from tests.unit.runs.test_drive import Recorder, _Clock
+from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
+from tests.unit.runs.test_executor import Recorder
 
 EVALUATIONS = Budget(evaluations=1000)
 
@@ -58,13 +56,11 @@ class Lab:
     """One run in memory whose policies are told apart."""
 
     def __init__(self, context: RunContext) -> None:
-        self.context, self.store, self.signals = context, MemoryWorkStore(_Clock()), LocalSignals()
+        self.context, self.store, self.signals = context, MemoryWorkStore(ticking_clock()), LocalQueue()
         self.clients: dict[str, Recorder] = {}
         self.store.add(context)
         self.signals.committed(self.store.start(context.run_id))
-        drive(
-            WorkExecutor(self.store, self.signals, ToyEvaluator(), self.client, lambda _: nullcontext()), self.signals
-        )
+        drain(WorkExecutor(self.store, self.signals, ToyEvaluator(), self.client), self.signals)
 
     def client(self, policy: Policy) -> PolicyClient:
         return self.clients.setdefault(policy.digest, Recorder(build_client(policy)))
@@ -84,7 +80,7 @@ class Lab:
 
 def test_weights_are_the_shares_of_prompts() -> None:
     context = _context({"good": 3, "poor": 1})
-    chooser, rng = PolicyChooser(context, MemoryWorkStore(_Clock())), np.random.default_rng(0)
+    chooser, rng = PolicyChooser(context, MemoryWorkStore(ticking_clock())), np.random.default_rng(0)
     counts = Counter(chooser.pick(PolicyRole.PROPOSE, 4, rng) for _ in range(4000))
     assert counts[0] == pytest.approx(3000, abs=5 * np.sqrt(4000 * 0.75 * 0.25))
     assert set(counts) == {0, 1}
@@ -93,7 +89,7 @@ def test_weights_are_the_shares_of_prompts() -> None:
 def test_one_policy_for_a_role_draws_no_random_number() -> None:
     context = RunContext(uuid4(), toy_problem(), GOOD, uuid4(), toy_spec())
     rng = np.random.default_rng(0)
-    assert PolicyChooser(context, MemoryWorkStore(_Clock())).pick(PolicyRole.MUTATE, 4, rng) == 0
+    assert PolicyChooser(context, MemoryWorkStore(ticking_clock())).pick(PolicyRole.MUTATE, 4, rng) == 0
     assert rng.random() == np.random.default_rng(0).random()
 
 
@@ -201,7 +197,7 @@ def test_a_replay_asks_the_same_policies(choice: PolicyChoice, strategy: str) ->
     lab = Lab(_context({"good": 1, "third": 1}, (THIRD, GOOD), 60, policy_choice=choice, strategy=strategy))
     report = replay(
         lab.context, lab.recorded, lab.events,
-        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=build_client,
+        store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=build_client,
     )  # fmt: skip
     assert report.identical, report.describe()
 
@@ -216,12 +212,12 @@ def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
     context = RunContext(
         uuid4(), toy_problem(), answers, shares[0].policy_id, spec, ensembles={PolicyRole.PROPOSE: shares}
     )
-    store, signals = MemoryWorkStore(_Clock()), LocalSignals()
+    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
     clients = {each.digest: Recorder(build_client(each), fail=each is fails) for each in (answers, fails)}
     store.add(context)
     signals.committed(store.start(context.run_id))
-    bench = WorkExecutor(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest], lambda _: nullcontext())
-    drive(bench, signals)
+    executor = WorkExecutor(store, signals, ToyEvaluator(), lambda policy: clients[policy.digest])
+    drain(executor, signals)
     progress = store.runs[context.run_id].progress
     recorded = clients[answers.digest].recorded
     assert progress.state is RunState.PAUSED
@@ -277,7 +273,7 @@ def test_a_replay_with_a_discount_is_identical() -> None:
     assert set(lab.asked(PolicyRole.PROPOSE) + lab.asked()) == {0, 1}
     report = replay(
         lab.context, lab.recorded, lab.events,
-        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=build_client,
+        store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=build_client,
     )  # fmt: skip
     assert report.identical, report.describe()
 

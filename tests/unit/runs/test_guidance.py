@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -25,17 +24,15 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import RunContext, WeightedPolicy
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.effects import Effects
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.guidance import adopt, count_gain, read_gains
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.runs.steer import check_run
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
-from tests.unit.runs.test_drive import _Clock, session
+from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
+from tests.unit.runs.test_executor import session
 
 GOOD, POOR = "Climb", "Rest"
 
@@ -84,13 +81,13 @@ class Lab:
         self.writer = writer or Writer()
         policy, seeded = toy_policy(), toy_problem(seed_program="x = 0.0\ny = 5\n")
         self.context = RunContext(uuid4(), seeded, policy, uuid4(), spec, **context)  # type: ignore[arg-type]
-        self.store, self.signals = MemoryWorkStore(_Clock()), LocalSignals()
+        self.store, self.signals = MemoryWorkStore(ticking_clock()), LocalQueue()
         self.store.add(self.context)
         self.signals.committed(self.store.start(self.context.run_id))
 
     def go(self, most_units: int = 10**6) -> Lab:
-        bench = WorkExecutor(self.store, self.signals, ToyEvaluator(), lambda _: self.writer, lambda _: nullcontext())
-        drive(bench, self.signals, most_units=most_units)
+        executor = WorkExecutor(self.store, self.signals, ToyEvaluator(), lambda _: self.writer)
+        drain(executor, self.signals, most_units=most_units)
         return self
 
     @property
@@ -157,7 +154,7 @@ def test_a_replay_is_identical(strategy: str) -> None:
     assert lab.written
     report = replay(
         lab.context, lab.writer.recorded, lab.events,
-        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=lambda _: Writer(),
+        store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=lambda _: Writer(),
     )  # fmt: skip
     assert report.identical, report.describe()
 
@@ -172,7 +169,7 @@ def test_a_replay_finds_changed_advice() -> None:
     ]
     report = replay(
         lab.context, recorded, lab.events,
-        store=MemoryWorkStore(_Clock()), evaluator=ToyEvaluator(), client_for=lambda _: Writer(),
+        store=MemoryWorkStore(ticking_clock()), evaluator=ToyEvaluator(), client_for=lambda _: Writer(),
     )  # fmt: skip
     assert "advice.written" in str(report.describe())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -14,12 +13,10 @@ from speciate.domain.run import RunSpec
 from speciate.domain.target import ClaimState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
-from tests.unit.runs.test_drive import _Clock
+from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
 HITS = 11
@@ -30,7 +27,7 @@ class Lab:
     """One deployment in memory."""
 
     def __init__(self) -> None:
-        self.store, self.evaluator, self.signals = MemoryWorkStore(_Clock()), ToyEvaluator(), LocalSignals()
+        self.store, self.evaluator, self.signals = MemoryWorkStore(ticking_clock()), ToyEvaluator(), LocalQueue()
 
     def run(self, spec: RunSpec | None = None, problem: Problem | None = None, *answers: str) -> MemoryRun:
         options = {"completions": list(answers or ANSWERS)}
@@ -39,8 +36,8 @@ class Lab:
         self.store.add(context)
         self.signals.committed(self.store.start(context.run_id))
         self.evaluator.evaluated.clear()
-        bench = WorkExecutor(self.store, self.signals, self.evaluator, build_client, lambda _: nullcontext())
-        drive(bench, self.signals)
+        executor = WorkExecutor(self.store, self.signals, self.evaluator, build_client)
+        drain(executor, self.signals)
         return self.store.runs[context.run_id]
 
 

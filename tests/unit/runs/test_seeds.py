@@ -6,7 +6,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 from speciate.ports.work import RunContext
-from speciate.runs.seeds import batch_rng, evaluation_seed
+from speciate.runs.evaluate import evaluation_seed
+from speciate.runs.generate import batch_rng
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 

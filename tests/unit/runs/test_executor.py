@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -23,23 +22,13 @@ from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.runs import ledger
-from speciate.runs.drive import LocalSignals, drive
-from speciate.runs.executor import WorkExecutor
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
+from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
-
-
-@dataclass
-class _Clock:
-    at: float = 1e9
-
-    def now(self) -> float:
-        self.at += 0.001
-        return self.at
 
 
 @dataclass
@@ -75,13 +64,13 @@ class Session:
     store: MemoryWorkStore
     policy: Recorder
     evaluator: ToyEvaluator
-    signals: LocalSignals = field(default_factory=LocalSignals)
+    signals: LocalQueue = field(default_factory=LocalQueue)
 
-    def bench(self) -> WorkExecutor:
-        return WorkExecutor(self.store, self.signals, self.evaluator, lambda _: self.policy, lambda _: nullcontext())
+    def executor(self) -> WorkExecutor:
+        return WorkExecutor(self.store, self.signals, self.evaluator, lambda _: self.policy)
 
     def go(self) -> int:
-        return drive(self.bench(), self.signals)
+        return drain(self.executor(), self.signals)
 
     @property
     def events(self) -> list[Event]:
@@ -91,7 +80,7 @@ class Session:
 def session(spec: RunSpec, problem: Problem | None = None, *, granted: int | None = None, **options: object) -> Session:
     policy = Policy.model_validate({"slug": "s", "kind": "scripted", "options": options or {"template": SCRIPT}})
     context = RunContext(uuid4(), problem or toy_problem(), policy, uuid4(), spec)
-    store = MemoryWorkStore(_Clock())
+    store = MemoryWorkStore(ticking_clock())
     store.add(context, granted)
     made = Session(context, store, Recorder(build_client(policy)), ToyEvaluator())
     made.signals.committed(store.start(context.run_id))
@@ -224,7 +213,7 @@ def _replayed(s: Session, change: Callable[[list[RecordedCompletion]], None] = l
         s.context,
         recorded,
         s.events,
-        store=MemoryWorkStore(_Clock()),
+        store=MemoryWorkStore(ticking_clock()),
         evaluator=ToyEvaluator(),
         client_for=build_client,
     )
@@ -271,7 +260,7 @@ def test_a_replay_reads_what_was_stored_of_an_answer() -> None:
 
 def test_a_replay_survives_a_pause_in_the_history() -> None:
     s = session(toy_spec(40))
-    drive(s.bench(), s.signals, most_units=5)
+    drain(s.executor(), s.signals, most_units=5)
     s.store.move(s.context.run_id, ledger.pause)
     s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
@@ -282,7 +271,7 @@ def test_a_replay_survives_a_pause_in_the_history() -> None:
 @pytest.mark.parametrize("cancels", [False, True])
 def test_a_run_that_was_not_run_to_its_end_is_replayed_as_far_as_it_came(units: int, cancels: bool) -> None:
     s = session(toy_spec(40))
-    drive(s.bench(), s.signals, most_units=units)
+    drain(s.executor(), s.signals, most_units=units)
     if cancels:
         s.store.move(s.context.run_id, ledger.cancel)
     assert _replayed(s) == (True, "")
@@ -312,7 +301,7 @@ def test_what_cannot_be_replayed_says_why(spec: RunSpec, expected: str) -> None:
             s.context,
             [],
             [],
-            store=MemoryWorkStore(_Clock()),
+            store=MemoryWorkStore(ticking_clock()),
             evaluator=ToyEvaluator(),
             client_for=build_client,
         )
