@@ -1,18 +1,15 @@
-"""The command line: ``speciate NOUN VERB``. One file for each noun; ``app`` puts them together.
-
-Nothing that takes long to load is imported before a command needs it.
-"""
+"""Command line interface: ``speciate NOUN VERB``, with one module or package per noun, assembled in ``app``."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line and exit with its exit code."""
     import io
     import sys
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A character that the locale lacks is shown as another one: it is no reason to end half-way.
+        # Replace characters that the locale cannot encode instead of failing.
         sys.stdout.reconfigure(errors="replace")
     from speciate import process_roots
     from speciate.cli.app import app
@@ -24,27 +21,26 @@ def main() -> None:
             app(prog_name="speciate")
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # at the interpreter's end nobody could tell any more that it failed
+                sys.stdout.flush()  # a failure during interpreter shutdown could not be reported
     except OSError as error:
-        sys.exit(_unwritten(error))
+        sys.exit(_report_write_error(error))
 
 
-def _unwritten(error: OSError) -> int:
-    """Say that what was to be written does not fit, and return the exit code; any other error is raised again."""
+def _report_write_error(error: OSError) -> int:
+    """Report a full disk or closed pipe and return the exit code; re-raise any other error."""
     import errno
     import os
     import sys
 
-    from speciate.cli.exits import Exit
-    from speciate.cli.output import print_error
+    from speciate.cli.errors import ExitCode, print_error
     from speciate.domain.errors import SpeciateError
 
     if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE}:
         raise error
-    # What waits in the buffer would fail again at the end.
+    # Discard the buffered output: flushing it at exit would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno != errno.EPIPE:  # whoever closes a pipe has read enough
+    if error.errno != errno.EPIPE:  # a reader may close the pipe early
         what = error.filename or "the output"
-        remedy = "Make room there, or write it elsewhere."
+        remedy = "Free disk space, or write to another location."
         print_error(SpeciateError(f"{what} cannot be written: {error.strerror}.", remedy=remedy))
-    return Exit.FAILED
+    return ExitCode.FAILED

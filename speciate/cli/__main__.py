@@ -1,4 +1,4 @@
-"""``python -m speciate.cli``: the command line of this very interpreter."""
+"""``python -m speciate.cli``."""
 
 from speciate.cli import main
 

@@ -1,4 +1,4 @@
-"""The commands put together."""
+"""The command tree of ``speciate``."""
 
 from __future__ import annotations
 
@@ -6,37 +6,24 @@ from typing import Annotated
 
 import typer
 
-from speciate.cli import (
-    cache,
-    campaign,
-    candidates,
-    policies,
-    problem_sets,
-    problems,
-    projects,
-    runs,
-    secrets,
-    tokens,
-    tournament,
-    webhooks,
-)
-from speciate.cli.audit import audit_command
+from speciate.cli import campaign, candidates, policies, problems, projects, runs, tokens, tournament, webhooks
 from speciate.cli.backup import BACKUP_EXAMPLES, RESTORE_EXAMPLES, backup_command, restore_command
+from speciate.cli.common import PROJECT_FLAG, URL_FLAG, CommandGroup, examples
 from speciate.cli.demo import demo_command
 from speciate.cli.doctor import doctor_command
-from speciate.cli.pruning import PRUNE_EXAMPLES, prune_command
-from speciate.cli.run import RUN_EXAMPLES, run_command
+from speciate.cli.maintenance import PRUNE_EXAMPLES, cache_app, prune_command, secrets_app
+from speciate.cli.problems import sets
+from speciate.cli.projects import audit_command
+from speciate.cli.runs.start import RUN_EXAMPLES, run_command, strategies_command
 from speciate.cli.serve import SERVE_EXAMPLES, serve_command
-from speciate.cli.session import PROJECT_FLAG, URL_FLAG, Group, examples
-from speciate.cli.strategies import strategies_command
 from speciate.cli.train import TRAIN_EXAMPLES, train_command
 from speciate.cli.unlocks import UNLOCKS_EXAMPLES, unlocks_command
 from speciate.cli.up import migrate_command, up_command
 
 app = typer.Typer(
     name="speciate",
-    cls=Group,
-    help="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
+    cls=CommandGroup,
+    help="Evolutionary search with language models on vector rewards, with a record of what each policy unlocks.",
     epilog=examples(
         "speciate problems add circle-packing-26",
         "speciate policies add program-mutator --kind program_mutator",
@@ -44,7 +31,7 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
     rich_markup_mode="rich",
-    # An error of ours is printed by the group; anything else is a defect, and its traceback must not show secrets.
+    # The group prints expected errors. Any other exception is a defect, and its traceback must not show secrets.
     pretty_exceptions_enable=False,
 )
 
@@ -52,7 +39,7 @@ UP_EXAMPLES = examples(
     "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
 )
 
-# One line a command. Its module may import at its top only what is quick to load: every start pays for it.
+# Every start imports these modules: they import anything slow inside the command.
 app.command("demo", epilog=examples("speciate demo", "speciate demo --scale 0.2 --data-dir ./data"))(demo_command)
 app.command("up", epilog=UP_EXAMPLES)(up_command)
 app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
@@ -66,15 +53,15 @@ app.command("restore", epilog=RESTORE_EXAMPLES)(restore_command)
 app.command("prune", epilog=PRUNE_EXAMPLES)(prune_command)
 app.command("train", epilog=TRAIN_EXAMPLES)(train_command)
 app.add_typer(problems.app, name="problems")
-app.add_typer(problem_sets.app, name="sets")
+app.add_typer(sets.app, name="sets")
 app.add_typer(policies.app, name="policies")
 app.add_typer(runs.app, name="runs")
 app.add_typer(candidates.app, name="candidates")
 app.add_typer(tournament.app, name="tournament")
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(secrets.app, name="secrets")
-app.add_typer(cache.app, name="cache")
+app.add_typer(secrets_app, name="secrets")
+app.add_typer(cache_app, name="cache")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(projects.app, name="projects")
 app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .who"))(audit_command)
@@ -92,15 +79,15 @@ def _version(wanted: bool) -> None:
 def root(
     ctx: typer.Context,
     url: Annotated[
-        str | None, typer.Option("--url", help="Address of the service.", show_default="SPECIATE_URL, or this machine")
+        str | None, typer.Option("--url", help="URL of the service.", show_default="SPECIATE_URL, or this machine")
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Project to work in.", show_default="SPECIATE_PROJECT, or the token's own"),
+        typer.Option("--project", help="Project to use.", show_default="SPECIATE_PROJECT, or the token's project"),
     ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Remember the options that come before the command. A token comes from SPECIATE_TOKEN only, never from here."""
+    """Store the global options. Tokens come only from SPECIATE_TOKEN: arguments show in process lists."""
     ctx.obj = {URL_FLAG: url, PROJECT_FLAG: project}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.run import cast
-from speciate.cli.session import AsJson, Limit, client, examples, key_values, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, parse_key_values
+from speciate.cli.runs.start import parse_policies
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.domain.campaign import Campaign
     from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
 
-app = noun("Campaigns: many problems, one budget, spent where a new target is likeliest.")
+app = command_group("Campaigns: many problems, one budget, spent where a new target is likeliest.")
 
 Name = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Name or id.")]
 Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the campaign.")]
@@ -95,13 +95,13 @@ def create(
     if not problems:
         raise InvalidInputError("the campaign has no problems.", remedy="Name some: --problem NAME or --set NAME.")
     given = {
-        "mutator": cast(mutator, "--mutator") if mutator else None,
+        "mutator": parse_policies(mutator, "--mutator") if mutator else None,
         "policy_choice": choice,
         "mode": mode,
         "slice": slice_,
         "parallel": parallel,
         "strategy": strategy,
-        "strategy_options": key_values(option, "--option") or None,
+        "strategy_options": parse_key_values(option, "--option") or None,
         "seed": seed,
         "batch": batch,
         "samples_per_prompt": samples_per_prompt,
@@ -110,17 +110,17 @@ def create(
     declaration = {
         "slug": slug,
         "problems": problems,
-        "policy": cast(policy, "--policy"),
+        "policy": parse_policies(policy, "--policy"),
         "evaluations": budget,
         **{name: value for name, value in given.items() if value is not None},
     }
     with client(ctx) as service:
         made = service.campaigns.create(declaration, idempotency_key=idempotency_key)
         if as_json:
-            output.json_line(made)
+            output.print_json(made)
         elif not watch:
-            output.say(f"{made.slug}: {made.declaration.evaluations:,} evaluations for {_problems(made)}")
-            output.aside(f"Watch it with: speciate campaign watch {made.slug}")
+            output.print_line(f"{made.slug}: {made.declaration.evaluations:,} evaluations for {_problems(made)}")
+            output.print_note(f"Watch it with: speciate campaign watch {made.slug}")
         if watch:
             from speciate.cli.campaign_watching import follow
 
@@ -136,18 +136,18 @@ def list_(
 ) -> None:
     """List campaigns, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.campaigns.list(state=state), limit)
+        found = first_records(ctx, service.campaigns.list(state=state), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [
         (c.slug, c.state.value, c.declaration.mode.value, f"{c.unlocked:,} of {len(c.declaration.problems):,}",
          f"{c.spent:,} of {c.declaration.evaluations:,}", c.declaration.title)
         for c in found
     ]  # fmt: skip
-    empty = output.nothing("campaigns", "speciate campaign create --help", state=state)
-    output.table(("campaign", "state", "mode", ">unlocked", ">evaluations", "title"), rows, empty=empty)
+    empty = output.empty_message("campaigns", "speciate campaign create --help", state=state)
+    output.print_table(("campaign", "state", "mode", ">unlocked", ">evaluations", "title"), rows, empty=empty)
 
 
 @app.command("show", epilog=examples("speciate campaign show sweep", "speciate campaign show sweep --json"))
@@ -157,10 +157,10 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
         found = service.campaigns.get(name)
         latest = [] if as_json else list(islice(service.campaigns.slices(name), rows))
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
         return
     declared = found.declaration
-    output.facts(
+    output.print_fields(
         (
             ("campaign", found.slug),
             ("id", found.id),
@@ -174,28 +174,28 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
             ("spent", f"{found.spent:,} of {declared.evaluations:,} evaluations in {found.slices:,} slices"),
             ("unlocked", f"{found.unlocked:,} of {_problems(found)}"),
             ("declaration", f"sha256 {found.digest}"),
-            ("created", output.moment(found.created_at)),
-            ("finished", output.moment(found.finished_at)),
+            ("created", output.format_time(found.created_at)),
+            ("finished", output.format_time(found.finished_at)),
         )
     )
-    output.say()
-    output.table(
+    output.print_line()
+    output.print_table(
         ("problem", "stands", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
         [(p.problem, stands(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
           p.run_id) for p in found.problems[:rows]],
         empty="",
     )  # fmt: skip
     if len(found.problems) > rows:
-        output.say(f"… and {len(found.problems) - rows:,} more: --rows {len(found.problems)}")
-    output.say()
-    output.table(
+        output.print_line(f"… and {len(found.problems) - rows:,} more: --rows {len(found.problems)}")
+    output.print_line()
+    output.print_table(
         (">slice", "problem", ">evaluations", ">since target", ">chance", ">spent", "reached", "then"),
         [(s.ord, s.problem, f"{s.evaluations:,}", f"{s.gap:,}", percent(s.chance), s.spent, ", ".join(s.reached),
           s.closed) for s in latest],
         empty="No slice was handed out yet.",
     )  # fmt: skip
     if found.slices > len(latest):
-        output.say(f"… and {found.slices - len(latest):,} more: --rows {found.slices}")
+        output.print_line(f"… and {found.slices - len(latest):,} more: --rows {found.slices}")
 
 
 @app.command("watch", epilog=examples("speciate campaign watch sweep", "speciate campaign watch sweep --json"))
@@ -264,7 +264,7 @@ def _mode(declared: Campaign) -> str:
 
 
 def _problems(found: CampaignRecord) -> str:
-    return output.many(len(found.declaration.problems), "problem")
+    return output.pluralize(len(found.declaration.problems), "problem")
 
 
 def _names(cast_: dict[str, float]) -> str:
@@ -273,7 +273,7 @@ def _names(cast_: dict[str, float]) -> str:
 
 def _tell(found: CampaignRecord, *, as_json: bool) -> None:
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
     else:
         spent = f"{found.spent:,} of {found.declaration.evaluations:,} evaluations spent"
-        output.say(f"{found.slug} is {state_of(found)} ({spent})")
+        output.print_line(f"{found.slug} is {state_of(found)} ({spent})")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
 from speciate.cli.campaign import percent, stands, state_of
-from speciate.cli.exits import Exit
-from speciate.cli.session import look_again
+from speciate.cli.common import retry_unavailable
+from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LOOK_EVERY_S = 1.0
 _SHOWN: Final = 12
 
 
-def follow(service: Client, name: str, *, as_json: bool) -> Exit:
+def follow(service: Client, name: str, *, as_json: bool) -> ExitCode:
     """Show progress until a campaign ends or is paused; return the exit code."""
     from rich.live import Live
 
@@ -31,20 +31,20 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
         while True:
             progress = (record.spent, record.unlocked, record.state if as_json else None)
             if as_json and progress != told:
-                output.json_line(record)
+                output.print_json(record)
             elif out.is_terminal and not as_json:
                 live.update(_picture(record), refresh=True)
             elif not as_json and progress != told:
-                output.say(f"{record.slug}: {_headline(record)}")
+                output.print_line(f"{record.slug}: {_headline(record)}")
             told = progress
             if record.state is not DeclarationState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
-            record = look_again(lambda: service.campaigns.get(name))
+            record = retry_unavailable(lambda: service.campaigns.get(name))
     if not as_json:
-        output.say(f"{record.slug} is {state_of(record)}; {_unlocked(record)}")
-        output.say(f"Where they went: speciate campaign show {record.slug}")
-    return Exit.OK if record.state is DeclarationState.COMPLETED else Exit.FAILED
+        output.print_line(f"{record.slug} is {state_of(record)}; {_unlocked(record)}")
+        output.print_line(f"Where they went: speciate campaign show {record.slug}")
+    return ExitCode.OK if record.state is DeclarationState.COMPLETED else ExitCode.FAILED
 
 
 def _headline(record: CampaignRecord) -> str:
@@ -64,7 +64,7 @@ def _picture(record: CampaignRecord) -> RenderableType:
     bar = Table.grid(padding=(0, 2))
     total = record.declaration.evaluations
     bar.add_row(
-        Text(output.clean(record.slug), style="bold"),
+        Text(output.sanitize(record.slug), style="bold"),
         ProgressBar(total=total, completed=record.spent, width=30),
         Text(_headline(record)),
     )
@@ -74,7 +74,7 @@ def _picture(record: CampaignRecord) -> RenderableType:
     for each in sorted(record.problems, key=_interest)[:_SHOWN]:
         cells = (each.problem, stands(each), f"{each.spent:,}", f"{each.gap:,}", percent(each.chance),
                  ", ".join(each.reached))  # fmt: skip
-        table.add_row(*(Text(output.clean(cell)) for cell in cells), style="green" if each.unlocked else "")
+        table.add_row(*(Text(output.sanitize(cell)) for cell in cells), style="green" if each.unlocked else "")
     left = len(record.problems) - _SHOWN
     more = [Text(f"… and {left:,} more: speciate campaign show {record.slug}", style="dim")] if left > 0 else []
     return Group(bar, table, *more)

@@ -9,14 +9,14 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, RunId, client, examples, find_run, listed, noun
+from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, resolve_run
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
 
-app = noun("Candidates: the programs of a run, with rewards or failures.")
+app = command_group("Candidates: the programs of a run, with rewards or failures.")
 
 Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Its id, or RUN/NUMBER.")]
 
@@ -52,31 +52,31 @@ def list_(
     filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
     filters |= {"target": target, "rule": rule}
     with client(ctx) as service:
-        run = find_run(service, run_id)
-        found = listed(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
+        run = resolve_run(service, run_id)
+        found = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _outcome(c), ", ".join(c.targets)) for c in found]
-    empty = output.nothing("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None)
-    output.table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
+    empty = output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None)
+    output.print_table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
 
 
 @app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show the front: the elites that no other elite is better than in every objective."""
     with client(ctx) as service:
-        run = find_run(service, run_id)
-        found = listed(ctx, run.front(), limit)
+        run = resolve_run(service, run_id)
+        found = first_records(ctx, run.front(), limit)
         objectives = run.problem().definition.objectives if found and not as_json else ()
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
-    rows = [(e.number, e.island, *(output.number(e.rewards[o.name]) for o in objectives)) for e in found]
+    rows = [(e.number, e.island, *(output.format_number(e.rewards[o.name]) for o in objectives)) for e in found]
     columns = (">number", ">island", *(f">{o.directed}" for o in objectives))
-    output.table(columns, rows, empty="There are none yet.")
+    output.print_table(columns, rows, empty="There are none yet.")
 
 
 @app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
@@ -85,7 +85,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         found = find(service, name)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
     else:
         _show(found)
 
@@ -96,9 +96,9 @@ def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         found = service.candidates.diff(find(service, name).id)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
     else:
-        output.raw(str(found["diff"] or "It changes nothing."))
+        output.print_text(str(found["diff"] or "It changes nothing."))
 
 
 @app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
@@ -108,10 +108,10 @@ def lineage(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
         found = service.candidates.lineage(find(service, name).id)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [(c.number, c.role.value, _numbers(c.parents), _outcome(c)) for c in found]
-    output.table((">number", "role", "parents", "rewards"), rows, empty="It has no ancestors.")
+    output.print_table((">number", "role", "parents", "rewards"), rows, empty="It has no ancestors.")
 
 
 def find(service: Client, name: str) -> CandidateDetail:
@@ -129,7 +129,7 @@ def find(service: Client, name: str) -> CandidateDetail:
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
         flaw = FieldError(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
         raise InvalidInputError(f"The candidate is not valid: {flaw}", flaws=(flaw,))
-    return find_run(service, run_id).candidate(int(number))
+    return resolve_run(service, run_id).candidate(int(number))
 
 
 def _is_id(text: str) -> bool:
@@ -145,12 +145,12 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 def _outcome(candidate: CandidateRecord) -> str:
     if candidate.failure is None:
-        return output.rewards(candidate.rewards)
+        return output.format_rewards(candidate.rewards)
     return f"{candidate.failure.value} ({candidate.failure_reason})"
 
 
 def _show(found: CandidateDetail) -> None:
-    output.facts(
+    output.print_fields(
         (
             ("candidate", f"{found.run_id}/{found.number}"),
             ("id", found.id),
@@ -161,8 +161,8 @@ def _show(found: CandidateDetail) -> None:
             ("shown", _numbers(found.inspirations)),
             ("like" if found.failure_reason == "near_duplicate" else "same as", found.duplicate_of),
             ("reused from", found.reused_from),
-            ("rewards", output.rewards(found.rewards)),
-            ("weighted sum", output.number(found.scalar)),
+            ("rewards", output.format_rewards(found.rewards)),
+            ("weighted sum", output.format_number(found.scalar)),
             ("meets", ", ".join(found.targets)),
             ("failure", f"{found.failure.value} ({found.failure_reason})" if found.failure else None),
             ("detail", found.failure_detail),
@@ -172,6 +172,6 @@ def _show(found: CandidateDetail) -> None:
         )
     )
     for title, text in (*found.artifacts.items(), ("program", found.program)):
-        output.say()
-        output.say(f"--- {title}", style="bold")
-        output.raw(text)
+        output.print_line()
+        output.print_line(f"--- {title}", style="bold")
+        output.print_text(text)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from speciate.cli.output import clean, console
+from speciate.cli.output import console, sanitize
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -94,7 +94,7 @@ def demo_command(
 
     out = console()
     with stopping_on_signals():
-        from speciate.cli import head_to_head
+        from speciate.cli import demo_comparison
         from speciate.cli.stack import Stack
         from speciate.client import Client
         from speciate.domain.access import DEFAULT_PROJECT
@@ -114,13 +114,13 @@ def demo_command(
                     _follow(shown, out)
                     completed = _report(shown, out)
                     out.print()
-                    rounds = head_to_head.start(client, seed, scale, out)
-                    completed &= head_to_head.follow(client, rounds, out)
-                    head_to_head.report(client, rounds, out)
+                    rounds = demo_comparison.start(client, seed, scale, out)
+                    completed &= demo_comparison.follow(client, rounds, out)
+                    demo_comparison.report(client, rounds, out)
             except Stopped:
                 out.print("Stopping …")
                 raise
-    out.print(f"Everything is stopped; the runs are kept in {clean(settings.data_dir)}.")
+    out.print(f"Everything is stopped; the runs are kept in {sanitize(settings.data_dir)}.")
     out.print("Look at them with `make up`: its dashboards show every run, as does `.venv/bin/speciate runs list`.")
     if not completed:
         raise typer.Exit(1)
@@ -215,7 +215,7 @@ def _report(shown: Sequence[Shown], out: Console) -> bool:
     out.print(_record(unlocks))
     for each in shown:
         if each.run.record.alarm or each.run.state.value != "completed":
-            out.print(Text(clean(f"{each.exhibit.slug}: {each.run.state.value}, {each.run.record.reason}")))
+            out.print(Text(sanitize(f"{each.exhibit.slug}: {each.run.state.value}, {each.run.record.reason}")))
     unlocked = [unlock for unlock in unlocks if unlock.unlock]
     noun = "problem" if len(unlocked) == 1 else "problems"
     out.print(

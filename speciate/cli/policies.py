@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.secrets import read_secret
-from speciate.cli.session import AsJson, Limit, client, examples, key_values, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, parse_key_values
 from speciate.domain.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from speciate.domain.policy import Policy
 
-app = noun("Policies: who is asked for candidates, and how.")
+app = command_group("Policies: who is asked for candidates, and how.")
 
 _KNOWN_FROM: Final = {
     "endpoint": "as the endpoint says",
@@ -103,7 +104,7 @@ def add(
     A changed one is the next version, and so are other weights, as far as the endpoint lets them be known.
     """
     start = _of_checkpoint(slug, kind, checkpoint, base_url)
-    options = key_values(option, "--option")
+    options = parse_key_values(option, "--option")
     if adapter is not None:
         start |= _of_adapter(slug, adapter, checkpoint_digest)
     if base is not None:
@@ -124,7 +125,7 @@ def add(
         "answers_per_rollout": answers_per_rollout,
         "prompt_tokens": prompt_tokens,
         "timeout_s": timeout_s,
-        "sampling": key_values(sampling, "--sampling") or None,
+        "sampling": parse_key_values(sampling, "--sampling") or None,
         "options": options or None,
     }
     given = {name: value for name, value in definition.items() if value is not None}
@@ -137,15 +138,36 @@ def add(
         raise InvalidInputError("a key is for one policy.", remedy="Leave out --bundled.")
     if not definitions:
         raise InvalidInputError("there is nothing to register.", remedy="Name a policy, or --bundled.")
-    api_key = None if api_key_file is None else read_secret(api_key_file, "Key of the endpoint")
+    api_key = None if api_key_file is None else _read_secret(api_key_file, "Key of the endpoint")
     with client(ctx) as service:
         for wanted in definitions:
             version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
             if as_json:
-                output.json_line(version)
+                output.print_json(version)
             else:
                 told = f"{version.name}  {version.definition.kind}"
-                output.say(told + _weights(version.definition))
+                output.print_line(told + _weights(version.definition))
+
+
+def _read_secret(source: str, what: str) -> str:
+    """Read a secret from a file, or for ``-`` from a hidden prompt or a pipe. Arguments would show in process lists.
+
+    Raises:
+        InvalidInputError: The file cannot be read or is empty.
+    """
+    try:
+        if source != "-":
+            secret = Path(source).read_text().strip()
+        elif sys.stdin.isatty():
+            secret = getpass.getpass(f"{what}: ").strip()
+        else:
+            secret = sys.stdin.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise InvalidInputError(f"{source} cannot be read: {reason}.") from None
+    if not secret:
+        raise InvalidInputError(f"{what}: the input is empty.")
+    return secret
 
 
 def _weights(policy: Policy) -> str:
@@ -196,18 +218,18 @@ def list_(
 ) -> None:
     """List policy versions, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.policies.list(slug), limit)
+        found = first_records(ctx, service.policies.list(slug), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [
         (p.name, p.definition.kind, p.definition.model, p.definition.base_url,
-         p.definition.training_method, output.moment(p.created_at))
+         p.definition.training_method, output.format_time(p.created_at))
         for p in found
     ]  # fmt: skip
-    empty = output.nothing("policies", "speciate policies add program-mutator --kind program_mutator", name=slug)
-    output.table(("policy", "kind", "model", "endpoint", "trained by", "registered"), rows, empty=empty)
+    empty = output.empty_message("policies", "speciate policies add program-mutator --kind program_mutator", name=slug)
+    output.print_table(("policy", "kind", "model", "endpoint", "trained by", "registered"), rows, empty=empty)
 
 
 @app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))
@@ -216,13 +238,13 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         version = service.policies.get(name)
     if as_json:
-        output.json_line(version)
+        output.print_json(version)
         return
     values = version.definition.model_dump(mode="json", exclude={"slug", "sampling", "options", "served"})
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": version.name, "id": version.id, "digest": version.digest}
-    output.facts([*head.items(), *values.items(), *more.items()])
+    output.print_fields([*head.items(), *values.items(), *more.items()])
 
 
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
@@ -231,7 +253,7 @@ def ping(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         answer = service.policies.ping(name)
     if as_json:
-        output.json_line(answer)
+        output.print_json(answer)
     else:
-        output.say(f"{name} answers.")
-        output.facts(answer.items())
+        output.print_line(f"{name} answers.")
+        output.print_fields(answer.items())

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.domain.errors import InvalidInputError
 
-app = noun("Projects: whose problems, policies and runs are kept apart, and what each may use.")
+app = command_group("Projects: whose problems, policies and runs are kept apart, and what each may use.")
 
 Name = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
 _FIELDS: Final = {"runs": "concurrent_runs", "evaluations": "evaluations_per_day", "tokens": "tokens_per_day"}
@@ -35,22 +35,22 @@ def create(
     with client(ctx) as service:
         made = service.projects.create(slug, title=title, quota=limits)
     if as_json:
-        output.json_line(made)
+        output.print_json(made)
     else:
-        output.say(f"{made.slug} is there: speciate --project {made.slug} tokens create NAME --scope submit")
+        output.print_line(f"{made.slug} is there: speciate --project {made.slug} tokens create NAME --scope submit")
 
 
 @app.command("list", epilog=examples("speciate projects list"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List projects, the oldest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.projects.list(), limit)
+        found = first_records(ctx, service.projects.list(), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [(p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title) for p in found]
-    output.table(("project", ">runs at once", ">evaluations a day", ">tokens a day", "title"), rows, empty="")
+    output.print_table(("project", ">runs at once", ">evaluations a day", ">tokens a day", "title"), rows, empty="")
 
 
 @app.command("show", epilog=examples("speciate projects show lab"))
@@ -59,10 +59,10 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         found = service.projects.get(name)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
         return
     used = found.used
-    output.facts(
+    output.print_fields(
         (
             ("project", found.slug),
             ("title", found.title),
@@ -106,11 +106,31 @@ def quota(
     with client(ctx) as service:
         changed = service.projects.limit(name, requests.quota(**limits))
     if as_json:
-        output.json_line(changed)
+        output.print_json(changed)
     else:
         now = ", ".join(f"{what} {_limit(getattr(changed.quota, field))}" for what, field in _FIELDS.items())
-        output.say(f"{changed.slug}: {now}")
+        output.print_line(f"{changed.slug}: {now}")
 
 
 def _limit(value: int | None) -> str:
     return "any" if value is None else f"{value:,}"
+
+
+def audit_command(
+    ctx: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Of all projects, and of whoever was refused.")
+    ] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who asked for what in the project, newest first: requests that were no reads."""
+    with client(ctx) as service:
+        found = first_records(ctx, service.audit(everything=everything), limit)
+    if as_json:
+        for record in found:
+            output.print_json(record)
+        return
+    rows = [(f"{a.at:%Y-%m-%d %H:%M:%S}", a.who, a.project, a.action, a.object, a.status, a.address) for a in found]
+    columns = ("when (UTC)", "who", "project", "action", "object", ">status", "from")
+    output.print_table(columns, rows, empty="Nothing has been asked for yet but to read.")

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from speciate.cli.output import clean, console
-from speciate.cli.session import examples
+from speciate.cli.common import examples
+from speciate.cli.output import console, sanitize
 from speciate.cli.up import Stopped, stopping_on_signals
 
 SERVE_EXAMPLES: Final = examples(
@@ -98,7 +98,7 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
         app = create_app(folders, token=token)
     with _listening(host, port) as listener:
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
-        out.print(f"Serving {clean(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
+        out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
         config = uvicorn.Config(app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])
 

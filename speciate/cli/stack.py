@@ -18,7 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from speciate import process_roots
-from speciate.cli.attached import announce_servers, ended_without_notice, withdraw_servers
+from speciate.cli.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from speciate.egress import secret_keys
@@ -99,7 +99,7 @@ class Stack:
         yield Step("checks", 0.0)
         # The data directory first: whoever starts a second service on it should hear of that, not of the port.
         self._start_servers()
-        patience_s = PREDECESSOR_LIMIT_S if ended_without_notice(self.settings) else 0.0
+        patience_s = PREDECESSOR_LIMIT_S if has_server_announcement(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _free_port(self.settings, patience_s)})
         self._policy_port = _any_port()
         yield Step("servers", time.monotonic() - begun)

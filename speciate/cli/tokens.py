@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.domain.access import Scope
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.ports.records.projects import TokenRecord
 
-app = noun("Tokens of a project: who may read, submit or administer.")
+app = command_group("Tokens of a project: who may read, submit or administer.")
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _UNITS: Final = {"h": "hours", "d": "days"}
@@ -42,22 +42,22 @@ def create(
     with client(ctx) as service:
         made = service.tokens.create(name, scope, expires_at=end)
     if as_json:
-        output.json_line(made)
+        output.print_json(made)
         return
-    output.say(made.token)
-    until = "" if made.expires_at is None else f", until {output.moment(made.expires_at)}"
+    output.print_line(made.token)
+    until = "" if made.expires_at is None else f", until {output.format_time(made.expires_at)}"
     told = f"For {made.name}, scope {made.scope.value}, project {made.project}{until}. It cannot be shown again."
-    output.aside(told)
+    output.print_note(told)
 
 
 @app.command("list", epilog=examples("speciate tokens list"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the project's tokens, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.tokens.list(), limit)
+        found = first_records(ctx, service.tokens.list(), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [
         (
@@ -66,13 +66,13 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
             t.prefix + "…",
             t.scope.value,
             _state(t),
-            output.moment(t.last_used_at) or "never",
-            output.moment(t.created_at),
+            output.format_time(t.last_used_at) or "never",
+            output.format_time(t.created_at),
         )
         for t in found
     ]
     columns = ("id", "name", "token", "scope", "state", "last used", "made")
-    output.table(columns, rows, empty="The project has no tokens yet: speciate tokens create --help")
+    output.print_table(columns, rows, empty="The project has no tokens yet: speciate tokens create --help")
 
 
 @app.command("revoke", epilog=examples("speciate tokens revoke 019a…"))
@@ -85,9 +85,9 @@ def revoke(
     with client(ctx) as service:
         revoked = service.tokens.revoke(token)
     if as_json:
-        output.json_line(revoked)
+        output.print_json(revoked)
     else:
-        output.say(f"{revoked.prefix}… of {revoked.name} is revoked.")
+        output.print_line(f"{revoked.prefix}… of {revoked.name} is revoked.")
 
 
 def _span(text: str) -> timedelta:
@@ -100,7 +100,7 @@ def _span(text: str) -> timedelta:
 
 def _state(token: TokenRecord) -> str:
     if token.revoked_at is not None:
-        return f"revoked {output.moment(token.revoked_at)}"
+        return f"revoked {output.format_time(token.revoked_at)}"
     if token.expires_at is None:
         return "valid"
-    return f"{'ended' if token.expires_at <= datetime.now(UTC) else 'until'} {output.moment(token.expires_at)}"
+    return f"{'ended' if token.expires_at <= datetime.now(UTC) else 'until'} {output.format_time(token.expires_at)}"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.ports.records.tournaments import TournamentRecord
 
-app = noun("Tournaments: which policy is better, and whether chance could have done it.")
+app = command_group("Tournaments: which policy is better, and whether chance could have done it.")
 
 Name = Annotated[str, typer.Argument(metavar="TOURNAMENT", help="Name or id.")]
 Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the tournament.")]
@@ -84,12 +84,12 @@ def create(
     with client(ctx) as service:
         made = service.tournaments.create(declaration)
     if as_json:
-        output.json_line(made)
+        output.print_json(made)
         return
-    output.say(f"{made.slug}: {output.many(made.planned, 'run')}")
+    output.print_line(f"{made.slug}: {output.pluralize(made.planned, 'run')}")
     if why := made.declaration.too_few(len(made.declaration.problems)):
-        output.aside(f"warning: {why}.")
-    output.aside(f"Watch it with: speciate tournament watch {made.slug}")
+        output.print_note(f"warning: {why}.")
+    output.print_note(f"Watch it with: speciate tournament watch {made.slug}")
 
 
 @app.command("list", epilog=examples("speciate tournament list", "speciate tournament list --state running --json"))
@@ -101,18 +101,18 @@ def list_(
 ) -> None:
     """List tournaments, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.tournaments.list(state=state), limit)
+        found = first_records(ctx, service.tournaments.list(state=state), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [
         (t.slug, t.state.value, len(t.declaration.entrants), len(t.schedule.problems), f"{t.ended:,} of {t.planned:,}",
          t.declaration.title)
         for t in found
     ]  # fmt: skip
-    empty = output.nothing("tournaments", "speciate tournament create --help", state=state)
-    output.table(("tournament", "state", ">entrants", ">problems", ">runs ended", "title"), rows, empty=empty)
+    empty = output.empty_message("tournaments", "speciate tournament create --help", state=state)
+    output.print_table(("tournament", "state", ">entrants", ">problems", ">runs ended", "title"), rows, empty=empty)
 
 
 @app.command("show", epilog=examples("speciate tournament show mazes", "speciate tournament show mazes --json"))
@@ -121,10 +121,10 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         found = service.tournaments.get(name)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
         return
     declared = found.declaration
-    output.facts(
+    output.print_fields(
         (
             ("tournament", found.slug),
             ("id", found.id),
@@ -137,8 +137,8 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             ("entrants", "\n".join(f"{e.name}: {e.policy}, {e.strategy}" for e in declared.entrants)),
             ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
             ("amendments", "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in found.amendments)),
-            ("created", output.moment(found.created_at)),
-            ("finished", output.moment(found.finished_at)),
+            ("created", output.format_time(found.created_at)),
+            ("finished", output.format_time(found.finished_at)),
         )
     )
 
@@ -165,7 +165,7 @@ def report(
     with client(ctx) as service:
         found = service.tournaments.report(name)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
     else:
         show_report(found, rows)
 
@@ -204,7 +204,7 @@ def export(
     path = out or Path(f"{name}.{chosen}")
     with client(ctx) as service:
         write(service, name, path, chosen)
-    output.say(f"{path}")
+    output.print_line(f"{path}")
 
 
 @app.command("pause", epilog=examples("speciate tournament pause mazes --reason 'the endpoint moves'"))
@@ -250,9 +250,9 @@ def _state(found: TournamentRecord) -> str:
 
 def _tell(found: TournamentRecord, *, as_json: bool) -> None:
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
     else:
-        output.say(f"{found.slug} is {_state(found)} ({found.ended:,} of {found.planned:,} runs ended)")
+        output.print_line(f"{found.slug} is {_state(found)} ({found.ended:,} of {found.planned:,} runs ended)")
 
 
 def _refuse_more(ctx: typer.Context) -> None:

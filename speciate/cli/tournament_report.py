@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
-from speciate.cli.exits import Exit
-from speciate.cli.session import look_again
-from speciate.cli.tables_out import replacing, write_records
+from speciate.cli.common import retry_unavailable
+from speciate.cli.errors import ExitCode
+from speciate.cli.export import replaced_file, write_records
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.tournaments import TournamentRun
 from speciate.tournaments.rendering.html import page
@@ -29,16 +29,18 @@ LOOK_EVERY_S: Final = 1.0
 def show_report(report: Report, most_rows: int) -> None:
     """Print every table, the verdicts first."""
     for comparison in report.standings.comparisons:
-        output.say(verdict(comparison), style="bold")
+        output.print_line(verdict(comparison), style="bold")
     for section in sections(report):
-        output.say()
-        output.say(section.title, style="bold")
+        output.print_line()
+        output.print_line(section.title, style="bold")
         if section.note:
-            output.say(section.note, style="dim")
+            output.print_line(section.note, style="dim")
         if section.rows:
-            output.table(section.columns, section.rows[:most_rows], empty="")
+            output.print_table(section.columns, section.rows[:most_rows], empty="")
         if (more := len(section.rows) - most_rows) > 0:
-            output.say(f"… and {more:,} more: speciate tournament export {report.standings.slug} --out report.html")
+            output.print_line(
+                f"… and {more:,} more: speciate tournament export {report.standings.slug} --out report.html"
+            )
 
 
 def matrix_csv(report: Report) -> str:
@@ -72,13 +74,13 @@ def write(service: Client, name: str, path: Path, kind: str) -> None:
     """
     if kind in REPORTS:
         text = REPORTS[kind](service.tournaments.report(name))
-        with replacing(path) as part:
+        with replaced_file(path) as part:
             part.write_text(text, encoding="utf-8")
     else:
         write_records(path, kind, TournamentRun, service.tournaments.export(name))
 
 
-def follow(service: Client, name: str, *, as_json: bool) -> Exit:
+def follow(service: Client, name: str, *, as_json: bool) -> ExitCode:
     """Show progress until a tournament ends or is paused; return the exit code."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -86,21 +88,21 @@ def follow(service: Client, name: str, *, as_json: bool) -> Exit:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     record, told = service.tournaments.get(name), None
     with Progress(*columns, console=out, disable=as_json or not out.is_terminal) as progress:
-        bar = progress.add_task(output.clean(record.slug), total=record.planned)
+        bar = progress.add_task(output.sanitize(record.slug), total=record.planned)
         while True:
             progress.update(bar, completed=record.ended, total=record.planned)
             now = (record.ended, record.state if as_json else None)
             if as_json and now != told:
-                output.json_line(record)
+                output.print_json(record)
             elif not out.is_terminal and not as_json and now != told:
-                output.say(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
+                output.print_line(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
             told = now
             if record.state is not DeclarationState.RUNNING:
                 break
             time.sleep(LOOK_EVERY_S)
-            record = look_again(lambda: service.tournaments.get(name))
+            record = retry_unavailable(lambda: service.tournaments.get(name))
     if not as_json:
-        output.say(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
+        output.print_line(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
         if record.state is DeclarationState.COMPLETED:
-            output.say(f"Read it with: speciate tournament report {record.slug}")
-    return Exit.OK if record.state is DeclarationState.COMPLETED else Exit.FAILED
+            output.print_line(f"Read it with: speciate tournament report {record.slug}")
+    return ExitCode.OK if record.state is DeclarationState.COMPLETED else ExitCode.FAILED

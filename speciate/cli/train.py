@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, examples, key_values
+from speciate.cli.common import AsJson, examples, parse_key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def train_command(
     if as_json:
         from speciate.policies.manifest import read_manifest
 
-        output.json_line(read_manifest(folder))
+        output.print_json(read_manifest(folder))
         return
-    output.say(f"The policy is in {folder}.")
-    output.say(f"Next: speciate serve {folder}")
+    output.print_line(f"The policy is in {folder}.")
+    output.print_line(f"Next: speciate serve {folder}")
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def config_of(
     values: dict[str, Any] = as_json(start.to_change() if mutator else start)
     if steps is not None:
         values["steps"] = steps
-    for name, value in key_values(settings, "--set").items():
+    for name, value in parse_key_values(settings, "--set").items():
         if name in _OPTIONS:  # folders are called by them
             raise InvalidInputError(f"--set {name}: that is an option of its own.", remedy=f"Write --{name} {value}.")
         *path, last = name.split(".")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, find_run, listed, more
+from speciate.cli.common import AsJson, Limit, client, examples, first_records, note_more, resolve_run
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -59,19 +59,19 @@ def unlocks_command(
             return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
         if records:
             return _show_records(ctx, service, problem or "", limit, as_json=as_json)
-        run_id = None if run is None else find_run(service, run).id
+        run_id = None if run is None else resolve_run(service, run).id
         named = {"problem": problem, "policy": policy, "strategy": strategy}
         found = service.unlocks(run=run_id, **named, first=first, unlocks_only=not every_target)
         if out is not None:
             return _write(out, found, as_json=as_json)
-        shown = listed(ctx, found, limit)
+        shown = first_records(ctx, found, limit)
     if as_json:
         for record in shown:
-            output.json_line(record)
+            output.print_json(record)
         return None
     rows = [
         (f"{u.problem}@{u.problem_version}", _marked(u.target, forgeable=u.forgeable), _asked(u), _changed(u),
-         u.strategy, u.seed, output.number(u.evaluations), output.number(u.tokens), f"{u.seconds:.1f}",
+         u.strategy, u.seed, output.format_number(u.evaluations), output.format_number(u.tokens), f"{u.seconds:.1f}",
          f"{u.run_id}/{u.number}")
         for u in shown
     ]  # fmt: skip
@@ -79,54 +79,56 @@ def unlocks_command(
     columns = ("problem", "target", "policy", "mutator", "strategy", *numbers, "candidate")
     what = "reached targets" if every_target else "unlocks"
     hint = "speciate run --help" if every_target else "see --every-target"
-    output.table(columns, rows, empty=output.nothing(what, hint, run=run, **named))
+    output.print_table(columns, rows, empty=output.empty_message(what, hint, run=run, **named))
     return None
 
 
 def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> None:
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
         return
     for target in found.targets:
         if not target.unlock and not every_target:
             continue
         marked = _marked(target.target, forgeable=found.forgeable)
-        output.say(f"{found.problem}@{found.version}, {marked}", style="bold")
+        output.print_line(f"{found.problem}@{found.version}, {marked}", style="bold")
         if target.first is not None:
             by = f"{target.first.who}, {target.first.strategy}"
-            output.say(f"first: {by}, {output.moment(target.first.at)}, {target.first.run_id}/{target.first.number}")
+            output.print_line(
+                f"first: {by}, {output.format_time(target.first.at)}, {target.first.run_id}/{target.first.number}"
+            )
         if target.only is not None:
-            output.say(f"only: {target.only}")
+            output.print_line(f"only: {target.only}")
         if target.never:
-            output.say(f"never: {', '.join(target.never)}")
+            output.print_line(f"never: {', '.join(target.never)}")
         rows = [
-            (a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.number(a.evaluations),
-             output.number(a.tokens), f"{a.seconds:.1f}",
-             "never" if a.first is None else output.number(a.first.evaluations))
+            (a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.format_number(a.evaluations),
+             output.format_number(a.tokens), f"{a.seconds:.1f}",
+             "never" if a.first is None else output.format_number(a.first.evaluations))
             for a in target.attempts
         ]  # fmt: skip
         columns = (
             "policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">evaluations to first",
         )  # fmt: skip
-        output.table(columns, rows, empty="Nobody has tried.")
+        output.print_table(columns, rows, empty="Nobody has tried.")
 
 
 def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int, *, as_json: bool) -> None:
     found = service.problem_records(problem)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     shown = _newest(found, limit)
     if len(shown) < len(found):
-        more(ctx, limit)
+        note_more(ctx, limit)
     rows = [
         (_marked(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
-         r.strategy, r.seed, output.number(r.evaluations), output.moment(r.at), f"{r.run_id}/{r.number}")
+         r.strategy, r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}")
         for r in shown
     ]  # fmt: skip
     columns = ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "when", "candidate")
-    output.table(columns, rows, empty=output.nothing("records", "speciate run --help", problem=problem))
+    output.print_table(columns, rows, empty=output.empty_message("records", "speciate run --help", problem=problem))
 
 
 def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
@@ -141,17 +143,17 @@ def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecor
 
 
 def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
-    from speciate.cli.tables_out import FORMATS, write_records
+    from speciate.cli.export import WRITERS, write_records
     from speciate.ports.records.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")
-    if kind not in FORMATS:
-        raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(FORMATS)}")
+    if kind not in WRITERS:
+        raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
     write_records(out, kind, Row, found)
     if as_json:
-        output.json_line({"file": str(out)})
+        output.print_json({"file": str(out)})
     else:
-        output.say(f"{out}")
+        output.print_line(f"{out}")
 
 
 def _check_alone(table: str, problem: str | None, others: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from speciate.cli.output import clean, console
+from speciate.cli.output import console, sanitize
 
 if TYPE_CHECKING:
     from speciate.cli.stack import Stack
@@ -55,9 +55,9 @@ def up_command(
                 out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)
                 out.print(f"Dashboards: {stack.url}/", soft_wrap=True)
                 if stack.settings.url:
-                    out.print(f"Links lead to {clean(stack.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
+                    out.print(f"Links lead to {sanitize(stack.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
                 _tell_containment(stack, out)
-                out.print(f"Data and logs are in {clean(stack.settings.data_dir)}.", soft_wrap=True)
+                out.print(f"Data and logs are in {sanitize(stack.settings.data_dir)}.", soft_wrap=True)
                 _watch(stack, out)
             except Stopped:
                 out.print("Stopping …")
@@ -82,11 +82,11 @@ def _watch(stack: Stack, out: Console) -> None:
             revived = stack.revive()
         except EmbeddedServerError as error:
             # A full disk, for one, can be mended while we wait; then the next attempt succeeds.
-            out.print(f"{clean(error)} Trying again …", soft_wrap=True)
+            out.print(f"{sanitize(error)} Trying again …", soft_wrap=True)
             time.sleep(_RETRY_S)
             continue
         for name in revived:
-            out.print(f"{name} had ended and was started again; see {clean(stack.log_of(name))}", soft_wrap=True)
+            out.print(f"{name} had ended and was started again; see {sanitize(stack.log_of(name))}", soft_wrap=True)
 
 
 def migrate_command() -> None:

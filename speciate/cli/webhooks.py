@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.exits import Exit
-from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.webhooks import DeliveryRecord
 
-app = noun("Webhooks: who is told of unlocks, ends of runs and alarms.")
+app = command_group("Webhooks: who is told of unlocks, ends of runs and alarms.")
 
 Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id, as `speciate webhooks list` shows it.")]
 _EVENTS: Final = ("unlock", "run.finished", "alarm")
@@ -45,25 +45,25 @@ def add(
     with client(ctx) as service:
         made = service.webhooks.add(url, event or _EVENTS, description=description)
     if as_json:
-        output.json_line(made)
+        output.print_json(made)
         return
-    output.say(made.secret)
+    output.print_line(made.secret)
     told = f"Webhook {made.id} is told of {', '.join(made.events)}. Its secret cannot be shown again."
-    output.aside(told)
+    output.print_note(told)
 
 
 @app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the project's webhooks, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.webhooks.list(), limit)
+        found = first_records(ctx, service.webhooks.list(), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
-    rows = [(w.id, w.url, ", ".join(w.events), w.description, output.moment(w.created_at)) for w in found]
+    rows = [(w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)) for w in found]
     empty = "The project has no webhooks yet: speciate webhooks add --help"
-    output.table(("id", "address", "events", "description", "made"), rows, empty=empty)
+    output.print_table(("id", "address", "events", "description", "made"), rows, empty=empty)
 
 
 @app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
@@ -72,9 +72,9 @@ def remove(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         service.webhooks.remove(webhook)
     if as_json:
-        output.json_line({"removed": webhook})
+        output.print_json({"removed": webhook})
     else:
-        output.say(f"Webhook {webhook} is removed.")
+        output.print_line(f"Webhook {webhook} is removed.")
 
 
 @app.command("test", epilog=examples("speciate webhooks test 019a…"))
@@ -83,15 +83,17 @@ def send_test(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         sent = _settled(service, service.webhooks.test(webhook))
     if as_json:
-        output.json_line(sent)
+        output.print_json(sent)
     elif sent.state == _DELIVERED:
-        output.say(f"It was taken: status {sent.status}.")
+        output.print_line(f"It was taken: status {sent.status}.")
     elif sent.attempts:
-        output.say(f"It was not taken: {output.clean(sent.error or 'no answer yet')}. It is tried again for a day.")
+        output.print_line(
+            f"It was not taken: {output.sanitize(sent.error or 'no answer yet')}. It is tried again for a day."
+        )
     else:
-        output.say("It was not sent yet: does a control worker run?")
+        output.print_line("It was not sent yet: does a control worker run?")
     if sent.state != _DELIVERED:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _settled(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
@@ -118,14 +120,22 @@ def deliveries(
 ) -> None:
     """List what was and is to be sent, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.webhooks.deliveries(webhook, state=state), limit)
+        found = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [
-        (d.event, d.state.value, d.attempts, d.status, d.error, output.moment(d.created_at), output.moment(d.due_at))
+        (
+            d.event,
+            d.state.value,
+            d.attempts,
+            d.status,
+            d.error,
+            output.format_time(d.created_at),
+            output.format_time(d.due_at),
+        )
         for d in found
     ]
     columns = ("event", "state", "attempts", "status", "latest error", "happened", "due")
-    output.table(columns, rows, empty="Nothing was to be sent yet.")
+    output.print_table(columns, rows, empty="Nothing was to be sent yet.")

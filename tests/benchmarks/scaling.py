@@ -75,7 +75,7 @@ def sampling(settings: Settings) -> None:
 
 def rebuilding(settings: Settings) -> None:
     """Measure making the cache anew, at archives of more elites than any strategy keeps."""
-    from speciate.cli.rebuilding import rebuild_cache
+    from speciate.cli.maintenance import rebuild_cache
     from speciate.embedded import EmbeddedServers
     from speciate.storage.migrate import upgrade
 

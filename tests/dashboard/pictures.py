@@ -15,7 +15,7 @@ from typing import Final
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
-from speciate.cli.importing import import_task
+from speciate.cli.problems.importing import import_task
 from speciate.cli.stack import Stack
 from speciate.cli.up import begin
 from speciate.client import Client, RunHandle

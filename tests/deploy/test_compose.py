@@ -17,7 +17,8 @@ import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from speciate.cli.checks import Status, environment
+from speciate.cli.doctor.findings import Status
+from speciate.cli.doctor.machine import environment
 from speciate.cli.serve import serve_command
 from speciate.domain.problem import Limits
 from speciate.embedded.binaries import find_valkey

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from speciate.cli import checks
-from speciate.cli.checks import Status
+from speciate.cli.doctor import machine
+from speciate.cli.doctor.findings import Status
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
@@ -30,7 +30,7 @@ def test_a_secret_is_read_from_its_file(secret: Path, monkeypatch: pytest.Monkey
     assert token is not None
     assert token.get_secret_value() == "from-a-file"
     assert source_of("token", {}) == "environment"
-    assert checks.environment().status is Status.GOOD
+    assert machine.environment().status is Status.GOOD
     monkeypatch.setenv("SPECIATE_TOKEN", "itself")
     assert secret_of("SPECIATE_TOKEN") == "itself"
     token = load_settings().token

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
 from speciate.embedded.binaries import find_client
@@ -127,17 +127,17 @@ def test_what_was_running_goes_on_in_another_database(
 
     hands.stopping.set()
     worker.join()
-    assert (code, told["revision"], err) == (Exit.OK, NEWEST, "")
+    assert (code, told["revision"], err) == (ExitCode.OK, NEWEST, "")
     assert file.stat().st_mode & 0o077 == 0
-    assert call(source, "backup", str(file))[0] == Exit.CONFLICT  # it is there already
-    assert call(source, "restore", str(file))[0] == Exit.CONFLICT  # the database is not empty
+    assert call(source, "backup", str(file))[0] == ExitCode.CONFLICT  # the file exists
+    assert call(source, "restore", str(file))[0] == ExitCode.CONFLICT  # the database is not empty
     code, _, err = call(source, "restore", str(file), "--force")
-    assert code == Exit.CONFLICT  # it is in use
-    assert "connections work with the database" in err
+    assert code == ExitCode.CONFLICT  # it is in use
+    assert "open connections" in err
 
     code, told, err = call(empty_url, "restore", str(file))
 
-    assert (code, told["revision"], told["runs"], err) == (Exit.OK, NEWEST, 1, "")
+    assert (code, told["revision"], told["runs"], err) == (ExitCode.OK, NEWEST, 1, "")
     restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
     try:
         assert _record(restored, ended) == _record(stores, ended)
@@ -155,7 +155,7 @@ def test_what_was_running_goes_on_in_another_database(
 
     # Once nobody works with it, a database can be replaced by force.
     code, _, err = call(empty_url, "restore", str(file), "--force")
-    assert (code, err) == (Exit.OK, "")
+    assert (code, err) == (ExitCode.OK, "")
 
 
 def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
@@ -201,23 +201,23 @@ def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
     upgrade(stores.engine)
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    assert call(source, "backup", str(file))[0] == Exit.OK
+    assert call(source, "backup", str(file))[0] == ExitCode.OK
     code, _, err = call(empty_url, "restore", str(file))
-    assert code == Exit.CONFIGURATION
+    assert code == ExitCode.CONFIGURATION
     assert "schema 9999" in err
     noise.write_bytes(b"PGDMP" + bytes(range(200)))
     code, _, err = call(empty_url, "restore", str(noise))
-    assert code == Exit.INVALID
-    assert "is no backup" in err
-    assert call(empty_url, "restore", str(tmp_path / "nothing"))[0] == Exit.INVALID
+    assert code == ExitCode.INVALID
+    assert "is not a backup" in err
+    assert call(empty_url, "restore", str(tmp_path / "nothing"))[0] == ExitCode.INVALID
     code, _, err = call(empty_url, "backup", str(tmp_path / "empty.dump"))
-    assert code == Exit.CONFIGURATION
+    assert code == ExitCode.CONFIGURATION
     assert "nothing to back up" in err
-    assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == Exit.INVALID
+    assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == ExitCode.INVALID
 
 
 def test_no_database_is_made_for_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         app(["restore", str(tmp_path / "none"), "--data-dir", str(tmp_path / "new")], prog_name="speciate")
-    assert ended.value.code == Exit.INVALID
+    assert ended.value.code == ExitCode.INVALID
     assert list(tmp_path.iterdir()) == []

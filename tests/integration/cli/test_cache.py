@@ -10,7 +10,7 @@ import pytest
 
 from evaluators.broker import Broker
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
@@ -58,7 +58,7 @@ def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, str
 
     code, out, _ = rebuild()
 
-    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "elites": len(archive)})
+    assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "elites": len(archive)})
     assert stores.cache.is_whole(run_id)
     elites = stores.work.elites(run_id, 0)
     assert sorted(zip(elites.cells, elites.numbers, strict=True)) == sorted((e.cell, e.number) for e in archive)
@@ -67,7 +67,7 @@ def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, str
 @pytest.mark.servers
 def test_nothing_to_do(rebuild: Rebuild) -> None:
     code, out, _ = rebuild()
-    assert (code, json.loads(out)) == (Exit.OK, {"runs": 0, "elites": 0})
+    assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 0, "elites": 0})
 
 
 @pytest.mark.servers
@@ -84,7 +84,7 @@ def test_a_server_that_is_away_is_named(
     _begin(stores, LocalQueue())
     monkeypatch.setenv(name, url)
     code, _, err = rebuild()
-    assert code == Exit.UNREACHABLE
+    assert code == ExitCode.UNREACHABLE
     assert named in err
 
 
@@ -94,5 +94,5 @@ def test_without_servers_it_says_what_is_needed(
     monkeypatch.delenv("SPECIATE_DATABASE_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
         app(["cache", "rebuild"], prog_name="speciate")
-    assert ended.value.code == Exit.CONFIGURATION
+    assert ended.value.code == ExitCode.CONFIGURATION
     assert "SPECIATE_DATABASE_URL" in capfd.readouterr().err

@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from service.metrics import InstallationCollector, ServiceMetrics
-from speciate.cli import deployment_checks
-from speciate.cli.checks import Finding, Status
-from speciate.cli.secret_checks import of_this_machine
+from speciate.cli.doctor import service
+from speciate.cli.doctor.findings import Finding, Status
+from speciate.cli.doctor.secret_key import check_local_key
 from speciate.domain.policy import Policy
 from speciate.domain.webhook import Webhook
 from speciate.settings import Settings
@@ -23,20 +23,20 @@ OTHER = "o" * 40
 
 
 def _remotely(settings: Settings) -> Finding:
-    """What is found in the metrics of an API with these settings."""
+    """Return the secret key finding from the metrics of an API with these settings."""
     assert settings.database_url is not None
     stores, metrics = open_stores(settings), ServiceMetrics()
     collector = InstallationCollector(stores, settings.database_url.get_secret_value(), stall_s=900, streams=lambda: 0)
     metrics.watch(collector)
     answer = SimpleNamespace(status_code=200, text=metrics.text().decode())
-    found = list(deployment_checks._work(SimpleNamespace(get=lambda _: answer)))
+    found = list(service._work(SimpleNamespace(get=lambda _: answer)))
     metrics.forget(collector)
     stores.close()
     return next(each for each in found if each.name == "service's secret key")
 
 
 def _both(settings: Settings) -> tuple[Finding, Finding]:
-    (here,) = of_this_machine(settings)
+    (here,) = check_local_key(settings)
     there = _remotely(settings)
     for finding in (here, there):
         assert OTHER not in str(finding)
@@ -48,26 +48,26 @@ def test_sealed_secrets_are_tried_with_the_key(settings: Settings, stores: Store
     keyless = settings.model_copy(update={"secret_key": None})
     other = settings.model_copy(update={"secret_key": SecretStr(OTHER)})
     for each in (settings, keyless):
-        assert {(f.status, f.detail) for f in _both(each)} == {(Status.GOOD, "nothing is sealed yet")}
+        assert {(f.status, f.detail) for f in _both(each)} == {(Status.GOOD, "no sealed secrets yet")}
 
     key_id = stores.policy_keys.new_id()
     stores.policy_keys.store(key_id, "sk-something")
     endpoint = {"kind": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_id": key_id}
     stores.catalog.add_policy(Policy.model_validate({"slug": "hosted", **endpoint}))
     webhook = stores.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
-    assert {(f.status, f.detail) for f in _both(settings)} == {(Status.GOOD, "opens all 2 sealed secrets")}
+    assert {(f.status, f.detail) for f in _both(settings)} == {(Status.GOOD, "decrypts all 2 sealed secrets")}
 
     here, there = _both(keyless)
     assert here.status == there.status == Status.BAD
-    assert here.detail.startswith("SPECIATE_SECRET_KEY is not set, and 2 sealed secrets need it: the key of policy")
-    assert there.detail.startswith("the API's SPECIATE_SECRET_KEY is not set, and 2 sealed secrets need it")
+    assert here.detail.startswith("SPECIATE_SECRET_KEY is not set, but 2 sealed secrets require it: the key of policy")
+    assert there.detail.startswith("the API's SPECIATE_SECRET_KEY is not set, but 2 sealed secrets require it")
     assert f"hosted, webhook {webhook.id}" in here.detail
     assert "SPECIATE_SECRET_KEY_FILE" in here.remedy
 
     here, there = _both(other)
     assert here.status == there.status == Status.BAD
-    assert here.detail.startswith("2 of 2 sealed secrets do not open with SPECIATE_SECRET_KEY: the key of policy")
-    assert there.detail.startswith("2 of 2 sealed secrets do not open with the API's SPECIATE_SECRET_KEY")
+    assert here.detail.startswith("SPECIATE_SECRET_KEY does not decrypt 2 of 2 sealed secrets: the key of policy")
+    assert there.detail.startswith("the API's SPECIATE_SECRET_KEY does not decrypt 2 of 2 sealed secrets")
     assert "SPECIATE_SECRET_KEY=new,old" in here.remedy
     assert "speciate secrets renew" in here.remedy
 
@@ -77,14 +77,14 @@ def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, st
     at_hand = settings.model_copy(update={"secret_key": None, "data_dir": tmp_path})
     file = tmp_path / "secret.key"
     file.write_text("a secret key of tests that is long enough\n")
-    assert [each.status for each in of_this_machine(at_hand)] == [Status.GOOD]
+    assert [each.status for each in check_local_key(at_hand)] == [Status.GOOD]
     file.write_text(OTHER)
-    (found,) = of_this_machine(at_hand)
+    (found,) = check_local_key(at_hand)
     assert (found.status, str(file) in found.detail) == (Status.BAD, True)
     file.write_text("too-short-a-key")
     # Whether or not there is a database.
     for each in (at_hand, at_hand.model_copy(update={"database_url": None, "redis_url": None})):
-        (found,) = of_this_machine(each)
+        (found,) = check_local_key(each)
         assert found.status is Status.BAD
         assert f"the secret key in {file} cannot be used: expected one or several keys" in found.detail
         assert "backup" in found.remedy
@@ -94,5 +94,5 @@ def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, st
 def test_an_older_schema_ends_nothing(settings: Settings, stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE webhooks CASCADE")
-    (found,) = of_this_machine(settings)
+    (found,) = check_local_key(settings)
     assert (found.status, found.remedy) == (Status.WARNING, "Run `speciate migrate`.")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
 from speciate.runs.executor import LocalQueue
 from speciate.runs.steer import start_run
@@ -61,22 +61,22 @@ def _old_entry(stores: Stores) -> None:
 
 def test_it_looks_asks_and_prunes(stores: Stores, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = prune("--dry-run")
-    assert (code, out) == (Exit.OK, "")
+    assert (code, out) == (ExitCode.OK, "")
     assert "No run is old enough" in err
     run_id = _cancelled(stores)
     _old_entry(stores)
 
     code, out, _ = prune("--dry-run", "--json")
-    assert (code, json.loads(out)) == (Exit.OK, {"runs": 1, "bytes": 0, "audit": 1, "pruned": False})
+    assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "bytes": 0, "audit": 1, "pruned": False})
     code, out, err = prune()
-    assert code == Exit.CONFIGURATION
+    assert code == ExitCode.CONFIGURATION
     assert str(run_id) in out
-    assert "Give --yes" in err
+    assert "Pass --yes" in err
     assert stores.runs.get(run_id).pruned_at is None
 
     code, out, _ = prune("--yes")
-    assert code == Exit.OK
-    assert "1 run pruned, 1 entry of the audit log deleted" in out
+    assert code == ExitCode.OK
+    assert "Pruned 1 run, deleted 1 audit log entry" in out
     (entry,) = stores.audit.list(project=None).items
     assert (entry.who, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
     _old_entry(stores)
@@ -86,4 +86,4 @@ def test_it_looks_asks_and_prunes(stores: Stores, prune: Call, monkeypatch: pyte
     assert json.loads(prune("--dry-run", "--json")[1])["audit"] == 0
     assert json.loads(prune("--yes", "--json", "--audit-older-than", "405")[1])["audit"] == 1
     assert stores.runs.get(run_id).pruned_at is not None
-    assert prune("--yes", "--completed", "--json")[0] == Exit.OK
+    assert prune("--yes", "--completed", "--json")[0] == ExitCode.OK

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.cli.stack import Stack
 from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
@@ -75,14 +75,14 @@ def cli(url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[
 @pytest.fixture
 def ready(cli: Cli) -> Cli:
     """The command line, with a problem and a policy in place."""
-    assert cli("problems", "add", "sorting-network-8", "circle-packing-26").code == Exit.OK
-    assert cli("policies", "add", "mutator", "--kind", "program_mutator").code == Exit.OK
+    assert cli("problems", "add", "sorting-network-8", "circle-packing-26").code == ExitCode.OK
+    assert cli("policies", "add", "mutator", "--kind", "program_mutator").code == ExitCode.OK
     return cli
 
 
 def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     watched = ready("run", "sorting-network-8", "-p", "mutator", "--budget", BUDGET, "--seed", 1, "--watch")
-    assert watched.code == Exit.OK, watched.err
+    assert watched.code == ExitCode.OK, watched.err
     assert watched.out.splitlines()[-1].startswith("completed")
     run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
 
@@ -93,7 +93,7 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     events = [json.loads(line) for line in ready("runs", "watch", run_id, "--json").out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, shown["last_event"] + 1))
 
-    assert ready("runs", "export", run_id, "--out", tmp_path / "run.jsonl").code == Exit.OK
+    assert ready("runs", "export", run_id, "--out", tmp_path / "run.jsonl").code == ExitCode.OK
     exported = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     assert [candidate["number"] for candidate in exported] == list(range(1, BUDGET + 1))
 
@@ -101,33 +101,33 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     assert len(listed) == BUDGET
     child = next(candidate for candidate in exported if candidate["parents"] and candidate["status"] == "evaluated")
     name = f"{run_id}/{child['number']}"
-    assert ready("candidates", "show", child["id"]).code == Exit.OK
+    assert ready("candidates", "show", child["id"]).code == ExitCode.OK
     assert ready("candidates", "diff", name).out.startswith(("---", "It changes nothing."))
     assert json.loads(ready("candidates", "lineage", name, "--json").out.splitlines()[-1])["number"] == 1
     top = ready("candidates", "top", run_id)
-    assert top.code == Exit.OK, top.err
+    assert top.code == ExitCode.OK, top.err
     assert {"↑", "↓"} <= set(top.out.splitlines()[0].split())
-    assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == Exit.OK
+    assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == ExitCode.OK
 
 
 def test_everything_else_answers(ready: Cli) -> None:
     assert "islands_map_elites" in ready("strategies").out
     assert "answers" in ready("policies", "ping", "mutator").out
-    assert ready("problems", "show", "sorting-network-8").code == Exit.OK
+    assert ready("problems", "show", "sorting-network-8").code == ExitCode.OK
     assert json.loads(ready("problems", "list", "sorting-network-8", "--json").out)["version"] == 1
-    assert ready("sets", "create", "both", "sorting-network-8", "circle-packing-26@1").code == Exit.OK
-    assert ready("sets", "create", "both", "sorting-network-8").code == Exit.CONFLICT
+    assert ready("sets", "create", "both", "sorting-network-8", "circle-packing-26@1").code == ExitCode.OK
+    assert ready("sets", "create", "both", "sorting-network-8").code == ExitCode.CONFLICT
     assert "circle-packing-26@1" in ready("sets", "show", "both").out
     found = {check["name"]: check["status"] for check in json.loads(ready("doctor", "--json").out)["checks"]}
     assert {found[name] for name in ("api", "queue generate", "policy mutator", "sandbox")} == {"good"}
 
 
 def test_an_unchanged_problem_says_so_and_which_version_a_name_means(cli: Cli, tmp_path: Path) -> None:
-    assert cli("problems", "init", tmp_path / "mine").code == Exit.OK
+    assert cli("problems", "init", tmp_path / "mine").code == ExitCode.OK
     assert cli("problems", "add", tmp_path / "mine").err == ""
     again = cli("problems", "add", tmp_path / "mine", "--json")
     assert json.loads(again.out)["version"] == 1
-    assert again.err == "mine@1 was there already: nothing has changed.\n"
+    assert again.err == "mine@1 is unchanged.\n"
 
     toml = tmp_path / "mine" / "problem.toml"
     first = toml.read_text()
@@ -136,7 +136,7 @@ def test_an_unchanged_problem_says_so_and_which_version_a_name_means(cli: Cli, t
     toml.write_text(first)
     back = cli("problems", "add", tmp_path / "mine")
     assert back.out.startswith("mine@1  ")
-    assert "mine alone means mine@2, the newest" in back.err
+    assert "mine means the newest version, mine@2" in back.err
 
 
 STAGED = """
@@ -167,8 +167,8 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
         "def evaluate_first(path):\n    return {'quick': runpy.run_path(path)['value']()}\n"
         "def evaluate_second(path):\n    return {'slow': 1}\n"
     )
-    assert ready("problems", "add", tmp_path).code == Exit.OK
-    assert ready("run", "staged-and-forgeable", "-p", "mutator", "--budget", 4, "--watch").code == Exit.OK
+    assert ready("problems", "add", tmp_path).code == ExitCode.OK
+    assert ready("run", "staged-and-forgeable", "-p", "mutator", "--budget", 4, "--watch").code == ExitCode.OK
     with Client(url) as client:
         run = next(iter(client.runs.list()))
         seed = client.runs.get(str(run.id)).candidate(1)
@@ -186,10 +186,10 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
 def test_a_directory_of_openevolve_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "a-line", OPENEVOLVE), tmp_path / "ours"
     told = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
-    assert told.code == Exit.OK, told.err
-    assert ready("problems", "add", ours).code == Exit.OK
+    assert told.code == ExitCode.OK, told.err
+    assert ready("problems", "add", ours).code == ExitCode.OK
     watched = ready("run", "a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")
-    assert watched.code == Exit.OK, watched.err
+    assert watched.code == ExitCode.OK, watched.err
     with Client(url) as client:
         run = next(iter(client.runs.list()))
         candidates = list(client.runs.get(str(run.id)).candidates())
@@ -228,20 +228,20 @@ def test_a_service_reaches_itself_wherever_its_clients_are_led(open_dir: Path, m
 @pytest.mark.parametrize(
     ("args", "code", "named"),
     [
-        (["problems", "show", "nothing"], Exit.NOT_FOUND, "nothing"),
-        (["runs", "show", "00000000-0000-0000-0000-000000000000"], Exit.NOT_FOUND, "no run"),
-        (["runs", "show", "x"], Exit.NOT_FOUND, "speciate runs list"),
-        (["candidates", "show", "x"], Exit.NOT_FOUND, "RUN/NUMBER"),
-        (["run", "sorting-network-8", "-p", "who", "-b", "5"], Exit.NOT_FOUND, "who"),
-        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], Exit.INVALID, "best_of_n"),
-        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "islands=0"], Exit.INVALID, "islands"),
-        (["policies", "add", "Bad Name", "--kind", "program_mutator"], Exit.INVALID, "slug"),
-        (["policies", "add", "p", "--kind", "magic"], Exit.INVALID, "program_mutator"),
-        (["policies", "add", "p", "--kind", "openai_compatible"], Exit.INVALID, "base_url"),
-        (["runs", "list", "--state", "asleep"], Exit.INVALID, "state"),
+        (["problems", "show", "nothing"], ExitCode.NOT_FOUND, "nothing"),
+        (["runs", "show", "00000000-0000-0000-0000-000000000000"], ExitCode.NOT_FOUND, "no run"),
+        (["runs", "show", "x"], ExitCode.NOT_FOUND, "speciate runs list"),
+        (["candidates", "show", "x"], ExitCode.NOT_FOUND, "RUN/NUMBER"),
+        (["run", "sorting-network-8", "-p", "who", "-b", "5"], ExitCode.NOT_FOUND, "who"),
+        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], ExitCode.INVALID, "best_of_n"),
+        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "islands=0"], ExitCode.INVALID, "islands"),
+        (["policies", "add", "Bad Name", "--kind", "program_mutator"], ExitCode.INVALID, "slug"),
+        (["policies", "add", "p", "--kind", "magic"], ExitCode.INVALID, "program_mutator"),
+        (["policies", "add", "p", "--kind", "openai_compatible"], ExitCode.INVALID, "base_url"),
+        (["runs", "list", "--state", "asleep"], ExitCode.INVALID, "state"),
     ],
 )
-def test_mistakes_are_named(ready: Cli, args: list[str], code: Exit, named: str) -> None:
+def test_mistakes_are_named(ready: Cli, args: list[str], code: ExitCode, named: str) -> None:
     outcome = ready(*args)
     assert (outcome.code, outcome.out) == (code, "")
     assert outcome.err.startswith("error: ")
@@ -252,15 +252,15 @@ def test_mistakes_are_named(ready: Cli, args: list[str], code: Exit, named: str)
 def test_a_policy_that_is_down_pauses_the_run_and_ends_the_watching(ready: Cli) -> None:
     down = ["--kind", "openai_compatible", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"]
     refused = ready("policies", "add", "down", *down)
-    assert (refused.code, "127.0.0.1:1" in refused.err) == (Exit.UNREACHABLE, True)
-    assert ready("policies", "add", "down", *down, "--unchecked").code == Exit.OK
-    assert ready("policies", "ping", "down").code == Exit.UNREACHABLE
+    assert (refused.code, "127.0.0.1:1" in refused.err) == (ExitCode.UNREACHABLE, True)
+    assert ready("policies", "add", "down", *down, "--unchecked").code == ExitCode.OK
+    assert ready("policies", "ping", "down").code == ExitCode.UNREACHABLE
     outcome = ready("run", "sorting-network-8", "-p", "down", "-b", 20, "--watch")
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert "paused" in outcome.out
     run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
     assert ready("runs", "cancel", run_id, "--reason", "no policy").out == f"{run_id} is cancelled: no policy\n"
-    assert ready("runs", "resume", run_id).code == Exit.CONFLICT
+    assert ready("runs", "resume", run_id).code == ExitCode.CONFLICT
 
 
 def test_the_python_client(ready: Cli, url: str) -> None:
@@ -297,9 +297,9 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
     made = cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes")
     assert made.out == "mazes: 3 problems, maze-test-0 to maze-test-2\n"
     assert cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes").out == made.out
-    assert cli("problems", "import", "task:maze", "--count", 2, "--into", "mazes").code == Exit.CONFLICT
+    assert cli("problems", "import", "task:maze", "--count", 2, "--into", "mazes").code == ExitCode.CONFLICT
     assert "maze-vpo@1" in cli("policies", "list").out  # registered when the service started
-    assert cli("policies", "ping", "maze-vpo").code == Exit.OK
+    assert cli("policies", "ping", "maze-vpo").code == ExitCode.OK
 
     reached = set()
     for policy in ("maze-vpo", "maze-vector-max-at-k"):
@@ -321,10 +321,10 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
 
 def test_a_codec_that_does_not_fit_is_refused_before_the_run(ready: Cli) -> None:
     refused = ready("run", "sorting-network-8", "-p", "maze-vpo", "--budget", 10)
-    assert refused.code == Exit.INVALID
+    assert refused.code == ExitCode.INVALID
     assert "is no maze" in refused.err
     assert ready("policies", "add", "odd", "--kind", "embedded", "--model", "m", "--codec", "chess",
-                 "--prompt-format", "completion").code == Exit.INVALID  # fmt: skip
+                 "--prompt-format", "completion").code == ExitCode.INVALID  # fmt: skip
 
 
 def test_a_checkpoint_says_how_it_is_asked(cli: Cli) -> None:
@@ -337,4 +337,4 @@ def test_a_checkpoint_says_how_it_is_asked(cli: Cli) -> None:
     assert (policy["kind"], policy["codec"], policy["answers_per_rollout"]) == ("embedded", "maze", 3)
     assert (policy["training_method"], policy["description"]) == ("vpo", "Mine.")
     assert len(policy["checkpoint_digest"]) == 64
-    assert cli("policies", "ping", "mine").code == Exit.OK
+    assert cli("policies", "ping", "mine").code == ExitCode.OK

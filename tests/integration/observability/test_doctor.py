@@ -7,9 +7,9 @@ import json
 import pytest
 
 from speciate import __version__
-from speciate.cli import deployment_checks
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
+from speciate.cli.doctor import service as service_checks
+from speciate.cli.errors import ExitCode
 from tests.integration.observability.conftest import TOKEN, Deployment
 
 pytestmark = pytest.mark.servers
@@ -28,25 +28,25 @@ def test_what_is_well_and_what_is_not_is_said_with_a_remedy(
 ) -> None:
     monkeypatch.setenv("SPECIATE_TOKEN", TOKEN)
     url = deployment.stack.settings.base_url
-    found = _doctor(capfd, url, code=Exit.OK)
+    found = _doctor(capfd, url, code=ExitCode.OK)
     assert {each["status"] for each in found.values()} == {"good"}, found
     assert {"api", "postgresql", "redis", "clock", "tiers", "work", "reconciler", "runs"} <= set(found)
-    assert found["policy mutator"]["detail"] == "answers"
+    assert found["policy mutator"]["detail"] == "responds"
     assert {f"queue {queue}" for queue in ("generate", "evaluate", "retry", "control")} <= set(found)
     assert found["tiers"]["detail"].startswith("evaluate@")
     assert not {"data", "sandbox", "kernel"} & set(found)
 
     with monkeypatch.context() as other:
-        other.setattr(deployment_checks, "__version__", "9.9")
-        other.setattr(deployment_checks, "MOST_SKEW_S", -1.0)
-        found = _doctor(capfd, url, code=Exit.OK)
+        other.setattr(service_checks, "__version__", "9.9")
+        other.setattr(service_checks, "MAX_SKEW_S", -1.0)
+        found = _doctor(capfd, url, code=ExitCode.OK)
     assert found["api"]["status"] == found["clock"]["status"] == found["versions"]["status"] == "warning"
     assert __version__ in found["api"]["detail"]
     assert all(found[name]["remedy"] for name in ("api", "clock", "versions"))
 
     monkeypatch.setenv("SPECIATE_TOKEN", "another")
-    refused = _doctor(capfd, url, code=Exit.FAILED)
+    refused = _doctor(capfd, url, code=ExitCode.FAILED)
     assert (refused["api"]["status"], refused["access"]["status"]) == ("good", "bad")
 
-    found = _doctor(capfd, "http://127.0.0.1:1", code=Exit.FAILED)
+    found = _doctor(capfd, "http://127.0.0.1:1", code=ExitCode.FAILED)
     assert found["api"]["status"] == "bad"

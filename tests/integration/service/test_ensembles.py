@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli.replaying import replay_run
+from speciate.cli.runs.replay import replay_run
 from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
 

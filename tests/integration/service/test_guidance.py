@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from speciate.cli.replaying import replay_run
+from speciate.cli.runs.replay import replay_run
 from speciate.domain.run import RunSpec
 from speciate.domain.values import digest_of
 from speciate.testing.runs import ToyEvaluator

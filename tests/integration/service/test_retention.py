@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, insert, text
 from sqlalchemy.exc import DBAPIError
 
-from speciate.cli.replaying import replay_run
+from speciate.cli.runs.replay import replay_run
 from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
 from speciate.storage.access import audit
@@ -88,7 +88,7 @@ def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
     lab.work()
     assert replay_run(lab.stores, run, ToyEvaluator()).identical
     assert prune_runs(lab.stores, -1.0) == 1
-    with pytest.raises(ReplayError, match=r"was pruned on .* its record is not"):
+    with pytest.raises(ReplayError, match=r"was pruned on .* its completions are deleted"):
         replay_run(lab.stores, run, ToyEvaluator())
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from speciate.cli.replaying import replay_run
+from speciate.cli.runs.replay import replay_run
 from speciate.domain.reward import FloatArray, pareto_front
 from speciate.storage import cursors
 from speciate.storage.runs import queries

@@ -16,7 +16,7 @@ import typer
 
 from speciate import __version__
 from speciate.cli.app import app
-from speciate.cli.exits import Exit, exit_of
+from speciate.cli.errors import ExitCode, exit_code
 from speciate.domain import errors
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import RUN, StandIn, event, page, problem, run_json, say, stream
@@ -46,7 +46,7 @@ SILENT = {("runs", "export"), ("tournament", "export"), ("up",), ("demo",), ("mi
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_has_help_with_examples_and_json(path: tuple[str, ...], cli: Cli) -> None:
     outcome = cli(*path, "--help")
-    assert outcome.code == Exit.OK
+    assert outcome.code == ExitCode.OK
     assert "Example" in outcome.out
     assert f"speciate {' '.join(path)}" in outcome.out
     assert "--json" in outcome.out or path in SILENT
@@ -63,7 +63,7 @@ def test_no_command_takes_a_token(path: tuple[str, ...]) -> None:
 )
 def test_no_list_stops_at_its_limit_in_silence(path: tuple[str, ...]) -> None:
     code = inspect.getsource(inspect.unwrap(COMMANDS[path].callback))  # type: ignore[attr-defined]
-    assert "listed(ctx, " in code
+    assert "first_records(ctx, " in code
     assert "limit]" not in code
 
 
@@ -91,12 +91,12 @@ def test_version(cli: Cli) -> None:
     ],
 )
 def test_errors_have_exit_codes(error: errors.SpeciateError, code: int) -> None:
-    assert exit_of(error) == code
+    assert exit_code(error) == code
 
 
 def test_the_exit_codes_are_documented() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert all(f"| {code.value} | " in text for code in Exit)
+    assert all(f"| {code.value} | " in text for code in ExitCode)
 
 
 def test_every_command_is_documented() -> None:
@@ -106,14 +106,14 @@ def test_every_command_is_documented() -> None:
 
 def test_nobody_there(cli: Cli) -> None:
     outcome = cli("--url", "http://127.0.0.1:1", "runs", "list")
-    assert (outcome.code, outcome.out) == (Exit.UNREACHABLE, "")
+    assert (outcome.code, outcome.out) == (ExitCode.UNREACHABLE, "")
     assert outcome.err.startswith("error: the service at http://127.0.0.1:1 cannot be reached")
     assert "speciate up" in outcome.err
 
 
 @pytest.mark.parametrize("args", [["runs", "lst"], ["run"], ["run", "p", "-p", "m", "--budget", "many"], ["--tokn"]])
 def test_a_mistyped_command_line(cli: Cli, args: list[str]) -> None:
-    assert cli(*args).code == Exit.USAGE
+    assert cli(*args).code == ExitCode.USAGE
 
 
 def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: StandIn) -> None:
@@ -126,7 +126,7 @@ def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: StandIn) ->
         "POST", "/v1/problems", problem(422, "invalid-input", f"It is not valid: {first} (and 1 more)", errors=flaws)
     )
     outcome = cli("problems", "add", "circle-packing-26")
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert outcome.err.splitlines() == ["error: It is not valid:", f"  {first}", "  problem.toml:1 title: is missing"]
 
 
@@ -169,8 +169,10 @@ def test_a_full_disk_is_no_traceback(service: StandIn, command: list[str]) -> No
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(asked, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
-    told = "error: the output cannot be written: No space left on device. Make room there, or write it elsewhere.\n"
-    assert (done.returncode, done.stderr) == (Exit.FAILED, told)
+    told = (
+        "error: the output cannot be written: No space left on device. Free disk space, or write to another location.\n"
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.FAILED, told)
 
 
 def test_a_closed_pipe_is_quiet(service: StandIn) -> None:

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from speciate.cli import campaign as commands
-from speciate.cli import campaign_watching, session
-from speciate.cli.exits import Exit
+from speciate.cli import campaign_watching, common
+from speciate.cli.errors import ExitCode
 from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.campaign_records import campaign, slice_record
@@ -38,7 +38,7 @@ def test_flags_make_a_declaration(cli: Cli, service: StandIn) -> None:
     ]
     more = ["--mode", "fixed", "--slice", 8, "--parallel", 2, "-s", "best_of_n", "-o", "a=1", "--batch", 4]
     outcome = cli("campaign", "create", "sweep", *args, *more, "--mutator", "m", "--idempotency-key", "k")
-    assert (outcome.code, outcome.lines) == (Exit.OK, ["sweep: 200 evaluations for 3 problems"])
+    assert (outcome.code, outcome.lines) == (ExitCode.OK, ["sweep: 200 evaluations for 3 problems"])
     (request,) = service.requests
     assert request.headers["Idempotency-Key"] == "k"
     assert request.body == {
@@ -60,7 +60,7 @@ def test_flags_make_a_declaration(cli: Cli, service: StandIn) -> None:
 
 def test_what_is_not_said_is_left_to_the_service(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
-    assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == Exit.OK
+    assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == ExitCode.OK
     assert service.requests[0].body == {"slug": "sweep", "problems": ["a"], "policy": "p", "evaluations": 200}
 
 
@@ -82,7 +82,7 @@ def test_the_defaults_in_the_help_are_the_real_ones() -> None:
 
 def test_without_problems_nothing_is_sent(cli: Cli, service: StandIn) -> None:
     outcome = cli("campaign", "create", "sweep", "-p", "p", "-b", 200)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert "--problem NAME or --set NAME" in outcome.err
     assert service.requests == []
 
@@ -115,14 +115,14 @@ def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/campaigns/none", problem(404, "not-found", "there is no campaign 'none'."))
     outcome = cli("campaign", "show", "none")
     assert (outcome.code, outcome.err) == (
-        Exit.NOT_FOUND,
+        ExitCode.NOT_FOUND,
         "error: there is no campaign 'none'. See `speciate campaign list`.\n",
     )
 
 
-@pytest.mark.parametrize(("state", "code"), [("completed", Exit.OK), ("paused", Exit.FAILED)])
+@pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
 def test_watching_ends_with_the_campaign(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: Exit
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
     answers = (say(campaign()), say(campaign()), say(campaign(state=state, spent=200, reason="so")))
@@ -148,7 +148,7 @@ def test_watching_goes_on_when_the_service_restarts(
     cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(session, "_FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(campaign()), away, away, say(campaign(state="completed")))
-    assert cli("campaign", "watch", "sweep").code == Exit.OK
+    assert cli("campaign", "watch", "sweep").code == ExitCode.OK

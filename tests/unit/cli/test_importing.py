@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
@@ -20,15 +20,15 @@ def test_a_directory_becomes_a_problem_to_look_through(
     (theirs / "README.md").write_text("x")
     monkeypatch.chdir(tmp_path)
     outcome = cli("problems", "import", "openevolve:line")
-    assert outcome.code == Exit.OK, outcome.err
+    assert outcome.code == ExitCode.OK, outcome.err
     assert "combined_score              0.4  maximize   objective" in outcome.lines
-    assert "left out: README.md is about the problem, not of it" in outcome.lines
+    assert "omitted: README.md is about the problem, not of it" in outcome.lines
     assert outcome.lines[-1].endswith("speciate problems add line-problem")
     assert load_problem(tmp_path / "line-problem").slug == "line"
     checked = json.loads(cli("problems", "check", tmp_path / "line-problem", "--json").out)
     assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.4)
     again = cli("problems", "import", "openevolve:line")
-    assert (again.code, "--into" in again.err) == (Exit.CONFLICT, True)
+    assert (again.code, "--into" in again.err) == (ExitCode.CONFLICT, True)
 
 
 def test_rewards_and_place_are_the_users(cli: Cli, tmp_path: Path) -> None:
@@ -43,16 +43,16 @@ def test_rewards_and_place_are_the_users(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "options", "code", "named"),
     [
-        ("funsearch:line", [], Exit.INVALID, "task:NAME, openevolve:DIR, shinka:DIR"),
-        ("openevolve:", [], Exit.INVALID, "openevolve:DIR"),
-        ("openevolve:nowhere", [], Exit.NOT_FOUND, "initial_program.py and evaluator.py"),
-        ("openevolve:line", ["--reward", "lost:min"], Exit.INVALID, "combined_score, loss, runs"),
-        ("openevolve:line", ["--into", "line"], Exit.CONFLICT, "line is not empty"),
-        ("openevolve:line", ["--into", "line/wanted.txt"], Exit.CONFLICT, "cannot be written"),
-        ("openevolve:starts", [], Exit.INVALID, "Operation not permitted"),
-        ("openevolve:starts", [], Exit.INVALID, "evaluator.py uses subprocess"),
-        ("openevolve:empty", [], Exit.INVALID, "initial_program.py is empty"),
-        ("task:maze", ["--reward", "a:max"], Exit.INVALID, "--reward"),
+        ("funsearch:line", [], ExitCode.INVALID, "task:NAME, openevolve:DIR, shinka:DIR"),
+        ("openevolve:", [], ExitCode.INVALID, "openevolve:DIR"),
+        ("openevolve:nowhere", [], ExitCode.NOT_FOUND, "initial_program.py and evaluator.py"),
+        ("openevolve:line", ["--reward", "lost:min"], ExitCode.INVALID, "combined_score, loss, runs"),
+        ("openevolve:line", ["--into", "line"], ExitCode.CONFLICT, "line is not empty"),
+        ("openevolve:line", ["--into", "line/wanted.txt"], ExitCode.CONFLICT, "cannot be written"),
+        ("openevolve:starts", [], ExitCode.INVALID, "Operation not permitted"),
+        ("openevolve:starts", [], ExitCode.INVALID, "evaluator.py uses subprocess"),
+        ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
+        ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
     ],
 )
 def test_what_cannot_be_imported_is_named(
@@ -61,7 +61,7 @@ def test_what_cannot_be_imported_is_named(
     monkeypatch: pytest.MonkeyPatch,
     source: str,
     options: list[str],
-    code: Exit,
+    code: ExitCode,
     named: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)

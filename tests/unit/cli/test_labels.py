@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import END, RUN, StandIn, page, problem_json, run_json, say, stream
 
@@ -12,7 +12,7 @@ LABELS = {"name": "four \x1b[2Jislands", "tags": ["baseline", "arm:a"], "note": 
 def test_a_run_is_named_and_tagged_when_it_is_started(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     given = ["--name", "n", "--tag", "a", "--tag", "b", "--note", "why"]
-    assert cli("run", "packing", "-p", "m", "--budget", 5, *given).code == Exit.OK
+    assert cli("run", "packing", "-p", "m", "--budget", 5, *given).code == ExitCode.OK
     body = service.requests[0].body
     assert (body["name"], body["tags"], body["note"]) == ("n", ["a", "b"], "why")
 
@@ -30,7 +30,7 @@ def test_labels_are_changed_and_shown(cli: Cli, service: StandIn) -> None:
         "      second",
     ]
     nothing = cli("runs", "label", RUN)
-    assert (nothing.code, "--untag" in nothing.err) == (Exit.INVALID, True)
+    assert (nothing.code, "--untag" in nothing.err) == (ExitCode.INVALID, True)
 
 
 def test_labels_are_shown_where_runs_are(cli: Cli, service: StandIn) -> None:

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli import checks
-from speciate.cli.checks import Status
-from speciate.cli.exits import Exit
+from speciate.cli.doctor import machine
+from speciate.cli.doctor.findings import Status
+from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
 from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
@@ -39,7 +39,7 @@ def _policy(**values: object) -> dict[str, object]:
 def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/policies", say(_policy()))
     args = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--model", "m", "--sampling", "temperature=0.5"]
-    assert cli("policies", "add", "qwen", *args, "--option", "retries=3", "--option", "name=x y").code == Exit.OK
+    assert cli("policies", "add", "qwen", *args, "--option", "retries=3", "--option", "name=x y").code == ExitCode.OK
     assert service.requests[0].body == {
         "definition": {
             "slug": "qwen",
@@ -59,7 +59,7 @@ def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(cli: Cli, ser
     digest = hashlib.sha256(b"weights").hexdigest()
     asked = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--base", "big", "--unchecked"]
     for adapter in (str(tmp_path), "/elsewhere/lora", "served"):
-        assert cli("policies", "add", "vpo", *asked, "--adapter", adapter).code == Exit.OK
+        assert cli("policies", "add", "vpo", *asked, "--adapter", adapter).code == ExitCode.OK
     here, elsewhere, by_name = (request.body["definition"] for request in service.requests)
     assert (here["model"], here["checkpoint_digest"]) == (f"vpo-{digest[:12]}", digest)
     assert here["options"] == {"adapter_path": str(tmp_path), "base_model": "big"}
@@ -115,7 +115,7 @@ def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/policies/qwen:ping", say({"seconds": 0.5}), down)
     assert cli("policies", "ping", "qwen").lines[0] == "qwen answers."
     outcome = cli("policies", "ping", "qwen")
-    assert (outcome.code, outcome.err) == (Exit.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
+    assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
 
 
 def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: StandIn) -> None:
@@ -132,7 +132,7 @@ def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: StandIn) ->
 
 @pytest.mark.parametrize("name", [f"{RUN}/0", f"{RUN}/x", f"{RUN}/", f"{RUN}/1e3"])
 def test_a_number_that_is_none(cli: Cli, service: StandIn, name: str) -> None:
-    assert cli("candidates", "show", name).code == Exit.INVALID
+    assert cli("candidates", "show", name).code == ExitCode.INVALID
     assert service.requests == []
 
 
@@ -239,21 +239,21 @@ def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[st
 @pytest.mark.parametrize("args", [["create", "lab"], ["quota", "lab"]])
 def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: StandIn, args: list[str]) -> None:
     outcome = cli("projects", *args, "--runs", 10**20)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert outcome.err.startswith("error: The quota is not valid: concurrent_runs: ")
     assert service.requests == []
 
 
 def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: StandIn) -> None:
     outcome = cli("projects", "quota", "lab", "--tokens", 5, "--unlimited", "tokens")
-    assert (outcome.code, service.requests) == (Exit.INVALID, [])
+    assert (outcome.code, service.requests) == (ExitCode.INVALID, [])
     assert outcome.err.startswith("error: --tokens and --unlimited tokens: give one of them.")
 
 
 @pytest.mark.parametrize("key", ["é", "a\nb"])
 def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: StandIn, key: str) -> None:
     outcome = cli("run", "packing", "-p", "m", "-b", 9, "--idempotency-key", key)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert "Idempotency-Key: is" in outcome.err
     assert service.requests == []
 
@@ -286,7 +286,7 @@ def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://:pass@127.0.0.1:1")
     monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:pass@127.0.0.1:1/x")
     outcome = cli("doctor")
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert ":pass" not in outcome.out + outcome.err
     assert "Check SPECIATE_REDIS_URL." in outcome.out
     assert sum(line.startswith("BAD") for line in outcome.lines) == 2
@@ -295,22 +295,22 @@ def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_variable_that_nobody_reads_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "speciate_port"):
         monkeypatch.setenv(known, "x")
-    assert checks.environment().status is Status.GOOD
+    assert machine.environment().status is Status.GOOD
     monkeypatch.setenv("SPECIATE_DATADIR", "x")
-    finding = checks.environment()
-    assert (finding.status, finding.remedy) == (Status.WARNING, "Perhaps meant: SPECIATE_DATA_DIR.")
+    finding = machine.environment()
+    assert (finding.status, finding.remedy) == (Status.WARNING, "Did you mean SPECIATE_DATA_DIR?")
     assert "SPECIATE_DATADIR" in finding.detail
 
 
 def test_a_setting_that_cannot_be_used(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_PORT", "many")
     outcome = cli("doctor")
-    assert outcome.code == Exit.CONFIGURATION
+    assert outcome.code == ExitCode.CONFIGURATION
     assert "SPECIATE_PORT" in outcome.err
 
 
 def test_a_data_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
-    finding = checks.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
+    finding = machine.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
     assert finding.status in {Status.GOOD, Status.WARNING}
 
 
@@ -337,7 +337,7 @@ def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: StandIn) -> None
     service.on("GET", "/v1/policies", page())
     service.on("GET", "/metrics", metrics)
     outcome = cli("--url", service.url, "doctor", "--service-only", "--json")
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     found = {each["name"]: each for each in json.loads(outcome.out)["checks"]}
     status = {name: each["status"] for name, each in found.items()}
     assert (status["queue evaluate"], status["queue generate"], status["queue control"]) == ("good", "bad", "bad")
@@ -349,4 +349,4 @@ def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: StandIn) -> None
 
 @pytest.mark.parametrize("option", ["--older-than", "--audit-older-than"])
 def test_more_days_than_a_calendar_holds_are_refused(cli: Cli, option: str) -> None:
-    assert cli("prune", option, "1e6").code == Exit.USAGE
+    assert cli("prune", option, "1e6").code == ExitCode.USAGE

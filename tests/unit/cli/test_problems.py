@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, StandIn, problem, say
@@ -18,10 +18,10 @@ VERSION = {
 
 
 def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Path) -> None:
-    assert cli("problems", "init", tmp_path / "mine").code == Exit.OK
+    assert cli("problems", "init", tmp_path / "mine").code == ExitCode.OK
     outcome = cli("problems", "check", tmp_path / "mine", "--json")
     found = json.loads(outcome.out)
-    assert (outcome.code, found["ok"], found["problem"]) == (Exit.OK, True, "mine")
+    assert (outcome.code, found["ok"], found["problem"]) == (ExitCode.OK, True, "mine")
     assert set(found["rewards"]) == {"smallest_distance", "mean_offset", "outside"}
     assert found["targets"] == []
 
@@ -36,9 +36,9 @@ def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path:
 
 def test_what_is_there_is_left_alone(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "seed.py").write_text("dear")
-    assert cli("problems", "init", tmp_path).code == Exit.CONFLICT
+    assert cli("problems", "init", tmp_path).code == ExitCode.CONFLICT
     assert [path.name for path in tmp_path.iterdir()] == ["seed.py"]
-    assert cli("problems", "init", tmp_path / "seed.py" / "below").code == Exit.CONFLICT
+    assert cli("problems", "init", tmp_path / "seed.py" / "below").code == ExitCode.CONFLICT
 
 
 def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: P
     path.write_text(path.read_text().replace("smallest_distance >= 0.4", "smalest_distance >= 0.4"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "smalest_distance" in text)
     outcome = cli("problems", "check", tmp_path / "p")
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert f"problem.toml:{line}" in outcome.err
     assert "smalest_distance" in outcome.err
     assert "Traceback" not in outcome.err
@@ -57,7 +57,7 @@ def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     (tmp_path / "p" / "seed.py").write_text("def solve():\n    raise ValueError('\x1b[31mred')\n")
     outcome = cli("problems", "check", tmp_path / "p")
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert "crashed" in outcome.out
     assert "\x1b" not in outcome.out
     assert json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]["kind"] == "crashed"
@@ -67,7 +67,7 @@ def test_an_evaluator_that_fails_is_not_blamed_on_the_seed(cli: Cli, tmp_path: P
     cli("problems", "init", tmp_path / "p")
     (tmp_path / "p" / "evaluate.py").write_text("def evaluate(candidate):\n    return {}\n")
     outcome = cli("problems", "check", tmp_path / "p")
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert "the evaluator fails on the seed program: invalid_output (evaluator_raised)" in outcome.out
 
 
@@ -85,21 +85,21 @@ def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: S
     service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}, 201))
     assert cli("problems", "add", "circle-packing-26").lines == ["circle-packing-26@2  26 circles in the unit square"]
     assert service.requests[0].body == {"definition": definition}
-    assert cli("problems", "add", "--bundled", "--json").code == Exit.OK
+    assert cli("problems", "add", "--bundled", "--json").code == ExitCode.OK
     assert len(service.requests) == 1 + len(bundled())
 
 
 def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: StandIn) -> None:
     outcome = cli("problems", "add", "circle-packing-26", "no-such-thing")
-    assert outcome.code == Exit.NOT_FOUND
+    assert outcome.code == ExitCode.NOT_FOUND
     assert "sorting-network-8" in outcome.err
     assert service.requests == []
-    assert cli("problems", "add").code == Exit.INVALID
+    assert cli("problems", "add").code == ExitCode.INVALID
 
 
 def test_no_more_are_imported_than_a_set_holds(cli: Cli, service: StandIn) -> None:
     outcome = cli("problems", "import", "task:maze", "--count", 10_001)
-    assert (outcome.code, service.requests) == (Exit.USAGE, [])
+    assert (outcome.code, service.requests) == (ExitCode.USAGE, [])
 
 
 def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
@@ -116,7 +116,7 @@ def test_an_unknown_problem(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/problems/x", problem(404, "not-found", "there is no problem 'x'."))
     outcome = cli("problems", "show", "x")
     expected = "error: there is no problem 'x'. See `speciate problems list`.\n"
-    assert (outcome.code, outcome.err) == (Exit.NOT_FOUND, expected)
+    assert (outcome.code, outcome.err) == (ExitCode.NOT_FOUND, expected)
 
 
 def test_a_bundled_problem_that_was_not_added(cli: Cli, service: StandIn) -> None:
@@ -128,7 +128,7 @@ def test_a_bundled_problem_that_was_not_added(cli: Cli, service: StandIn) -> Non
 def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     outcome = cli("problems", "prompt", tmp_path / "p")
-    assert outcome.code == Exit.OK
+    assert outcome.code == ExitCode.OK
     assert outcome.lines[0] == "──── propose: system"
     assert "──── mutate: user" in outcome.lines
     assert "Still missing for the unlock target tight: smallest_distance >= 0.4 (now 0); outside <= 0 (now 10)." in (
@@ -156,7 +156,7 @@ def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: StandIn) 
 def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     outcome = cli("problems", "templates", tmp_path / "p")
-    assert outcome.code == Exit.OK
+    assert outcome.code == ExitCode.OK
     named = outcome.lines[-1].partition("problem.toml: ")[2]
     path = tmp_path / "p" / "problem.toml"
     path.write_text(f"{named}\n{path.read_text()}")
@@ -166,5 +166,5 @@ def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "p" / "prompts" / "change_requests.txt").write_text("Make it shorter.\n")
     after = cli("problems", "prompt", tmp_path / "p").out
     assert ("Make it shorter." in before, "Make it shorter." in after) == (False, True)
-    assert cli("problems", "templates", tmp_path / "p").code == Exit.CONFLICT
-    assert cli("problems", "templates", tmp_path / "nowhere").code == Exit.NOT_FOUND
+    assert cli("problems", "templates", tmp_path / "p").code == ExitCode.CONFLICT
+    assert cli("problems", "templates", tmp_path / "nowhere").code == ExitCode.NOT_FOUND

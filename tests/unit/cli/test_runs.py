@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from speciate.cli.app import app
-from speciate.cli.exits import Exit
-from speciate.cli.output import many
+from speciate.cli.errors import ExitCode
+from speciate.cli.output import pluralize
 from speciate.domain.run import RunSpec
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import (
@@ -68,7 +68,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: StandIn) -> Non
         "--guidance",
         12,
     )
-    assert (outcome.code, outcome.out) == (Exit.OK, f"{RUN}\n")
+    assert (outcome.code, outcome.out) == (ExitCode.OK, f"{RUN}\n")
     assert service.requests[0].body == {
         "problem": "packing@1",
         "policy": "m",
@@ -106,7 +106,7 @@ def test_several_policies_are_asked_by_weight(cli: Cli, service: StandIn) -> Non
         "--discount",
         "0.98",
     ]
-    assert cli("run", "packing", *several, "--budget", 5).code == Exit.OK
+    assert cli("run", "packing", *several, "--budget", 5).code == ExitCode.OK
     body = service.requests[0].body
     assert (body["policy"], body["mutator"]) == ({"m@1": 3.0, "k": 1.0}, {"n": 1.0, "o": 0.5})
     assert (body["policy_choice"], body["policy_discount"]) == ("ucb", 0.98)
@@ -115,7 +115,7 @@ def test_several_policies_are_asked_by_weight(cli: Cli, service: StandIn) -> Non
 @pytest.mark.parametrize("named", [["-p", "m=much"], ["-p", "m", "-p", "m=2"]])
 def test_policies_that_cannot_be_read_are_refused(cli: Cli, service: StandIn, named: list[str]) -> None:
     outcome = cli("run", "packing", *named, "--budget", 5)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert "--policy" in outcome.err
     assert service.requests == []
 
@@ -150,7 +150,7 @@ def test_the_help_of_a_replay_asks_for_the_whole_id(cli: Cli) -> None:
 )
 def test_a_bad_run_is_refused(cli: Cli, service: StandIn, args: list[str], named: str) -> None:
     outcome = cli("run", "p", "--policy", "m", *args)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert named in outcome.err
     assert service.requests == []
 
@@ -186,15 +186,15 @@ def test_advice_is_shown_in_a_line_each_and_whole_as_json(cli: Cli, service: Sta
 def test_a_run_without_advice_says_so(cli: Cli, service: StandIn) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/guidance", page())
-    assert "writes no advice" in cli("runs", "guidance", RUN).err
+    assert "has no advice" in cli("runs", "guidance", RUN).err
 
 
 def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     _watched(service, DONE, event(1), CONFIRMED, END)
     outcome = cli("run", "packing", "-p", "m", "--budget", 100, "--watch")
-    assert outcome.code == Exit.OK
+    assert outcome.code == ExitCode.OK
     assert "\x1b" not in outcome.out + outcome.err
-    assert "running: 40 of 100 evaluations  1.5 s  about 0:00:02 to go  4 failed, 2 duplicates" in outcome.lines
+    assert "running: 40 of 100 evaluations  1.5 s  about 0:00:02 left  4 failed, 2 duplicates" in outcome.lines
     assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
@@ -205,7 +205,7 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
 def test_the_end_of_a_run_names_its_best_where_it_has_any(cli: Cli, service: StandIn, best: dict[str, float]) -> None:
     _watched(service, {"state": "failed", "best": best}, event(1), END)
     outcome = cli("runs", "watch", RUN)
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert (f"speciate candidates top {RUN}\n" in outcome.err) == bool(best)
     assert "candidates top" not in outcome.out
 
@@ -222,7 +222,7 @@ def test_one_is_no_several(cli: Cli, service: StandIn) -> None:
         "unlocked first with candidate 1 after 1 evaluation"
         in cli("run", "packing", "-p", "m", "-b", 9, "--watch").lines
     )
-    assert [many(0, "run"), many(1, "entry", "entries"), many(1200, "entry", "entries")] == [
+    assert [pluralize(0, "run"), pluralize(1, "entry", "entries"), pluralize(1200, "entry", "entries")] == [
         "0 runs",
         "1 entry",
         "1,200 entries",
@@ -243,7 +243,7 @@ def test_a_watched_run_that_ends_badly_is_told_by_the_exit_code(
     first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
     _watched(service, last, first, END)
     outcome = cli("runs", "watch", RUN)
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
     assert told in outcome.out
 
 
@@ -256,7 +256,7 @@ def test_an_alarm_is_told_once_until_it_is_over(cli: Cli, service: StandIn) -> N
     raised = [event(n, "alarm.raised", message=f"{n}5% failed") for n in (1, 2, 4)]
     _watched(service, DONE, raised[0], raised[1], event(3, "alarm.cleared"), raised[2], END)
     told = [line for line in cli("runs", "watch", RUN).lines if "alarm" in line]
-    assert told == ["alarm: 15% failed", "the alarm is over", "alarm: 45% failed"]
+    assert told == ["alarm: 15% failed", "alarm cleared", "alarm: 45% failed"]
 
 
 def test_watching_as_json_prints_the_events(cli: Cli, service: StandIn) -> None:
@@ -286,7 +286,7 @@ def test_a_pipe_is_told_of_an_event_when_it_happens(service: StandIn) -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["seq"] == 1
         told.set()
-    assert (in_time, process.returncode) == ([True], Exit.OK)
+    assert (in_time, process.returncode) == ([True], ExitCode.OK)
 
 
 def test_a_locale_that_lacks_a_character_ends_nothing(service: StandIn) -> None:
@@ -298,7 +298,7 @@ def test_a_locale_that_lacks_a_character_ends_nothing(service: StandIn) -> None:
         assert b"print('?')" in shown.communicate()[0]
     with _piped(service, "runs", "export", str(RUN), PYTHONIOENCODING="latin-1") as exported:
         assert json.loads(exported.communicate()[0])["program"] == made["program"]
-    assert (shown.returncode, exported.returncode) == (Exit.OK, Exit.OK)
+    assert (shown.returncode, exported.returncode) == (ExitCode.OK, ExitCode.OK)
 
 
 def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause(cli: Cli, service: StandIn) -> None:
@@ -308,7 +308,7 @@ def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, event(5), END))
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4]
-    assert outcome.code == Exit.FAILED
+    assert outcome.code == ExitCode.FAILED
 
 
 def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: StandIn) -> None:
@@ -329,7 +329,7 @@ def test_watching_goes_on_over_a_pause_that_ends_as_it_is_told(cli: Cli, service
     told = [event(1, "run.paused", reason="waits"), event(2, "run.resumed"), CONFIRMED_LATER, END]
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*told))
     outcome = cli("runs", "watch", RUN, *options)
-    assert outcome.code == Exit.OK
+    assert outcome.code == ExitCode.OK
     assert "target.confirmed" in outcome.out if options else "unlocked first with candidate 9" in outcome.out
 
 
@@ -374,7 +374,7 @@ def test_steering(cli: Cli, service: StandIn, verb: str) -> None:
     args = [] if verb == "resume" else ["--reason", "why"]
     assert cli("runs", verb, RUN, *args).out == f"{RUN} is paused: why\n"
     assert service.requests[-1].body == (None if verb == "resume" else {"reason": "why"})
-    assert cli("runs", verb, RUN).code == Exit.CONFLICT
+    assert cli("runs", verb, RUN).code == ExitCode.CONFLICT
 
 
 def test_a_list_and_its_limit(cli: Cli, service: StandIn) -> None:
@@ -415,11 +415,11 @@ def test_a_run_is_found_by_the_beginning_or_the_end_of_its_id(cli: Cli, service:
     service.on("GET", "/v1/runs", page(run_json(), run_json(id=str(other))))
     assert str(other) in cli("runs", "show", str(other)[:8].upper(), "--json").out
     assert str(RUN) in cli("runs", "show", str(RUN)[-8:], "--json").out
-    assert cli("runs", "show", "000000").code == Exit.INVALID
+    assert cli("runs", "show", "000000").code == ExitCode.INVALID
     for name in ("123456", "nope", "00000"):
         outcome = cli("runs", "show", name)
         assert (outcome.code, outcome.err) == (
-            Exit.NOT_FOUND,
+            ExitCode.NOT_FOUND,
             f"error: there is no run {name!r}. See `speciate runs list`.\n",
         )
 
@@ -433,9 +433,9 @@ def test_export_to_a_file_is_whole_or_not_there(cli: Cli, service: StandIn, tmp_
     line = json.dumps(candidate_json()).encode() + b"\n"
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/export", stream(line, broken=True), stream(line, line), stream(line))
-    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == Exit.UNREACHABLE
+    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == ExitCode.UNREACHABLE
     assert list(tmp_path.iterdir()) == []
-    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == Exit.OK
+    assert cli("runs", "export", RUN, "--out", tmp_path / "x").code == ExitCode.OK
     assert len((tmp_path / "x").read_text().splitlines()) == 2
     assert json.loads(cli("runs", "export", RUN).out)["number"] == 1
-    assert cli("runs", "export", RUN, "--out", tmp_path / "no" / "x").code == Exit.CONFLICT
+    assert cli("runs", "export", RUN, "--out", tmp_path / "no" / "x").code == ExitCode.CONFLICT

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from pyarrow import parquet
 
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.ports.records.tournaments import TournamentRun
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, RUN, StandIn, page, say, stream
@@ -41,7 +41,7 @@ def runs(service: StandIn) -> list[TournamentRun]:
 
 def test_every_run_of_a_tournament_as_parquet(cli: Cli, runs: list[TournamentRun], tmp_path: Path) -> None:
     out = tmp_path / "runs.parquet"
-    assert cli("tournament", "export", "mazes", "--out", out).code == Exit.OK
+    assert cli("tournament", "export", "mazes", "--out", out).code == ExitCode.OK
     table = parquet.read_table(out)
     assert table.column_names == list(TournamentRun.model_fields)
     types = {name: str(table.schema.field(name).type) for name in ("seed", "reached", "score", "run_id", "evaluations")}
@@ -66,7 +66,7 @@ def test_without_pyarrow_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     outcome = cli("tournament", "export", "mazes", "--out", tmp_path / "r.parquet")
-    assert outcome.code == Exit.CONFIGURATION
+    assert outcome.code == ExitCode.CONFIGURATION
     assert "pip install 'speciate[parquet]'" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
@@ -83,14 +83,16 @@ def _unlock(**values: object) -> dict[str, object]:
 def test_unlocks_are_written_to_files(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     service.on("GET", "/v1/unlocks", page(_unlock(target=HOSTILE, ensemble=["m@3", "n@1"])))
     for suffix in ("csv", "jsonl", "parquet"):
-        assert cli("unlocks", "--first", "--strategy", "best_of_n", "--out", tmp_path / f"u.{suffix}").code == Exit.OK
+        assert (
+            cli("unlocks", "--first", "--strategy", "best_of_n", "--out", tmp_path / f"u.{suffix}").code == ExitCode.OK
+        )
     assert service.requests[0].query["first"] == ["true"]
     assert service.requests[0].query["strategy"] == ["best_of_n"]
     (row,) = csv.DictReader((tmp_path / "u.csv").read_text().splitlines())
     assert (row["target"], row["ensemble"], row["evaluations"]) == ("'" + HOSTILE, "m@3 + n@1", "1234")
     assert json.loads((tmp_path / "u.jsonl").read_text())["target"] == HOSTILE
     assert parquet.read_table(tmp_path / "u.parquet").to_pylist()[0]["ensemble"] == "m@3 + n@1"
-    assert cli("unlocks", "--out", tmp_path / "u.xlsx").code == Exit.INVALID
+    assert cli("unlocks", "--out", tmp_path / "u.xlsx").code == ExitCode.INVALID
 
 
 def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> None:
@@ -110,7 +112,7 @@ def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> No
     assert "never: n@1" in lines
     assert [line.split()[-1] for line in lines[-2:]] == ["1,234", "never"]
     assert json.loads(cli("unlocks", "--problem", "packing", "--who", "--json").out)["targets"][0]["only"] == "m@3"
-    assert cli("unlocks", "--who").code == Exit.INVALID
+    assert cli("unlocks", "--who").code == ExitCode.INVALID
 
 
 def test_the_history_of_records(cli: Cli, service: StandIn) -> None:

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli import session, tournament_report
-from speciate.cli.exits import Exit
+from speciate.cli import common, tournament_report
+from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.tournaments import TournamentRecord
 from tests.unit.cli.conftest import Cli
@@ -43,7 +43,7 @@ def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> Non
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     outcome = cli("tournament", "create", "mine", *args)
-    assert (outcome.code, outcome.lines) == (Exit.OK, ["synthetic: 12 runs"])
+    assert (outcome.code, outcome.lines) == (ExitCode.OK, ["synthetic: 12 runs"])
     assert "warning: 3 problems cannot decide any comparison: expected at least 6." in outcome.err
     (request,) = service.requests
     assert request.headers["Idempotency-Key"]
@@ -58,11 +58,11 @@ def test_a_declaration_comes_from_a_file(cli: Cli, service: StandIn, tmp_path: P
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\nseeds = [1]\n')
-    assert cli("tournament", "create", "--file", declared).code == Exit.OK
+    assert cli("tournament", "create", "--file", declared).code == ExitCode.OK
     assert service.requests[0].body == {"slug": "x", "seeds": [1]}
     declared.write_text("slug = ")
     outcome = cli("tournament", "create", "--file", declared)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert "t.toml" in outcome.err
 
 
@@ -73,14 +73,14 @@ def test_flags_beside_a_file_are_refused(
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\n')
     outcome = cli("tournament", "create", *extra, "--file", declared)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert f"{told} was given as well" in outcome.err
     assert service.requests == []
 
 
 def test_fewer_than_two_policies_are_refused(cli: Cli, service: StandIn) -> None:
     outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
-    assert outcome.code == Exit.INVALID
+    assert outcome.code == ExitCode.INVALID
     assert "at least two --policy" in outcome.err
     assert service.requests == []
 
@@ -105,14 +105,14 @@ def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/tournaments/none", problem(404, "not-found", "there is no tournament 'none'."))
     outcome = cli("tournament", "show", "none")
     assert (outcome.code, outcome.err) == (
-        Exit.NOT_FOUND,
+        ExitCode.NOT_FOUND,
         "error: there is no tournament 'none'. See `speciate tournament list`.\n",
     )
 
 
-@pytest.mark.parametrize(("state", "code"), [("completed", Exit.OK), ("paused", Exit.FAILED)])
+@pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
 def test_watching_ends_with_the_tournament(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: Exit
+    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
     service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
@@ -136,18 +136,18 @@ def test_watching_goes_on_when_the_service_restarts(
     cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(session, "_FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(_record()), away, away, say(_record(state="completed", ended=12)))
-    assert cli("tournament", "watch", "synthetic").code == Exit.OK
+    assert cli("tournament", "watch", "synthetic").code == ExitCode.OK
 
 
 def test_watching_ends_when_the_service_stays_away(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(session, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(common, "RETRY_LIMIT_S", 0.0)
     service.on("GET", PATH, say(_record()), problem(503, "unavailable", "PostgreSQL is away."))
     outcome = cli("tournament", "watch", "synthetic")
-    assert (outcome.code, outcome.err) == (Exit.UNREACHABLE, "error: PostgreSQL is away.\n")
+    assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: PostgreSQL is away.\n")
 
 
 def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: P
     assert json.loads(cli("tournament", "report", "synthetic", "--json").out) == report.model_dump(mode="json")
     for suffix, beginning in (("html", "<!doctype html>"), ("json", "{"), ("csv", "tournament,problem,entrant")):
         out = tmp_path / f"r.{suffix}"
-        assert cli("tournament", "export", "synthetic", "--out", out).code == Exit.OK
+        assert cli("tournament", "export", "synthetic", "--out", out).code == ExitCode.OK
         assert out.read_text().startswith(beginning)
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 32 * 2
     refused = cli("tournament", "export", "synthetic", "--out", tmp_path / "r.xlsx")
-    assert refused.code == Exit.INVALID
+    assert refused.code == ExitCode.INVALID
     assert "ends in .html, .json, .csv, .jsonl, .parquet" in refused.err
-    assert cli("tournament", "export", "synthetic").code == Exit.INVALID
+    assert cli("tournament", "export", "synthetic").code == ExitCode.INVALID
     assert "expected html" in cli("tournament", "export", "synthetic", "--format", "xlsx").err
     unwritable = cli("tournament", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
-    assert unwritable.code == Exit.CONFLICT
+    assert unwritable.code == ExitCode.CONFLICT

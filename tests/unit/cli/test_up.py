@@ -11,7 +11,7 @@ import pytest
 from evaluators.choose import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import stack
-from speciate.cli.exits import Exit
+from speciate.cli.errors import ExitCode
 from speciate.cli.stack import Stack, Step
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
@@ -21,7 +21,7 @@ from tests.unit.cli.conftest import Cli
 
 def _refused(cli: Cli, *args: object) -> str:
     outcome = cli("up", "--port", 0, *args)
-    assert outcome.code == Exit.CONFIGURATION, outcome.err
+    assert outcome.code == ExitCode.CONFIGURATION, outcome.err
     assert outcome.err.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in outcome.err
     return outcome.err
@@ -57,7 +57,7 @@ def test_a_setting_that_does_not_fit(
 def test_a_redis_that_does_not_answer(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://127.0.0.1:1/0")
     outcome = cli("up", "--port", 0, "--data-dir", tmp_path / "data")
-    assert outcome.code == Exit.UNREACHABLE
+    assert outcome.code == ExitCode.UNREACHABLE
     assert "Redis does not answer" in outcome.err
     assert "Check SPECIATE_REDIS_URL." in outcome.err
 

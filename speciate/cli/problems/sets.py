@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.session import AsJson, Limit, client, examples, listed, noun
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 
-app = noun("Problem sets: named, frozen lists of problem versions.")
+app = command_group("Problem sets: named, frozen lists of problem versions.")
 
 
 @app.command("create", epilog=examples("speciate sets create physics relativistic-energy planck-radiation@1"))
@@ -24,22 +24,22 @@ def create(
     with client(ctx) as service:
         made = service.problem_sets.create(slug, problems, title=title)
     if as_json:
-        output.json_line(made)
+        output.print_json(made)
     else:
-        output.say(f"{made.slug}: {', '.join(f'{p.slug}@{p.version}' for p in made.problems)}")
+        output.print_line(f"{made.slug}: {', '.join(f'{p.slug}@{p.version}' for p in made.problems)}")
 
 
 @app.command("list", epilog=examples("speciate sets list"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List problem sets, newest first."""
     with client(ctx) as service:
-        found = listed(ctx, service.problem_sets.list(), limit)
+        found = first_records(ctx, service.problem_sets.list(), limit)
     if as_json:
         for record in found:
-            output.json_line(record)
+            output.print_json(record)
         return
     rows = [(s.slug, len(s.problems), s.title) for s in found]
-    output.table(
+    output.print_table(
         ("set", ">problems", "title"), rows, empty="There are no problem sets yet: speciate sets create --help"
     )
 
@@ -54,7 +54,7 @@ def show(
     with client(ctx) as service:
         found = service.problem_sets.get(name)
     if as_json:
-        output.json_line(found)
+        output.print_json(found)
         return
     rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in found.problems]
-    output.table(("problem", "kind", "title"), rows, empty="The set is empty.")
+    output.print_table(("problem", "kind", "title"), rows, empty="The set is empty.")

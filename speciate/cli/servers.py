@@ -1,4 +1,4 @@
-"""Finding the servers of a running ``speciate up``: for commands that speak with the database itself."""
+"""Locate PostgreSQL and Redis for commands that bypass the service, such as backup and replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE: Final = "running.json"
 
 
 def announce_servers(settings: Settings) -> None:
-    """Write down where the servers are, for this user only."""
+    """Write the server addresses to the data directory, readable by this user only."""
     if settings.database_url is None or settings.redis_url is None:
         return
     addresses = {
@@ -35,26 +35,26 @@ def announce_servers(settings: Settings) -> None:
         json.dump(addresses, file)
 
 
-def ended_without_notice(settings: Settings) -> bool:
-    """Tell whether the last service on this data directory was killed, so that its processes may still be ending."""
+def has_server_announcement(settings: Settings) -> bool:
+    """Return True if a service runs on this data directory, or was killed and its processes may still be ending."""
     return (settings.data_dir / _FILE).exists()
 
 
 def withdraw_servers(settings: Settings) -> None:
-    """Forget where the servers were."""
+    """Remove the server addresses."""
     (settings.data_dir / _FILE).unlink(missing_ok=True)
 
 
 @contextmanager
-def attached_stores(data_dir: Path | None = None) -> Iterator[Stores]:
-    """Open the stores that the settings name, or those of the ``speciate up`` that runs on the data directory.
+def connected_stores(data_dir: Path | None = None) -> Iterator[Stores]:
+    """Open the stores of the configured servers, or of the ``speciate up`` that uses the data directory.
 
     Raises:
-        ConfigurationError: There are neither.
+        ConfigurationError: No server is configured and no service is running.
     """
     from speciate.storage.stores import open_stores
 
-    stores = open_stores(attached(load_settings(data_dir=data_dir)))
+    stores = open_stores(with_server_addresses(load_settings(data_dir=data_dir)))
     try:
         yield stores
     finally:
@@ -62,33 +62,33 @@ def attached_stores(data_dir: Path | None = None) -> Iterator[Stores]:
 
 
 @contextmanager
-def reached_settings(data_dir: Path | None = None) -> Iterator[Settings]:
-    """Return settings that lead to servers: as ``attached_stores``, or to embedded ones that run only for this block.
+def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
+    """Return settings with server addresses, starting the embedded servers for this block if none is running.
 
     Raises:
         EmbeddedServerError: The data directory is in use, or its servers do not start.
     """
     settings = load_settings(data_dir=data_dir)
     if (settings.database_url is not None and settings.redis_url is not None) or (settings.data_dir / _FILE).exists():
-        yield attached(settings)
+        yield with_server_addresses(settings)
         return
     from speciate.embedded import EmbeddedServers
 
     with EmbeddedServers(settings.data_dir) as servers:
         endpoints = servers.start()
         given = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        # A database of one's own goes before the embedded one; the cache may be either.
+        # A configured server takes precedence over the embedded one.
         missing = {name: SecretStr(url) for name, url in given.items() if getattr(settings, name) is None}
         yield settings.model_copy(update=missing)
 
 
-def attached(settings: Settings) -> Settings:
-    """Return settings that lead to the servers they name, or to those of the ``speciate up`` on the data directory.
+def with_server_addresses(settings: Settings) -> Settings:
+    """Return settings that name the configured servers, or those of the ``speciate up`` on the data directory.
 
     Raises:
-        ConfigurationError: There are neither.
+        ConfigurationError: No server is configured and no service is running.
     """
-    # A service with servers of others makes its own key, too.
+    # A service with configured servers has its own key as well.
     settings = with_own_secret_key(settings, make=False)
     if settings.database_url is not None and settings.redis_url is not None:
         return settings
@@ -97,6 +97,6 @@ def attached(settings: Settings) -> Settings:
     except FileNotFoundError:
         raise ConfigurationError(
             f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",
-            remedy="Start `speciate up`, or name the servers.",
+            remedy="Start `speciate up`, or set both variables.",
         ) from None
     return settings.model_copy(update={name: SecretStr(url) for name, url in addresses.items()})

@@ -83,7 +83,7 @@ class Round:
 
 def start(client: Client, seed: int, scale: float, out: Console) -> list[Round]:
     """Submit problems and policies, and start all runs, problem by problem so that what is done stays paired."""
-    from speciate.cli.importing import import_task
+    from speciate.cli.problems.importing import import_task
     from speciate.policies.bundled import bundled_policies
 
     bundled = {policy.slug: policy for policy in bundled_policies()}

@@ -1,4 +1,4 @@
-"""Records as files: JSON Lines, CSV or Parquet, whole or not at all."""
+"""Write records to JSON Lines, CSV or Parquet files, atomically."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import Any, Final, Union, get_args, get_origin
 from speciate.domain.errors import ConfigurationError, ConflictError
 from speciate.ports.records.base import Record
 
-_AT_ONCE: Final = 10_000
+_CHUNK_ROWS: Final = 10_000
 
 
 def write_records(path: Path, kind: str, model: type[Record], records: Iterable[Record]) -> None:
-    """Write records of one model as a table; an old file is replaced whole or not at all.
+    """Write records of one model as a table, replacing an existing file atomically.
 
     Args:
         path: The file.
-        kind: A key of ``FORMATS``.
-        model: Whose fields are the columns.
-        records: What is written; it may be a stream.
+        kind: A key of ``WRITERS``.
+        model: Record class; its fields are the columns.
+        records: The rows; may be a stream.
 
     Raises:
-        ConfigurationError: Parquet is asked for and pyarrow is not there.
+        ConfigurationError: Parquet is requested and pyarrow is not installed.
         ConflictError: The file cannot be written.
     """
-    with replacing(path) as part:
-        FORMATS[kind](part, model, iter(records))
+    with replaced_file(path) as part:
+        WRITERS[kind](part, model, iter(records))
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a file beside ``path`` that takes its place at the end.
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same directory that replaces ``path`` at the end.
 
     Raises:
-        ConflictError: It cannot be written.
+        ConflictError: The file cannot be written.
     """
     part = path.with_name(path.name + ".part")
     try:
@@ -65,7 +65,7 @@ def _csv(path: Path, model: type[Record], records: Iterator[Record]) -> None:
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return " + ".join(map(str, value))
-    # A spreadsheet takes a text that begins like this for a formula.
+    # A spreadsheet would evaluate text with these prefixes as a formula.
     return "'" + value if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -75,22 +75,22 @@ def _parquet(path: Path, model: type[Record], records: Iterator[Record]) -> None
         import pyarrow.parquet as pq
     except ImportError:
         raise ConfigurationError(
-            "Parquet files are written by pyarrow, which is not installed.",
-            remedy="pip install 'speciate[parquet]', or choose another format.",
+            "writing Parquet requires pyarrow, which is not installed.",
+            remedy="Run `pip install 'speciate[parquet]'`, or choose another format.",
         ) from None
     types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
     fields = [(name, types.get(_plain(field.annotation), pa.string())) for name, field in model.model_fields.items()]
     schema = pa.schema(fields)
     texts = {name for name, kind in fields if kind == pa.string()}
     with pq.ParquetWriter(path, schema) as writer:
-        while chunk := list(islice(records, _AT_ONCE)):
+        while chunk := list(islice(records, _CHUNK_ROWS)):
             dumped = [record.model_dump(mode="json") for record in chunk]
             rows = [{k: _text(v) if k in texts else v for k, v in row.items()} for row in dumped]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _plain(annotation: Any) -> Any:
-    """Return the type of a field, without the None that it may be."""
+    """Return the type of a field without ``None``."""
     if get_origin(annotation) in (Union, type(int | None)):
         (kind,) = (each for each in get_args(annotation) if each is not type(None))
         return kind
@@ -101,9 +101,9 @@ def _text(value: Any) -> str | None:
     return " + ".join(map(str, value)) if isinstance(value, list) else value
 
 
-FORMATS: Final[dict[str, Callable[[Path, type[Record], Iterator[Record]], None]]] = {
+WRITERS: Final[dict[str, Callable[[Path, type[Record], Iterator[Record]], None]]] = {
     "jsonl": _json_lines,
     "csv": _csv,
     "parquet": _parquet,
 }
-"""What tables can be written as, by the end of the file's name."""
+"""Writer by file name extension."""

@@ -1,4 +1,4 @@
-"""A database as one file: pg_dump's custom format, written and read by PostgreSQL's own programs."""
+"""Dump and restore a PostgreSQL database as one archive, with ``pg_dump`` and ``pg_restore``."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from speciate.embedded.binaries import find_client
 from speciate.embedded.errors import BinariesNotFoundError
 from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of
 
-Tell = Callable[[str], None]
-"""Is told of each table as it is copied."""
+OnTable = Callable[[str], None]
+"""Callback with the name of each table as it is copied."""
 
 _TABLE: Final = re.compile(r'(?:dumping contents of|processing data for) table "public\.(\w+)"')
 _NEWEST_MAJOR: Final = 18
 
 
-def write_archive(url: str, path: Path, tell: Tell) -> None:
-    """Write everything as it is at one moment, whoever works meanwhile; the file appears when it is complete.
+def write_archive(url: str, path: Path, on_table: OnTable) -> None:
+    """Write a consistent snapshot of the database; the file appears when it is complete.
 
     Raises:
-        ConfigurationError: There is no ``pg_dump`` for this server, or the database holds no schema of ours.
+        ConfigurationError: There is no ``pg_dump`` for this server, or the database has no Speciate schema.
         InvalidInputError: The file cannot be written.
-        UnavailableError: The server went away.
+        UnavailableError: The connection to the server was lost.
     """
     major = _major(url)
     if revision_of(url) is None:
-        raise ConfigurationError("the database is empty: there is nothing to back up.")
+        raise ConfigurationError("the database is empty: nothing to back up.")
     draft = path.with_name(path.name + ".partial")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
@@ -42,17 +42,17 @@ def write_archive(url: str, path: Path, tell: Tell) -> None:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     try:
         options = ["--format=custom", "--no-owner", "--no-privileges", "--verbose", f"--file={draft}"]
-        _run("pg_dump", major, [*options, f"--dbname={_address(url)}"], url, tell)
+        _run("pg_dump", major, [*options, f"--dbname={_address(url)}"], url, on_table)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
 
 def revision_in(path: Path) -> str:
-    """Return the revision of the schema in an archive.
+    """Return the schema revision of an archive.
 
     Raises:
-        InvalidInputError: The file is no archive of ours.
+        InvalidInputError: The file is not a Speciate backup.
     """
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}.")
@@ -60,53 +60,54 @@ def revision_in(path: Path) -> str:
     done = subprocess.run([_program("pg_restore", 0), *wanted], capture_output=True, text=True, check=False)
     found = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or found is None:
-        *_, why = ["it holds no schema of ours", *done.stderr.strip().splitlines()]
-        raise InvalidInputError(f"{path} is no backup: {why.removeprefix('pg_restore: error: ').rstrip('.')}.")
+        *_, why = ["it has no Speciate schema", *done.stderr.strip().splitlines()]
+        raise InvalidInputError(f"{path} is not a backup: {why.removeprefix('pg_restore: error: ').rstrip('.')}.")
     return found[1]
 
 
 def check_restorable(url: str, path: Path, *, force: bool) -> str:
-    """Return the revision of an archive once it is clear that it may go into a database.
+    """Check that an archive can be restored into a database, and return the archive's schema revision.
 
     Raises:
-        ConfigurationError: It was made by a newer version.
-        ConflictError: The database is not empty, or with ``force``, somebody works with it.
-        InvalidInputError: The file is no archive of ours.
+        ConfigurationError: A newer version made the archive.
+        ConflictError: The database is not empty or, with ``force``, has other connections.
+        InvalidInputError: The file is not a Speciate backup.
     """
     revision = revision_in(path)
     if standing_of(revision) is Standing.NEWER:
         raise ConfigurationError(
-            f"{path} has schema {revision}, this version knows up to {NEWEST}.", remedy="Upgrade, then restore."
+            f"{path} has schema {revision}, but this version supports up to {NEWEST}.",
+            remedy="Upgrade Speciate, then restore.",
         )
     _major(url)
     if revision_of(url) is None:
         return revision
     if not force:
         raise ConflictError(
-            "the database is not empty: restoring would replace all that is in it.",
-            remedy="Restore into an empty database, or give --force to lose what is there.",
+            "the database is not empty: restoring would replace its contents.",
+            remedy="Restore into an empty database, or pass --force to replace the contents.",
         )
     with psycopg.connect(_address(url, password=True)) as connection:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         others = connection.execute(query).fetchone()
     if others is not None and others[0]:
-        raise ConflictError(f"{others[0]} connections work with the database.", remedy="Stop the service before.")
+        raise ConflictError(f"the database has {others[0]} open connections.", remedy="Stop the service first.")
     return revision
 
 
-def read_archive(url: str, path: Path, tell: Tell) -> None:
-    """Put an archive into a database in one transaction; what was there is dropped before.
+def read_archive(url: str, path: Path, on_table: OnTable) -> None:
+    """Restore an archive into a database in one transaction, after dropping its contents.
 
     Raises:
         ConfigurationError: There is no ``pg_restore`` for this server.
-        UnavailableError: It failed; the database is empty then.
+        UnavailableError: The restore failed; the database is empty.
     """
     major = _major(url)
     with psycopg.connect(_address(url, password=True), autocommit=True) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
     options = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", "--verbose"]
-    _run("pg_restore", major, [*options, f"--dbname={_address(url)}", str(path)], url, tell)
+    _run("pg_restore", major, [*options, f"--dbname={_address(url)}", str(path)], url, on_table)
 
 
 def _major(url: str) -> int:
@@ -114,11 +115,11 @@ def _major(url: str) -> int:
         with psycopg.connect(_address(url, password=True), connect_timeout=5) as connection:
             return connection.info.server_version // 10_000
     except psycopg.OperationalError as error:
-        raise UnavailableError(f"PostgreSQL does not answer: {type(error).__name__}.") from None
+        raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from None
 
 
-def _run(program: str, major: int, arguments: Sequence[str], url: str, tell: Tell) -> None:
-    # The password is seen by nobody in the environment; every user of the machine can read arguments.
+def _run(program: str, major: int, arguments: Sequence[str], url: str, on_table: OnTable) -> None:
+    # The password goes into the environment: every user of the machine can read the arguments.
     environment = {**os.environ, "PGPASSWORD": sa.make_url(url).password or "", "LC_ALL": "C"}
     command, last = [str(_program(program, major)), *arguments], ""
     with subprocess.Popen(
@@ -128,7 +129,7 @@ def _run(program: str, major: int, arguments: Sequence[str], url: str, tell: Tel
             for line in process.stderr or ():
                 last = line.strip() if "error" in line or not last else last
                 if found := _TABLE.search(line):
-                    tell(found[1])
+                    on_table(found[1])
         except BaseException:
             process.terminate()
             raise

@@ -1,4 +1,4 @@
-"""Prompts of a problem as people see them before a run: filled with an example, and as templates to change."""
+"""Example prompts and editable prompt templates of a problem."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from speciate.prompts.template import default_template
 
 
 def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
-    """Return what a policy is asked for a first program, for a change of the seed program, and for advice, by role.
+    """Return the prompts by role: for a first program, a change of the seed program, and advice.
 
-    The seed program is shown as if every reward were at the bad end of its range; a problem without one shows none.
+    The seed program appears with every reward at the worst end of its range; a problem without one shows no program.
 
     Args:
         problem: The problem.
-        diff: Whether the policy sends diffs.
-        answers: m, how many answers are asked for in one completion.
-        seed: Draws the wording of the request.
+        diff: True if the policy answers with diffs.
+        answers: m, number of answers per completion.
+        seed: Random seed for the wording of the prompt.
     """
     policy = Policy(
         slug="example",
@@ -46,18 +46,18 @@ def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) ->
 
 
 def write_templates(directory: Path) -> list[Path]:
-    """Write the default templates into the folder of templates beside a definition, and return the files.
+    """Write the default templates into the template folder of a problem directory, and return the files.
 
     Raises:
         NotFoundError: There is no such directory.
-        ConflictError: One of the files is there already; nothing was written.
+        ConflictError: One of the files exists; nothing was written.
     """
     if not directory.is_dir():
         raise NotFoundError(f"there is no directory {directory}.")
     folder = directory / TEMPLATE_FOLDER
     paths = {folder / f"{name.value}{TEMPLATE_SUFFIX}": name for name in TemplateName}
     if present := [path for path in paths if path.exists()]:
-        raise ConflictError(f"{present[0]} is there already.", remedy="Move it away first.")
+        raise ConflictError(f"{present[0]} already exists.", remedy="Move it away first.")
     folder.mkdir(exist_ok=True)
     for path, name in paths.items():
         path.write_text(default_template(name), encoding="utf-8")

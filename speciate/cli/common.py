@@ -1,0 +1,167 @@
+"""Options, argument parsing, error handling and service access that all commands share."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from uuid import UUID
+
+import typer
+from typer.core import TyperGroup
+
+from speciate.cli.errors import ExitCode, exit_code, print_error
+from speciate.cli.output import print_note
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
+
+if TYPE_CHECKING:
+    from speciate.client import Client, RunHandle
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line per list item.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of items.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or its first or last characters (at least 6).")]
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the running `speciate up`.")]
+
+URL_FLAG: Final = "url"
+PROJECT_FLAG: Final = "project"
+
+_ID_PART: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
+
+RETRY_LIMIT_S: Final = 60.0
+"""Seconds a watch command retries while the service is unavailable, for example during a restart."""
+
+_FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 5.0
+
+T = TypeVar("T")
+
+
+class CommandGroup(TyperGroup):
+    """Command group that prints an error once, without a traceback, and maps it to an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except SpeciateError as error:
+            print_error(error)
+            raise typer.Exit(exit_code(error)) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def command_group(help_text: str) -> typer.Typer:
+    """Return the Typer app for the commands of one noun."""
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode="rich")
+
+
+def examples(*lines: str) -> str:
+    """Return a help epilog with example command lines."""
+    return "\n\n".join(("Examples:", *lines))
+
+
+def client(ctx: typer.Context) -> Client:
+    """Return a client for the service at ``--url`` or in the settings; the caller closes it."""
+    from speciate.client import Client
+
+    flags: dict[str, Any] = ctx.find_root().obj or {}
+    return Client(flags.get(URL_FLAG), project=flags.get(PROJECT_FLAG))
+
+
+def retry_unavailable(read: Callable[[], T]) -> T:
+    """Call ``read``, retrying with backoff for up to ``RETRY_LIMIT_S`` while the service is unavailable.
+
+    A restart of the service must not end a command that has been watching for days.
+    """
+    deadline, delay_s = time.monotonic() + RETRY_LIMIT_S, _FIRST_DELAY_S
+    while True:
+        try:
+            return read()
+        except UnavailableError:
+            if time.monotonic() + delay_s > deadline:
+                raise
+        time.sleep(delay_s)
+        delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+
+def parse_run_id(text: str) -> UUID:
+    """Parse a run id.
+
+    Raises:
+        NotFoundError: The text is not a UUID, so no run can have it.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFoundError(f"there is no run {text!r}.") from None
+
+
+def resolve_run(service: Client, name: str) -> RunHandle:
+    """Return a run by its id, or by a unique prefix or suffix of it: the dashboard shows the last characters.
+
+    Raises:
+        InvalidInputError: Several run ids match.
+        NotFoundError: No run matches.
+    """
+    if not _ID_PART.fullmatch(name):
+        return service.runs.get(parse_run_id(name))
+    part = name.lower()
+    matching = (run for run in service.runs.list() if str(run.id).startswith(part) or str(run.id).endswith(part))
+    found = list(islice(matching, 2))
+    if len(found) > 1:
+        raise invalid_option("RUN", f"{name!r} matches several runs: expected more characters of the id")
+    if not found:
+        raise NotFoundError(f"there is no run {name!r}.")
+    return found[0]
+
+
+def first_records(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:
+    """Return at most ``limit`` records; if there are more, the command prints a note when it ends."""
+    found = list(islice(records, limit + 1))
+    if len(found) > limit:
+        note_more(ctx, limit)
+    return found[:limit]
+
+
+def note_more(ctx: typer.Context, limit: int) -> None:
+    """Note on standard error, after the command's output, that its limit omitted items."""
+    ctx.call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
+
+
+def parse_key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:
+    """Parse ``key=value`` pairs. A value that is not JSON is a string.
+
+    Raises:
+        InvalidInputError: A pair has no ``=``, or a number is NaN or infinite.
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise invalid_option(option, f"is {pair!r}: expected key=value")
+        try:
+            values[key] = json.loads(text, parse_constant=_reject_constant)
+        except json.JSONDecodeError:
+            values[key] = text
+        except _ConstantError:
+            raise invalid_option(option, f"{key} is {text}: expected a finite number") from None
+    return values
+
+
+class _ConstantError(Exception):
+    pass
+
+
+def _reject_constant(_: str) -> Any:
+    raise _ConstantError
+
+
+def invalid_option(option: str, message: str) -> InvalidInputError:
+    """Return the error for an invalid option."""
+    flaw = FieldError(message, where=option)
+    return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))

@@ -1,0 +1,78 @@
+"""``speciate doctor``: check the installation and print a fix for each problem found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+from rich.text import Text
+
+from speciate.cli import output
+from speciate.cli.common import URL_FLAG, AsJson
+from speciate.cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from speciate.cli.doctor.findings import Finding
+
+_MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("BAD", "bold red")}
+
+
+ServiceOnly = Annotated[
+    bool, typer.Option("--service-only", help="Check only the service; the default for a remote --url.")
+]
+
+
+def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
+    """Check the installation and print a fix for each problem found.
+
+    Checks Python, settings, servers, sandbox, service and policies, and exits with 1 if a check fails. For a service on
+    another machine (--url), checks that service and skips the servers and sandbox of this machine.
+    """
+    from speciate.cli.doctor import machine
+    from speciate.cli.doctor.findings import Status
+    from speciate.cli.doctor.secret_key import check_local_key
+    from speciate.cli.doctor.service import check_service
+    from speciate.settings import is_loopback, load_settings
+
+    flags = dict(ctx.find_root().obj or {})
+    settings = load_settings(**flags)
+    effective = machine.effective_settings(settings, flags)
+    remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
+    findings = []
+    with output.console(stderr=True).status("Checking …"):
+        findings += [machine.python(), machine.environment()]
+        if not remote:
+            findings += [machine.data_dir(settings)]
+            findings += [machine.database(settings), machine.cache(settings)]
+            findings += check_local_key(settings)
+            findings += machine.sandbox(settings)
+        answers = list(check_service(flags.get(URL_FLAG)))
+        if remote and answers[-1].name == "api":
+            # The API was all there was to check.
+            answers = [replace(answers[-1], status=Status.BAD)]
+        findings += answers
+    if as_json:
+        settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
+        output.print_json({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})
+    else:
+        rows = [(each.name, each.value, each.source) for each in effective]
+        output.print_table(("setting", "value", "source"), rows, empty="no settings")
+        output.print_line()
+        _print_findings(findings)
+    if any(finding.status is Status.BAD for finding in findings):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    out = output.console()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark, style = _MARKS[finding.status.value]
+        line = Text(f"{mark:<5}", style=style).append(
+            f"{finding.name:<{width}}  {output.sanitize(finding.detail)}", style="default"
+        )
+        out.print(line, soft_wrap=True)
+        if finding.remedy:
+            output.print_line(f"     {'':<{width}}  {finding.remedy}")

@@ -1,0 +1,53 @@
+"""Findings: the results of the checks of ``speciate doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from speciate.domain.errors import SpeciateError
+
+
+class Status(StrEnum):
+    """Severity of a finding."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    """Speciate works, with a limitation."""
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of a check.
+
+    Attributes:
+        name: What was checked.
+        status: Severity.
+        detail: State that was found.
+        remedy: How to fix it; empty for a good finding.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {name: str(value) for name, value in asdict(self).items()}
+
+
+def run_check(name: str, check: Callable[[], str]) -> Finding:
+    """Return the detail that a check returns as a good finding, or the error that it raises as a bad one."""
+    try:
+        return Finding(name, Status.GOOD, check())
+    except SpeciateError as error:
+        return error_finding(name, Status.BAD, error)
+
+
+def error_finding(name: str, status: Status, error: SpeciateError) -> Finding:
+    """Return an error as a finding."""
+    remedy = error.remedy or ""
+    return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)

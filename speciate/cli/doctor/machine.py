@@ -1,0 +1,177 @@
+"""Checks of this machine: Python, settings, servers, data directory and sandbox."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import SecretStr
+
+from speciate.cli.doctor.findings import Finding, Status, run_check
+from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
+
+OLDEST_PYTHON: Final = (3, 11)
+_SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
+_COMPOSE_VARIABLES: Final = ("SPECIATE_VERSION", "SPECIATE_BIND", "SPECIATE_SECRETS")
+"""Used only in ``docker-compose.yml``."""
+MIN_FREE_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting with its source and its value, which is masked if it is secret."""
+
+    name: str
+    value: str
+    source: str
+
+
+def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[EffectiveSetting]:
+    """Return every setting; a URL that contains a password is masked completely."""
+    return [
+        EffectiveSetting(name, _shown(getattr(settings, name)), source_of(name, flags))
+        for name in Settings.model_fields
+    ]
+
+
+def python() -> Finding:
+    """Check the version of Python."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
+    return Finding("python", Status.GOOD, version)
+
+
+def environment() -> Finding:
+    """Check for unknown SPECIATE_* variables: a misspelled one has no effect."""
+    values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
+    known = [
+        *values,
+        *(value + FILE_SUFFIX for value in values),
+        CONFIG_VARIABLE,
+        *_SERVER_VARIABLES,
+        *_COMPOSE_VARIABLES,
+    ]
+    unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
+    if not unknown:
+        return Finding("environment", Status.GOOD, "all SPECIATE_* variables are known")
+    nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), known, n=1)]
+    remedy = f"Did you mean {', '.join(nearest)}?" if nearest else f"Known variables: {', '.join(values)}."
+    return Finding("environment", Status.WARNING, f"unknown variable: {', '.join(unknown)}", remedy)
+
+
+def data_dir(settings: Settings) -> Finding:
+    """Check that the data directory is writable and has free space."""
+    path = settings.data_dir
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("data", Status.BAD, f"{path} is not writable", "Set SPECIATE_DATA_DIR to another directory.")
+    free = shutil.disk_usage(existing).free
+    detail = f"{path}, {free / 2**30:.1f} GiB free"
+    if free < MIN_FREE_BYTES:
+        return Finding("data", Status.WARNING, detail, "Free disk space: runs pause when the disk is full.")
+    return Finding("data", Status.GOOD, detail)
+
+
+def database(settings: Settings) -> Finding:
+    """Check PostgreSQL: the configured server, or the programs of the embedded one."""
+    if settings.database_url is None:
+        return run_check("postgres", _embedded_postgres)
+    url = settings.database_url.get_secret_value()
+    return run_check("postgres", lambda: _configured_postgres(url))
+
+
+def cache(settings: Settings) -> Finding:
+    """Check Redis or Valkey: the configured server, or the program of the embedded one."""
+    if settings.redis_url is None:
+        return run_check("redis", _embedded_valkey)
+    url = settings.redis_url.get_secret_value()
+    return run_check("redis", lambda: _configured_redis(url))
+
+
+def sandbox(settings: Settings) -> Iterator[Finding]:
+    """Check the kernel features, attack every sandbox tier, and select the tier that candidates run in."""
+    from evaluators.features import kernel_features
+    from evaluators.tiers import TIERS
+
+    yield Finding("kernel", Status.GOOD, kernel_features())
+    yield from (_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE)
+    yield _selected_tier(settings)
+
+
+def _embedded_postgres() -> str:
+    from speciate.embedded.binaries import find_postgres
+
+    found = find_postgres()
+    return f"embedded, PostgreSQL {found.version} in {found.bin_dir}"
+
+
+def _embedded_valkey() -> str:
+    from speciate.embedded.binaries import find_valkey
+
+    return f"embedded, {find_valkey()}"
+
+
+def _configured_postgres(url: str) -> str:
+    from speciate.storage.database import check_version, connect
+
+    engine = connect(url, pool_size=2)
+    try:
+        return f"configured, PostgreSQL {check_version(engine)}"
+    finally:
+        engine.dispose()
+
+
+def _configured_redis(url: str) -> str:
+    import redis
+
+    from speciate.domain.errors import ConfigurationError, UnavailableError
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+            info = client.info("server")
+    except ValueError as error:
+        raise ConfigurationError(f"invalid URL: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    except redis.RedisError as error:
+        raise UnavailableError(f"the server does not respond: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    version = info.get("valkey_version") or info.get("redis_version")
+    return f"configured, {info.get('server_name', 'redis')} {version}"
+
+
+def _check_tier(tier: str, settings: Settings) -> Finding:
+    from evaluators.canary import examine
+
+    verdict = examine(tier)
+    name = f"sandbox {tier}"
+    if verdict.holds:
+        return Finding(name, Status.GOOD, "contained every canary attack")
+    # One working tier is enough, unless the settings request this one.
+    status = Status.BAD if settings.sandbox == tier else Status.WARNING
+    return Finding(name, status, ", ".join(verdict.flaws), verdict.remedy)
+
+
+def _selected_tier(settings: Settings) -> Finding:
+    from evaluators.choose import UNSAFE_WARNING
+
+    if settings.sandbox == UNSAFE:
+        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX.")
+    return run_check("sandbox", lambda: _open_sandbox(settings))
+
+
+def _open_sandbox(settings: Settings) -> str:
+    from evaluators.choose import open_broker
+
+    with closing(open_broker(settings.sandbox)) as broker:
+        return f"candidates run in tier {broker.tier}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return "********" if isinstance(value, SecretStr) else str(value)

@@ -1,0 +1,182 @@
+"""Checks of a running service, local or remote: API, servers, clock, workers, queues, runs and policies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from speciate import __version__
+from speciate.cli.doctor.findings import Finding, Status, error_finding
+from speciate.cli.doctor.secret_key import key_finding
+from speciate.client import Client
+from speciate.client.connection import Connection
+from speciate.domain.errors import SpeciateError
+from speciate.ports.records.runs import WorkerProcess
+from speciate.ports.work import Queue
+from speciate.settings import UNSAFE
+
+MAX_SKEW_S: Final = 5.0
+MAX_WAIT_S: Final = 300.0
+RECONCILER_TIMEOUT_S: Final = 15.0
+"""Seconds without a pass after which the reconciler, which runs every second, counts as stopped."""
+
+
+def check_service(url: str | None) -> Iterator[Finding]:
+    """Check the service, its servers, clock, workers, queues, runs and policies."""
+    with Client(url) as client, httpx.Client(**Connection.to(url, None).options()) as http:
+        try:
+            ready = client.ready()
+        except SpeciateError as error:
+            yield error_finding("api", Status.WARNING, error)
+            return
+        yield _api(client.url, str(ready.get("version", "")))
+        for server in ("postgresql", "redis"):
+            if server in ready:
+                yield Finding(server, Status.GOOD, f"responds to the service ({ready[server]})")
+        yield from _clock(http)
+        try:
+            yield from _authenticated(client, http)
+        except SpeciateError as error:
+            yield error_finding("access", Status.BAD, error)
+
+
+def _authenticated(client: Client, http: httpx.Client) -> Iterator[Finding]:
+    """Run the checks that require a token."""
+    workers = client.workers()
+    yield from _workers(workers)
+    yield from _tiers(workers)
+    yield from _work(http)
+    for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
+        yield _policy(client, slug)
+
+
+def _api(url: str, version: str) -> Finding:
+    if version and version != __version__:
+        detail = f"{url} is ready and runs Speciate {version}; this command is {__version__}"
+        return Finding("api", Status.WARNING, detail, "Install the same version on this machine.")
+    return Finding("api", Status.GOOD, f"{url} is ready")
+
+
+def _clock(http: httpx.Client) -> Iterator[Finding]:
+    before = time.time()
+    response = http.get("/healthz")
+    middle = (before + time.time()) / 2
+    if "date" not in response.headers:
+        return
+    # The header truncates to whole seconds.
+    skew = parsedate_to_datetime(response.headers["date"]).timestamp() + 0.5 - middle
+    if abs(skew) > MAX_SKEW_S:
+        detail = f"the service's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+        yield Finding(
+            "clock", Status.WARNING, detail, "Synchronize both with NTP: token expiry and logs depend on the clock."
+        )
+    else:
+        yield Finding("clock", Status.GOOD, "the service and this machine agree")
+
+
+def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
+    for queue in Queue:
+        serving = [worker for worker in workers if queue.value in worker.queues]
+        name = f"queue {queue.value}"
+        if serving:
+            slots = sum(worker.slots for worker in serving)
+            yield Finding(name, Status.GOOD, f"{', '.join(w.name for w in serving)}: {slots} slots")
+        else:
+            remedy = f"Start one: `celery -A workers.app worker -Q {queue.value}`. Runs wait until then."
+            yield Finding(name, Status.BAD, "no worker consumes it", remedy)
+    others = sorted({worker.version for worker in workers} - {__version__})
+    if others:
+        detail = f"workers run Speciate {', '.join(others)}; this command is {__version__}"
+        yield Finding("versions", Status.WARNING, detail, "Complete the upgrade.")
+
+
+def _tiers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
+    tiers = {worker.name: worker.tier for worker in workers if worker.tier}
+    if not tiers:
+        return
+    detail = ", ".join(f"{name}: {tier}" for name, tier in sorted(tiers.items()))
+    if UNSAFE in tiers.values():
+        yield Finding(
+            "tiers", Status.WARNING, detail, "Unset SPECIATE_SANDBOX: tier unsafe does not contain candidates."
+        )
+    elif len(set(tiers.values())) > 1:
+        yield Finding(
+            "tiers",
+            Status.WARNING,
+            detail,
+            "Set SPECIATE_SANDBOX to one tier: results of different tiers are not comparable.",
+        )
+    else:
+        yield Finding("tiers", Status.GOOD, detail)
+
+
+def _work(http: httpx.Client) -> Iterator[Finding]:
+    response = http.get("/metrics")
+    if response.status_code != httpx.codes.OK:
+        remedy = "Use a token that may read the whole installation."
+        yield Finding("metrics", Status.WARNING, f"/metrics returns status {response.status_code}", remedy)
+        return
+    families = text_string_to_metric_families(response.text)
+    found = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
+    yield _queues(found)
+    yield _reconciler(found)
+    yield _runs(found)
+    secrets = [found.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
+    # Missing while the database is unavailable.
+    if None not in secrets:
+        yield key_finding(*(int(each or 0) for each in secrets))
+
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+def _queues(found: Samples) -> Finding:
+    units = sum(n for (name, _), n in found.items() if name == "speciate_queue_units")
+    oldest = {labels[0]: age for (name, labels), age in found.items() if name == "speciate_queue_oldest_seconds"}
+    kind = max(oldest, key=lambda each: oldest[each], default="")
+    age = oldest.get(kind, 0.0)
+    if age > MAX_WAIT_S:
+        detail = f"{kind} work has been waiting for {age:.0f} s"
+        return Finding(
+            "work", Status.WARNING, detail, "Add workers for its queue, or check the logs of the current ones."
+        )
+    waits = f", the oldest ({kind}) for {age:.0f} s" if age else ""
+    return Finding("work", Status.GOOD, f"{units:.0f} units ready or leased{waits}")
+
+
+def _reconciler(found: Samples) -> Finding:
+    age, overdue = found.get(("speciate_reconciler_age_seconds", ())), found.get(("speciate_leases_overdue", ()), 0)
+    remedy = "Start a worker for the control queue, or check its log."
+    if age is None or age > RECONCILER_TIMEOUT_S:
+        detail = "has never run" if age is None else f"last ran {age:.0f} s ago"
+        return Finding("reconciler", Status.BAD, detail, remedy)
+    if overdue:
+        return Finding("reconciler", Status.WARNING, f"{overdue:.0f} expired leases not returned to the queue", remedy)
+    return Finding("reconciler", Status.GOOD, "running, no overdue leases")
+
+
+def _runs(found: Samples) -> Finding:
+    stalled = found.get(("speciate_runs_stalled", ()), 0)
+    alarmed = found.get(("speciate_runs_alarmed", ()), 0)
+    if stalled or alarmed:
+        detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm because most candidates fail"
+        return Finding(
+            "runs",
+            Status.WARNING,
+            detail,
+            "Find them with `speciate runs list --state running`, then `speciate runs watch RUN`.",
+        )
+    return Finding("runs", Status.GOOD, "none stalled, no alarms")
+
+
+def _policy(client: Client, slug: str) -> Finding:
+    try:
+        client.policies.ping(slug)
+    except SpeciateError as error:
+        return error_finding(f"policy {slug}", Status.WARNING, error)
+    return Finding(f"policy {slug}", Status.GOOD, "responds")

@@ -1,0 +1,97 @@
+"""Exit codes of the commands, and how an error is printed."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Final
+
+from speciate.cli.output import print_note
+from speciate.domain import errors
+
+
+class ExitCode(IntEnum):
+    """Exit codes; ``docs/reference/cli.md`` lists them for users."""
+
+    OK = 0
+    FAILED = 1
+    """The command completed with a bad result: a check failed, or a watched run failed or was paused."""
+    USAGE = 2
+    """Invalid command line."""
+    UNREACHABLE = 3
+    """The service, a server or a policy endpoint does not respond, or limits the request rate."""
+    INVALID = 4
+    """A value or file is invalid or too large."""
+    NOT_FOUND = 5
+    CONFLICT = 6
+    """The current state or a project quota does not allow the operation."""
+    NOT_ALLOWED = 7
+    """The token is missing, invalid or lacks the scope."""
+    CONFIGURATION = 8
+    """The installation or its settings are inconsistent."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_CODES: Final[tuple[tuple[type[errors.SpeciateError], ExitCode], ...]] = (
+    (errors.InvalidInputError, ExitCode.INVALID),
+    (errors.TooLargeError, ExitCode.INVALID),
+    (errors.NotFoundError, ExitCode.NOT_FOUND),
+    (errors.ConflictError, ExitCode.CONFLICT),
+    (errors.ReplayError, ExitCode.CONFLICT),  # 1 means that the replay ran and differs
+    (errors.NotAllowedError, ExitCode.NOT_ALLOWED),
+    (errors.UnavailableError, ExitCode.UNREACHABLE),
+    (errors.TooManyRequestsError, ExitCode.UNREACHABLE),
+    (errors.ConfigurationError, ExitCode.CONFIGURATION),
+)
+
+_MISSING: Final = re.compile(
+    r"there is no (problem set|problem|policy|run|candidate|tournament|campaign|webhook)\b(?: '([^']*)')?"
+)
+_LIST_COMMANDS: Final = {
+    "problem set": "speciate sets list",
+    "problem": "speciate problems list",
+    "policy": "speciate policies list",
+    "run": "speciate runs list",
+    "candidate": "speciate candidates list RUN",
+    "tournament": "speciate tournament list",
+    "campaign": "speciate campaign list",
+    "webhook": "speciate webhooks list",
+}
+
+
+def exit_code(error: errors.SpeciateError) -> ExitCode:
+    """Return the exit code for an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
+
+
+def print_error(error: errors.SpeciateError) -> None:
+    """Print an error once on standard error, with the place of every flaw."""
+    if isinstance(error, errors.NotFoundError):
+        error = add_remedy(error)
+    message, flaws = str(error), error.flaws if isinstance(error, errors.InvalidInputError) else ()
+    details = [str(flaw) for flaw in flaws]
+    if len(details) > 1:
+        # The message quotes the first flaw and counts the others: list all of them instead.
+        message = message.partition(f": {details[0]}")[0] + ":"
+    lines = [f"error: {message}", *(f"  {line}" for line in details if len(details) > 1 or line not in message)]
+    for line in lines:
+        print_note(line)
+
+
+def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
+    """Add the command that lists what exists, unless the error already has a remedy or names another kind of object."""
+    missing = _MISSING.match(str(error))
+    if missing is None or error.remedy is not None:
+        return error
+    what, name = missing[1], missing[2] or ""
+    remedy = f"See `{_LIST_COMMANDS[what]}`."
+    if what == "problem" and (slug := name.partition("@")[0]) in _bundled():
+        remedy = f"It is bundled with Speciate: add it with `speciate problems add {slug}`."
+    return errors.NotFoundError(str(error), remedy=remedy)
+
+
+def _bundled() -> frozenset[str]:
+    from speciate.problems.loader import bundled
+
+    return frozenset(bundled())

@@ -1,0 +1,229 @@
+"""Maintenance of the database and cache: ``speciate prune``, ``cache rebuild`` and ``secrets renew``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, DataDir, command_group, examples
+
+if TYPE_CHECKING:
+    from speciate.storage.candidates.population import EliteRow
+    from speciate.storage.runs.retention import Prunable, Retention
+    from speciate.storage.stores import Stores
+
+PRUNE_EXAMPLES = examples(
+    "speciate prune --dry-run", "speciate prune --older-than 90 --completed --yes", "speciate prune --dry-run --json"
+)
+
+cache_app = command_group("Rebuild the Redis cache, which holds no data that PostgreSQL lacks.")
+secrets_app = command_group("Re-encrypt stored secrets: policy keys and webhook secrets.")
+
+_LONGEST_DAYS: Final = 36_525.0
+
+
+@cache_app.callback()
+def _cache_group() -> None:
+    """Rebuild the Redis cache, which holds no data that PostgreSQL lacks."""
+
+
+@secrets_app.callback()
+def _secrets_group() -> None:
+    """Re-encrypt stored secrets: policy keys and webhook secrets."""
+
+
+def prune_command(
+    older_than: Annotated[
+        float, typer.Option(min=0, max=_LONGEST_DAYS, help="Minimum age in days since the run ended.")
+    ] = 30.0,
+    completed: Annotated[
+        bool, typer.Option("--completed", help="Include completed runs, not only cancelled and failed ones.")
+    ] = False,
+    audit_older_than: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            max=_LONGEST_DAYS,
+            help="Retention of audit log entries, in days.",
+            show_default="SPECIATE_AUDIT_DAYS, 400",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete programs, prompts and completions of old cancelled or failed runs, and expired audit log entries.
+
+    Kept: the run with its counters and events, rewards and parents of every candidate, and all texts of candidates that
+    claimed a target or hold a cell of the archive. A pruned run cannot be replayed. Running runs are not affected. The
+    audit log records how many of its entries were deleted.
+    """
+    from speciate.cli.servers import connected_stores
+    from speciate.domain.errors import ConfigurationError
+    from speciate.domain.run import RunState
+    from speciate.settings import load_settings
+    from speciate.storage.database import check_version
+    from speciate.storage.runs.retention import DEAD, Retention
+
+    states = (*DEAD, RunState.COMPLETED) if completed else DEAD
+    now = datetime.now(UTC)
+    audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
+    before = now - timedelta(days=audit_days)
+    with connected_stores(data_dir) as stores:
+        check_version(stores.engine)
+        retention = Retention(stores.engine)
+        found = retention.prunable(now - timedelta(days=older_than), states)
+        entries = stores.audit.count_old(before) if audit_days else 0
+        if not as_json:
+            _print_prunable(found)
+            if entries:
+                output.print_line(f"Audit log entries older than {audit_days:g} days: {entries:,}.")
+        if (found or entries) and not dry_run:
+            if not yes and not output.console().is_terminal:
+                raise ConfigurationError("not a terminal.", remedy="Pass --yes to confirm, or --dry-run to preview.")
+            if not yes and not typer.confirm("Delete this permanently?", err=as_json):
+                raise typer.Exit
+            _prune(retention, found, now)
+            if entries:
+                entries = stores.audit.forget(before, "prune")
+    if as_json:
+        size = sum(run.bytes for run in found)
+        pruned = bool(found or entries) and not dry_run
+        output.print_json({"runs": len(found), "bytes": size, "audit": entries, "pruned": pruned})
+    elif (found or entries) and not dry_run:
+        also = f", deleted {output.pluralize(entries, 'audit log entry', 'audit log entries')}" if entries else ""
+        output.print_line(f"Pruned {output.pluralize(len(found), 'run')}{also}. PostgreSQL reuses the space.")
+
+
+def _print_prunable(found: tuple[Prunable, ...]) -> None:
+    rows = [
+        (
+            run.run_id,
+            run.problem,
+            run.state.value,
+            output.format_time(run.finished_at),
+            run.candidates,
+            _size(run.bytes),
+        )
+        for run in found
+    ]
+    columns = ("run", "problem", "state", "ended", ">candidates", ">texts")
+    output.print_table(columns, rows, empty="No run is old enough to prune.")
+    if found:
+        output.print_line(
+            f"{output.pluralize(len(found), 'run')} with {_size(sum(run.bytes for run in found))} of texts."
+        )
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} GB"
+
+
+def _prune(retention: Retention, found: tuple[Prunable, ...], now: datetime) -> None:
+    from rich.progress import Progress
+
+    console = output.console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Pruning", total=sum(run.candidates for run in found))
+        for texts in retention.prune(found, now):
+            progress.advance(task, texts)
+        progress.update(task, completed=sum(run.candidates for run in found))
+
+
+@cache_app.command(
+    "rebuild",
+    epilog=examples(
+        "speciate cache rebuild",
+        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate cache rebuild",
+    ),
+)
+def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Rebuild the cached archive of every unfinished run from PostgreSQL, while runs continue.
+
+    Connects to the servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
+    """
+    from speciate.cli.servers import connected_stores
+
+    with connected_stores(data_dir) as stores:
+        rebuilt = rebuild_cache(stores)
+    if as_json:
+        output.print_json(rebuilt.as_json())
+    else:
+        runs, elites = output.pluralize(rebuilt.runs, "unfinished run"), output.pluralize(rebuilt.elites, "elite")
+        output.print_line(f"Rebuilt {runs}, {elites}.")
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltCache:
+    """Result of a rebuild.
+
+    Attributes:
+        runs: Number of unfinished runs.
+        elites: Number of their elites.
+    """
+
+    runs: int
+    elites: int
+
+    def as_json(self) -> dict[str, int]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def rebuild_cache(stores: Stores) -> RebuiltCache:
+    """Rebuild the cached archive of every unfinished run; concurrent commits are not lost.
+
+    Raises:
+        UnavailableError: PostgreSQL or Redis does not respond.
+    """
+    import redis
+    from rich.progress import track
+
+    from speciate.domain.errors import UnavailableError
+    from speciate.storage.database import check_version
+
+    check_version(stores.engine)
+    run_ids = stores.runs.unfinished()
+    console = output.console(stderr=True)
+    steps = track(run_ids, "Rebuilding", console=console, disable=not console.is_terminal)
+    try:
+        stores.cache.forget(run_ids)
+        elites = sum(stores.cache.rebuild(run_id, partial(_elites, stores, run_id)) for run_id in steps)
+    except redis.RedisError as error:
+        raise UnavailableError(f"Redis does not respond: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+    return RebuiltCache(len(run_ids), elites)
+
+
+def _elites(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
+    from speciate.storage.candidates.population import stream_elites
+
+    with stores.engine.connect() as connection:
+        yield from stream_elites(connection, run_id)
+
+
+@secrets_app.command("renew", epilog=examples("SPECIATE_SECRET_KEY=new,old speciate secrets renew"))
+def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Re-encrypt all stored secrets with the first secret key, so that the other keys can be removed.
+
+    Connects to the servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
+    """
+    from speciate.cli.servers import connected_stores
+
+    with connected_stores(data_dir) as stores:
+        count = stores.policy_keys.renew() + stores.webhooks.renew()
+    if as_json:
+        output.print_json({"renewed": count})
+    else:
+        output.print_line(f"Re-encrypted with the first key: {output.pluralize(count, 'secret')}.")

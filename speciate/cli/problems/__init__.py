@@ -1,0 +1,270 @@
+"""``speciate problems``: create, check, add and list problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.errors import ExitCode
+from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.domain.problem import Problem
+    from speciate.ports.records.problems import ProblemVersion
+
+app = command_group("Create, check, add and list problems.")
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
+
+
+@app.command("init", epilog=examples("speciate problems init my-problem"))
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")], as_json: AsJson = False
+) -> None:
+    """Create a small working problem to start from."""
+    from speciate.problems.template import write_template
+
+    try:
+        written = [str(path) for path in write_template(directory)]
+    except OSError as error:
+        raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
+    if as_json:
+        output.print_json({"files": written})
+        return
+    for path in written:
+        output.print_line(path)
+    output.print_line(f"Next: speciate problems check {directory}")
+
+
+@app.command(
+    "check", epilog=examples("speciate problems check my-problem", "speciate problems check my-problem --json")
+)
+def check(directory: Directory, as_json: AsJson = False) -> None:
+    """Validate a problem and score its seed program once, without a service."""
+    from speciate.cli.problems.check import score_seed
+    from speciate.problems.loader import load_problem
+
+    problem = load_problem(directory)
+    result = score_seed(problem)
+    if as_json:
+        output.print_json(result.as_json(problem))
+    else:
+        result.show(problem)
+    if result.failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "speciate problems add circle-packing-26",
+        "speciate problems add ./my-problem",
+        "speciate problems add --bundled",
+    ),
+)
+def add(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIR|SLUG]...", help="Problem directories, or names of bundled problems."),
+    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Add all bundled problems.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add problems to the service.
+
+    An unchanged definition keeps its version; a changed one becomes the next version.
+    """
+    from speciate.problems.loader import bundled as bundled_problems
+    from speciate.problems.loader import load_problem
+
+    known = bundled_problems()
+    paths = [*(known.values() if bundled else ()), *(_directory(name, known) for name in names or [])]
+    if not paths:
+        raise InvalidInputError(
+            "no problem is given.",
+            remedy=f"Name a directory or a bundled problem ({', '.join(known)}), or pass --bundled.",
+        )
+    # Load all before submitting the first: an invalid definition then submits nothing.
+    definitions = [load_problem(path) for path in paths]
+    with client(ctx) as service:
+        for definition in definitions:
+            version, new = service.problems.submit(definition)
+            if as_json:
+                output.print_json(version)
+            else:
+                output.print_line(f"{definition.slug}@{version.version}  {definition.title}")
+            if not new:
+                _note_unchanged(service, version)
+
+
+app.command("import", epilog=IMPORT_EXAMPLES)(import_command)
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "speciate problems list", "speciate problems list circle-packing-26 --json", "speciate problems list --bundled"
+    ),
+)
+def list_(
+    ctx: typer.Context,
+    slug: Annotated[str | None, typer.Argument(help="Only the versions of this problem.")] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="List the bundled problems instead.")] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List problem versions, newest first."""
+    if bundled:
+        _list_bundled(as_json)
+        return
+    with client(ctx) as service:
+        found = first_records(ctx, service.problems.list(slug), limit)
+        if as_json:
+            for record in found:
+                output.print_json(record)
+            return
+        rows = [
+            (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title)
+            for p in found
+        ]
+    empty = output.empty_message("problems", "speciate problems add --bundled", name=slug)
+    output.print_table(("problem", "kind", "objectives", "targets", "title"), rows, empty=empty)
+
+
+@app.command("show", epilog=examples("speciate problems show circle-packing-26", "speciate problems show sorting@2"))
+def show(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show a problem version."""
+    with client(ctx) as service:
+        version = service.problems.get(name)
+    if as_json:
+        output.print_json(version)
+    else:
+        _show(version)
+
+
+@app.command("prompt", epilog=examples("speciate problems prompt ./my-problem", "speciate problems prompt sorting@2"))
+def prompt(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, or name, name@version or id.")],
+    diff: Annotated[bool, typer.Option("--diff", help="Show the prompt for a policy that answers with diffs.")] = False,
+    answers: Annotated[int, typer.Option(help="Answers per completion.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed for the wording of the prompt.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show example prompts for a problem.
+
+    A directory needs no running service.
+    """
+    from speciate.cli.problems.prompts import example_prompts
+    from speciate.problems.loader import load_problem
+
+    if _exists(Path(name)):
+        problem = load_problem(Path(name))
+    else:
+        with client(ctx) as service:
+            problem = service.problems.get(name).definition
+    shown = example_prompts(problem, diff=diff, answers=answers, seed=seed)
+    if as_json:
+        output.print_json({role: {"system": made.system, "user": made.user} for role, made in shown.items()})
+        return
+    for role, made in shown.items():
+        output.print_line(f"──── {role}: system")
+        output.print_text(made.system)
+        output.print_line(f"──── {role}: user")
+        output.print_text(made.user)
+
+
+@app.command("templates", epilog=examples("speciate problems templates my-problem"))
+def templates(directory: Directory, as_json: AsJson = False) -> None:
+    """Write the default prompt templates into a problem directory, for editing."""
+    from speciate.cli.problems.prompts import write_templates
+
+    try:
+        written = write_templates(directory)
+    except OSError as error:
+        raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
+    if as_json:
+        output.print_json({"files": [str(path) for path in written]})
+        return
+    for path in written:
+        output.print_line(path)
+    names = ", ".join(f'"{path.name}"' for path in written)
+    output.print_line(f"Keep the ones you edit and list them at the top of problem.toml: prompts = [{names}]")
+
+
+def _note_unchanged(service: Client, version: ProblemVersion) -> None:
+    slug = version.definition.slug
+    note = f"{slug}@{version.version} is unchanged."
+    newest = next(iter(service.problems.list(slug))).version
+    if newest != version.version:
+        # After reverting a change, the bare name would still mean the changed version.
+        note += f" {slug} means the newest version, {slug}@{newest}; use {slug}@{version.version} for this one."
+    output.print_note(note)
+
+
+def _directory(name: str, known: dict[str, Path]) -> Path:
+    # A directory takes precedence over a bundled problem of the same name.
+    path = Path(name)
+    if _exists(path):
+        return path
+    if name not in known:
+        raise NotFoundError(
+            f"{name!r} is neither a directory nor a bundled problem.", remedy=f"Bundled problems: {', '.join(known)}."
+        )
+    return known[name]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # loading it reports the reason
+
+
+def _show(version: ProblemVersion) -> None:
+    problem: Problem = version.definition
+    output.print_fields(
+        (
+            ("problem", f"{problem.slug}@{version.version}"),
+            ("title", problem.title),
+            ("id", version.id),
+            ("kind", problem.kind.value),
+            ("digest", version.digest),
+            ("source", problem.source.strip()),
+        )
+    )
+    output.print_line()
+    rows = [
+        (o.name, o.direction.value, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description)
+        for o in problem.objectives
+    ]
+    output.print_table(("objective", "direction", "role", "range", "meaning"), rows, empty="no objectives")
+    output.print_line()
+    targets = [(t.name, "unlock" if t.unlock else "", t.rule, t.description) for t in problem.targets]
+    output.print_table(("target", "", "rule", "meaning"), targets, empty="no targets")
+    if problem.description.strip():
+        output.print_line()
+        output.print_text(problem.description.strip())
+
+
+def _list_bundled(as_json: bool) -> None:
+    from speciate.problems.loader import bundled, load_problem
+
+    problems = [load_problem(path) for path in bundled().values()]
+    if as_json:
+        for problem in problems:
+            output.print_json({"slug": problem.slug, "title": problem.title, "source": problem.source})
+        return
+    rows = [(p.slug, p.title, next(t.rule for t in p.targets if t.unlock)) for p in problems]
+    output.print_table(("problem", "title", "unlock rule"), rows, empty="No problem is bundled.")

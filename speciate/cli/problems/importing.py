@@ -1,0 +1,223 @@
+"""``speciate problems import``: add the problems of a task as a set, or convert another system's directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, client, examples
+from speciate.compat import FORMATS
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.compat.draft import Draft
+    from speciate.domain.candidate import Evaluation
+    from speciate.domain.objective import Objective
+    from speciate.ports.records.problems import ProblemSet
+
+
+IMPORT_EXAMPLES: Final = examples(
+    "speciate problems import task:maze --split test --count 200",
+    "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
+    "speciate problems import openevolve:./circle_packing",
+    "speciate problems import shinka:./tours --reward length:min --reward spread:max --into ./my-tours",
+)
+
+_SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
+
+
+def import_command(
+    ctx: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="|".join(_SOURCES), help="A task, or a directory in the format of another system.")
+    ],
+    split: Annotated[str, typer.Option(help="train or test; the two are disjoint.")] = "test",
+    count: Annotated[int, typer.Option(help="Number of problems.", min=1, max=10_000)] = 100,
+    start: Annotated[int, typer.Option(help="Index of the first problem.", min=0)] = 0,
+    data: Annotated[Path | None, typer.Option(help="Directory with the dataset files of the task.")] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric of the directory's evaluator with its direction, name:max or name:min; repeatable.",
+            show_default="combined_score:max",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the problem set of a task; output directory of a converted problem.",
+            show_default="TASK-SPLIT-START-END; NAME-problem",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the problems of a task as a set, or convert an OpenEvolve or ShinkaEvolve directory.
+
+    Importing a task again returns the same set. A directory is converted to a local problem directory for review and
+    editing; nothing is submitted.
+    """
+    kind, _, name = source.partition(":")
+    if kind not in ("task", *FORMATS) or not name:
+        raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
+    if kind in FORMATS:
+        imported = import_folder(kind, Path(name), reward or [], None if into is None else Path(into))
+        if as_json:
+            output.print_json(imported.as_json())
+        else:
+            imported.show()
+        return
+    if reward:
+        raise InvalidInputError("a task defines its own rewards.", remedy="Omit --reward.")
+    with client(ctx) as service:
+        made = import_task(service, name, split, count, start=start, data=data, into=into)
+    if as_json:
+        output.print_json(made)
+    else:
+        many = output.pluralize(len(made.problems), "problem")
+        output.print_line(f"{made.slug}: {many}, {made.problems[0].slug} to {made.problems[-1].slug}")
+
+
+def import_task(
+    service: Client,
+    name: str,
+    split: str,
+    count: int,
+    *,
+    start: int = 0,
+    data: Path | None = None,
+    into: str | None = None,
+) -> ProblemSet:
+    """Submit problems of a task and return them as a problem set.
+
+    Args:
+        service: Client of the service.
+        name: The task.
+        split: ``train`` or ``test``.
+        count: Number of problems.
+        start: Index of the first problem.
+        data: Directory of the task's dataset.
+        into: Name of the set.
+
+    Raises:
+        InvalidInputError: There is no such task or split.
+        ConflictError: A set of that name holds other problems.
+    """
+    from rich.progress import track
+
+    from speciate.training.tasks import Split, open_task
+
+    if split not in tuple(Split):
+        raise InvalidInputError(f"there is no split {split!r}.", remedy=f"Splits: {', '.join(Split)}.")
+    problems = open_task(name, data).problems(Split(split), count, start=start)
+    slug = into or f"{name}-{split}-{start}-{start + count - 1}"
+    console = output.console(stderr=True)
+    shown = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
+    added = [str(service.problems.add(problem).id) for problem in shown]
+    try:
+        known = service.problem_sets.get(slug)
+    except NotFoundError:
+        return service.problem_sets.create(
+            slug, added, title=f"{output.pluralize(count, 'problem')} of task {name}, {split}"
+        )
+    if [str(problem.id) for problem in known.problems] != added:
+        raise ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedProblem:
+    """A problem converted from another system's directory.
+
+    Attributes:
+        draft: The parsed directory.
+        files: The files written.
+        objectives: Its objectives.
+        seed: Rewards of the initial program by name.
+        texts: Artifacts of evaluating the initial program, by label.
+    """
+
+    draft: Draft
+    files: Sequence[Path]
+    objectives: Sequence[Objective]
+    seed: Mapping[str, float]
+    texts: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "problem": self.draft.slug,
+            "files": [str(path) for path in self.files],
+            "rewards": dict(self.seed),
+            "artifacts": dict(self.texts),
+            "left_out": dict(self.draft.left_out),
+            "remarks": list(self.draft.remarks),
+        }
+
+    def show(self) -> None:
+        """Print it."""
+        rows = [(o.name, f"{self.seed[o.name]:.6g}", o.direction.value, o.role.value) for o in self.objectives]
+        output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
+        for label, text in self.texts.items():
+            output.print_line(f"--- {label}")
+            output.print_text(text)
+        output.print_line()
+        for path in self.files:
+            output.print_line(path)
+        for name, why in self.draft.left_out.items():
+            output.print_line(f"omitted: {name} {why}")
+        for remark in self.draft.remarks:
+            output.print_line(f"note: {remark}")
+        folder = self.files[0].parent
+        output.print_line(f"Next: review {self.files[0]}, then run: speciate problems add {folder}")
+
+
+def import_folder(kind: str, folder: Path, rewards: Sequence[str], into: Path | None) -> ConvertedProblem:
+    """Convert another system's directory to a problem directory.
+
+    The initial program is scored once, in the sandbox, to determine the available metrics.
+
+    Args:
+        kind: A key of ``FORMATS``.
+        folder: The directory.
+        rewards: The user's ``name:max`` or ``name:min``.
+        into: Output directory, by default ``SLUG-problem`` in the working directory.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: The directory cannot be converted, the initial program fails, or a reward has no direction.
+        ConflictError: The output directory exists.
+    """
+    from speciate.cli.problems.check import score_seed
+    from speciate.compat.draft import measured_in, rewards_of, write
+
+    draft = FORMATS[kind](folder)
+    evaluation = score_seed(draft.trial()).evaluation
+    if evaluation is None or evaluation.failure is not None:
+        raise InvalidInputError(_failure_message(draft, evaluation), remedy=_remedy(draft))
+    seed = measured_in(evaluation.artifacts)
+    objectives = rewards_of(draft, rewards, seed)
+    files = write(draft.written(objectives, seed), into or Path(f"{draft.slug}-problem"))
+    texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
+    return ConvertedProblem(draft, files, objectives, seed, texts)
+
+
+_TRIAL_LABELS = ("other metrics", "not measured")
+
+
+def _failure_message(draft: Draft, evaluation: Evaluation | None) -> str:
+    if evaluation is None or evaluation.failure is None:
+        return f"{draft.seed} is empty: nothing to score."
+    failure, texts = evaluation.failure, evaluation.artifacts
+    details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in texts.items())]).strip()
+    return f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{output.sanitize(details)}\n"
+
+
+def _remedy(draft: Draft) -> str:
+    notes = "".join(f"{remark}. " for remark in draft.remarks)
+    return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

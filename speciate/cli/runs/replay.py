@@ -1,0 +1,104 @@
+"""Replay a stored run: take completions from the database, repeat everything else, and compare the events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, DataDir, parse_run_id
+from speciate.cli.errors import ExitCode
+from speciate.domain.errors import ReplayError
+
+if TYPE_CHECKING:
+    from speciate.domain.event import Event
+    from speciate.ports.evaluator import EvaluatorClient
+    from speciate.runs.replay import RecordedCompletion, ReplayReport
+    from speciate.storage.stores import Stores
+
+
+def replay_command(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Complete id of the run.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Repeat every decision and evaluation of a run with its recorded completions, and compare the events.
+
+    Requires a run with one lane and no budget of seconds, whose events have only one possible order. Connects to the
+    servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL. Exits with 1 if the events
+    differ.
+    """
+    from contextlib import closing
+
+    from evaluators.choose import open_broker
+    from speciate.cli.servers import connected_stores
+    from speciate.settings import load_settings
+
+    with (
+        connected_stores(data_dir) as stores,
+        closing(open_broker(load_settings().sandbox)) as broker,
+        output.console(stderr=True).status("Replaying …"),
+    ):
+        report = replay_run(stores, parse_run_id(run_id), broker)
+    if as_json:
+        output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})
+    elif report.identical:
+        output.print_line(f"Identical: {report.events:,} events.")
+    else:
+        output.print_line(f"Different: {report.describe()}")
+    if not report.identical:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
+    """Repeat every decision and evaluation of a run, and compare the events.
+
+    Raises:
+        NotFoundError: There is no such run.
+        ReplayError: The run was pruned, has several lanes or a budget of seconds.
+    """
+    from speciate.policies import build_client
+    from speciate.runs.replay import replay
+    from speciate.storage.work.memory import MemoryWorkStore
+
+    context = stores.work.context(run_id)
+    events = _events(stores, run_id)  # read first: every batch in the events must be among the completions read below
+    if (pruned_at := stores.runs.get(run_id).pruned_at) is not None:
+        raise ReplayError(
+            f"run {run_id} was pruned on {pruned_at:%Y-%m-%d}: its completions are deleted.",
+            remedy="Restore an earlier backup into another database to replay it.",
+        )
+    return replay(
+        context,
+        _recorded(stores, run_id),
+        events,
+        store=MemoryWorkStore(),
+        evaluator=evaluator,
+        client_for=build_client,
+    )
+
+
+def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
+    from speciate.domain.rollout import Completion
+    from speciate.runs.replay import RecordedCompletion
+
+    return [
+        RecordedCompletion(
+            rollout.prompt_digest,
+            rollout.seed,
+            Completion(rollout.completion, rollout.completion_tokens, rollout.finish_reason, rollout.mean_logprob),
+            rollout.prompt_tokens,
+        )
+        for rollout in stores.queries.recorded(run_id)
+    ]
+
+
+def _events(stores: Stores, run_id: UUID) -> list[Event]:
+    from speciate.domain.event import Event, EventKind
+
+    events: list[Event] = []
+    while page := stores.queries.events(run_id, after=len(events)):
+        events.extend(Event(EventKind(record.kind), record.data) for record in page)
+    return events

@@ -1,0 +1,192 @@
+"""``speciate run`` and ``speciate strategies``: start a run, list the strategies it may use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, client, examples, parse_key_values
+from speciate.domain.errors import InvalidInputError
+
+RUN_EXAMPLES: Final = examples(
+    "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
+    "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
+    "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
+    "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
+)
+
+# Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
+_STRATEGY: Final = "islands_map_elites"
+_POLICIES: Final = "NAME[=WEIGHT]"
+_CHOICE: Final = "weights"
+_SEED, _LANES, _BATCH, _SAMPLES = "0", "4", "16", "4"
+
+
+def run_command(
+    ctx: typer.Context,
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            "--policy",
+            "-p",
+            metavar=_POLICIES,
+            help="Policy: name, name@version or id, with an optional weight; repeatable.",
+        ),
+    ],
+    mutator: Annotated[
+        list[str] | None, typer.Option(metavar=_POLICIES, help="Policy that mutates parents; repeatable.")
+    ] = None,
+    choice: Annotated[
+        str | None,
+        typer.Option(help="How to choose among several policies: weights or ucb.", show_default=_CHOICE),
+    ] = None,
+    discount: Annotated[
+        float | None,
+        typer.Option(help="Discount of older answers per batch for --choice ucb, in (0, 1].", show_default="1"),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy", "-s", help="Search strategy; list them with `speciate strategies`.", show_default=_STRATEGY
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="KEY=VALUE", help="Strategy option; repeatable."),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", "--evaluations", "-b", help="Evaluations the run may spend.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Running time the run may spend, in seconds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default=_SEED)] = None,
+    lanes: Annotated[
+        int | None, typer.Option(help="Batches in flight; with 1 the run can be replayed exactly.", show_default=_LANES)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Answers per batch.", show_default=_BATCH)] = None,
+    samples_per_prompt: Annotated[
+        int | None, typer.Option(help="Answers sampled per prompt.", show_default=_SAMPLES)
+    ] = None,
+    stop_on_unlock: Annotated[
+        bool, typer.Option("--stop-on-unlock", help="Complete the run when the unlock is confirmed.")
+    ] = False,
+    stop_on_plateau: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EVALUATIONS", help="Complete the run after this many evaluations without archive improvement."
+        ),
+    ] = None,
+    reuse_results: Annotated[
+        bool,
+        typer.Option(
+            "--reuse-results", help="Share evaluation results of identical programs with other runs that set this."
+        ),
+    ] = False,
+    same: Annotated[
+        str | None,
+        typer.Option(help="Compare programs by text or syntax to find duplicates.", show_default="set by the problem"),
+    ] = None,
+    reject_near: Annotated[
+        float | None,
+        typer.Option(metavar="SIMILARITY", help="Reject programs at least this similar to an earlier one, in (0, 1]."),
+    ] = None,
+    guidance: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BATCHES", help="Let the policy write advice for its own prompts every this many batches."
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Display name, one line.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
+    note: Annotated[str | None, typer.Option(help="Free-text note.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Key that makes a repeated request return the same run.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends or is paused.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run of one or several policies on a problem, within a budget.
+
+    At least one of --budget, --tokens and --seconds is required. With --json, prints the run and, with --watch, its
+    events, one per line.
+    """
+    limits = {"evaluations": budget, "tokens": tokens, "seconds": seconds}
+    if all(value is None for value in limits.values()):
+        raise InvalidInputError("the run has no budget.", remedy="Set --budget N, --tokens N or --seconds S.")
+    with client(ctx) as service:
+        run = service.runs.create(
+            problem,
+            parse_policies(policy, "--policy"),
+            mutator=parse_policies(mutator, "--mutator") if mutator else None,
+            budget={name: value for name, value in limits.items() if value is not None},
+            name=name or "",
+            tags=tag or (),
+            note=note or "",
+            idempotency_key=idempotency_key,
+            strategy=strategy,
+            policy_choice=choice,
+            policy_discount=discount,
+            strategy_options=parse_key_values(option, "--option"),
+            seed=seed,
+            lanes=lanes,
+            batch=batch,
+            samples_per_prompt=samples_per_prompt,
+            stop_on_unlock=stop_on_unlock,
+            stop_on_plateau=stop_on_plateau,
+            reuse_results=reuse_results,
+            novelty=_set_options(same=same, near=reject_near),
+            guidance=_set_options(every=guidance),
+        )
+        if as_json:
+            output.print_json(run.record)
+        elif not watch:
+            output.print_line(run.id)
+            output.print_note(f"Watch it with: speciate runs watch {run.id}")
+        if watch:
+            from speciate.cli.runs.watch import watch_run
+
+            raise typer.Exit(watch_run(run, as_json=as_json))
+
+
+def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
+    """Parse policies given as ``NAME`` or ``NAME=WEIGHT``: a single name, or a weight for each of several names.
+
+    Raises:
+        InvalidInputError: A weight is not a number, or a policy is repeated.
+    """
+    pairs = [name.partition("=") for name in named]
+    if len(pairs) == 1 and not pairs[0][1]:
+        return named[0]
+    try:
+        weights = {name: float(weight) if equals else 1.0 for name, equals, weight in pairs}
+    except ValueError:
+        raise InvalidInputError(
+            f"{option} {' '.join(named)}: expected NAME or NAME=WEIGHT, a positive number."
+        ) from None
+    if len(weights) < len(named):
+        raise InvalidInputError(f"{option} {' '.join(named)}: a policy is repeated.")
+    return weights
+
+
+def _set_options(**values: object) -> dict[str, object] | None:
+    """Return the options that are set, or None if none is."""
+    return {name: value for name, value in values.items() if value is not None} or None
+
+
+def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the search strategies and their options."""
+    with client(ctx) as service:
+        found = service.strategies()
+    if as_json:
+        for strategy in found:
+            output.print_json(strategy)
+        return
+    for strategy in found:
+        output.print_line(strategy.name, style="bold")
+        if strategy.description:
+            output.print_line(f"  {strategy.description}")
+        for name, schema in strategy.options.get("properties", {}).items():
+            output.print_line(f"  --option {name}={schema.get('default')}  {schema.get('description', '')}".rstrip())

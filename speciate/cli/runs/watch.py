@@ -1,0 +1,278 @@
+"""Watch a run: live progress on a terminal, plain lines elsewhere, events as JSON Lines with ``--json``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from speciate.cli import output
+from speciate.cli.common import retry_unavailable
+from speciate.cli.errors import ExitCode
+from speciate.cli.output import format_number, pluralize, sanitize
+from speciate.client import RunHandle
+from speciate.domain.errors import NotFoundError
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
+from speciate.domain.run import RunState
+from speciate.ports.records.runs import EventRecord, RunRecord
+
+LIVE_REFRESH_S: Final = 0.25
+"""Seconds between reads of the run on a terminal."""
+
+PLAIN_REFRESH_S: Final = 5.0
+"""Seconds between progress lines elsewhere."""
+
+_ALARMS: Final = frozenset({EventKind.ALARM_RAISED, EventKind.ALARM_CLEARED})
+_STYLES: Final[dict[RunState, str]] = {
+    RunState.RUNNING: "cyan",
+    RunState.COMPLETED: "green",
+    RunState.PAUSED: "yellow",
+    RunState.FAILED: "red",
+}
+_BAR_WIDTH: Final = 40
+
+
+class RunView(Protocol):
+    """Display of a run in progress."""
+
+    refresh_s: float
+
+    def show_event(self, event: EventRecord) -> None:
+        """Show an event."""
+        ...
+
+    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Show the progress of the run relative to the rewards of its seed program."""
+        ...
+
+
+def watch_run(run: RunHandle, *, as_json: bool) -> ExitCode:
+    """Show a run until it ends or is paused.
+
+    Args:
+        run: The run.
+        as_json: Print only its events, from the first, as JSON Lines.
+
+    Returns:
+        ``OK`` if the run completed, ``FAILED`` if it failed, was cancelled or paused.
+    """
+    if as_json:
+        known, paused = run.record.last_event, run.state is RunState.PAUSED
+        for event in run.watch():
+            output.print_json(event)
+            # Work in flight is still booked after a pause, so the last event of a paused run may be of any kind.
+            if event.seq >= known and (paused or event.kind == EventKind.RUN_PAUSED):
+                if _is_paused(run):
+                    break
+                paused = False
+        record = retry_unavailable(run.refresh)
+    else:
+        with _open_view({o.name: o.directed for o in run.problem().definition.objectives}) as view:
+            record = _watch(run, view)
+        _print_result(record)
+    return ExitCode.OK if record.state is RunState.COMPLETED else ExitCode.FAILED
+
+
+def _watch(run: RunHandle, view: RunView) -> RunRecord:
+    record = run.refresh()
+    seed = _seed_rewards(run, record)
+    view.show_progress(record, seed)
+    if record.state is RunState.PAUSED:
+        return record
+    shown_at = time.monotonic()
+    for event in run.watch(after=record.last_event):
+        view.show_event(event)
+        if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
+            break
+        if time.monotonic() - shown_at >= view.refresh_s:
+            record = retry_unavailable(run.refresh)
+            seed = seed or _seed_rewards(run, record)
+            view.show_progress(record, seed)
+            shown_at = time.monotonic()
+    record = retry_unavailable(run.refresh)
+    view.show_progress(record, seed or _seed_rewards(run, record))
+    return record
+
+
+def _is_paused(run: RunHandle) -> bool:
+    """Return True if the run is still paused: a late pause event, or a campaign's pause between slices, may be over."""
+    return retry_unavailable(run.refresh).state is RunState.PAUSED
+
+
+def _seed_rewards(run: RunHandle, record: RunRecord) -> dict[str, float]:
+    if record.evaluated == 0:
+        return {}
+    try:
+        first = run.candidate(1)
+    except NotFoundError:  # candidates are booked in the order in which their batches finish
+        return {}
+    return first.rewards or {} if first.role is PolicyRole.SEED else {}
+
+
+def _print_result(record: RunRecord) -> None:
+    reached = ", ".join(record.reached) or "no target"
+    reason = f" ({record.reason})" if record.reason else ""
+    output.print_line(f"{record.state.value}{reason}: reached {reached}")
+    if record.state is RunState.PAUSED:
+        output.print_line(f"Resume it with: speciate runs resume {record.id}")
+    elif record.best:
+        output.print_note(f"List its best candidates: speciate candidates top {record.id}")
+
+
+@contextmanager
+def _open_view(names: Mapping[str, str]) -> Iterator[RunView]:
+    console = output.console()
+    if not console.is_terminal:
+        yield PlainRunView(names)
+        return
+    with Live(console=console, refresh_per_second=8, transient=False) as live:
+        yield LiveRunView(live, names)
+
+
+class LiveRunView:
+    """Progress redrawn in place, below a line for each event."""
+
+    refresh_s = LIVE_REFRESH_S
+
+    def __init__(self, live: Live, names: Mapping[str, str]) -> None:
+        self._live = live
+        self._names = names
+
+    def show_event(self, event: EventRecord) -> None:
+        """Print the event; alarms are part of the progress display."""
+        if event.kind not in _ALARMS and (text := event_line(event)):
+            self._live.console.print(Text(text))
+
+    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Draw the progress."""
+        self._live.update(render_progress(run, seed, self._names))
+
+
+class PlainRunView:
+    """Lines without escape codes."""
+
+    refresh_s = PLAIN_REFRESH_S
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._last: list[str] = []
+        self._alarmed = False
+
+    def show_event(self, event: EventRecord) -> None:
+        """Print the event; a repeated alarm is printed once until it clears."""
+        repeated = event.kind == EventKind.ALARM_RAISED and self._alarmed
+        if event.kind in _ALARMS:
+            self._alarmed = event.kind == EventKind.ALARM_RAISED
+        if not repeated and (text := event_line(event)):
+            output.print_line(text)
+
+    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
+        """Print the progress if it changed."""
+        lines = [status_line(run), *(f"  {line}" for line in best_lines(run, seed, self._names))]
+        if lines != self._last:
+            for line in lines:
+                output.print_line(line)
+        self._last = lines
+
+
+def status_line(run: RunRecord) -> str:
+    """Return name, state, spent budget and estimated time left on one line."""
+    budget, spent = run.spec.budget, run.spent
+    parts = [_spent(spent.evaluations, budget.evaluations, "evaluations")]
+    if spent.tokens or budget.tokens:
+        parts.append(_spent(spent.tokens, budget.tokens, "tokens"))
+    parts.append(_spent(round(spent.seconds, 1), budget.seconds, "s"))
+    if (left := run.seconds_to_go) is not None:
+        parts.append(f"about {timedelta(seconds=round(left))} left")
+    parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
+    name = f"{run.name}: " if run.name else ""
+    return sanitize(f"{name}{run.state.value}: {'  '.join(parts)}")
+
+
+def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> list[str]:
+    """Return one line per objective: its best value and the change since the seed program.
+
+    Args:
+        run: The run.
+        seed: Rewards of its seed program by objective.
+        names: Displayed names of the objectives.
+    """
+    width = max((len(names[name]) for name in run.best), default=0)
+    lines = []
+    for name, value in run.best.items():
+        change = _change(value, seed.get(name))
+        since = f"{change} since the seed" if change else ""
+        lines.append(sanitize(f"best {names[name]:<{width}}  {value:<12.6g} {since}".rstrip()))
+    return lines
+
+
+def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> RenderableType:
+    """Return the progress display of a terminal; the arguments are those of ``best_lines``."""
+    head = Text(f"{run.problem}@{run.problem_version}", style="bold").append(
+        f"  {run.policy}@{run.policy_version}  {run.spec.strategy}  {run.id}", style="dim"
+    )
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(status_line(run)))
+    best = Table(box=None, pad_edge=False, show_edge=False)
+    for name in ("objective", "best", "since the seed"):
+        best.add_column(name, justify="left" if name == "objective" else "right")
+    for name, value in run.best.items():
+        change = _change(value, seed.get(name))
+        best.add_row(Text(sanitize(names[name])), Text(format_number(value)), Text(change, style="green"))
+    parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]
+    if run.reached:
+        parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
+    if run.alarm:
+        parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
+    if run.state is not RunState.RUNNING:
+        reason = f": {sanitize(run.reason)}" if run.reason else ""
+        parts.append(Text(f"{run.state.value}{reason}", style=_STYLES.get(run.state, "")))
+    return Group(*parts)
+
+
+def event_line(event: EventRecord) -> str | None:
+    """Return the line for an event that users want to see, or None."""
+    data: dict[str, Any] = dict(event.data)
+    match event.kind:
+        case EventKind.TARGET_CONFIRMED:
+            what = "unlocked" if data.get("unlock") else "reached"
+            line = f"{what} {data.get('target')} with candidate {data.get('candidate')}"
+            line += f" after {pluralize(data.get('evaluations', 0), 'evaluation')}"
+        case EventKind.TARGET_REFUTED:
+            line = f"refuted {data.get('target')} of candidate {data.get('candidate')}: {data.get('detail')}"
+        case EventKind.ALARM_RAISED:
+            line = f"alarm: {data.get('message')}"
+        case EventKind.ALARM_CLEARED:
+            line = "alarm cleared"
+        case EventKind.RUN_STALLED:
+            line = f"stalled: {data.get('message')}"
+        case EventKind.RUN_PAUSED:
+            line = f"paused: {data.get('reason') or 'by request'}"
+        case EventKind.RUN_GRANTED:
+            line = f"budget raised to {data.get('evaluations')} evaluations by its campaign"
+        case EventKind.RUN_RESUMED:
+            line = "resumed"
+        case EventKind.WORK_POISONED:
+            line = f"gave up {data.get('work')} of batch {data.get('batch')}: {data.get('reason')}"
+        case _:
+            return None
+    return sanitize(line).replace("\n", " ")
+
+
+def _change(value: float, seed: float | None) -> str:
+    return "" if seed is None or value == seed else f"{value - seed:+.6g}"
+
+
+def _spent(used: float, limit: float | None, unit: str) -> str:
+    return (
+        f"{format_number(used)} {unit}" if limit is None else f"{format_number(used)} of {format_number(limit)} {unit}"
+    )
