@@ -202,7 +202,9 @@ def rebuild_cache(stores: Stores) -> RebuiltCache:
         stores.cache.forget(run_ids)
         elites = sum(stores.cache.rebuild(run_id, partial(_elites, stores, run_id)) for run_id in steps)
     except redis.RedisError as error:
-        raise UnavailableError(f"Redis does not respond: {error}.", remedy="Check SPECIATE_REDIS_URL.") from None
+        raise UnavailableError(
+            f"Redis does not respond: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
+        ) from None
     return RebuiltCache(len(run_ids), elites)
 
 

@@ -74,7 +74,7 @@ def test_nothing_to_do(rebuild: Rebuild) -> None:
 @pytest.mark.parametrize(
     ("name", "url", "named"),
     [
-        ("SPECIATE_REDIS_URL", "redis://127.0.0.1:1", "Redis does not answer"),
+        ("SPECIATE_REDIS_URL", "redis://127.0.0.1:1", "Redis does not respond"),
         ("SPECIATE_DATABASE_URL", "postgresql://127.0.0.1:1/x", "PostgreSQL does not answer"),
     ],
 )
