@@ -10,8 +10,8 @@ from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.declaration import DeclarationKind, DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
-from speciate.runs.campaigns import cast_of
+from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
+from speciate.runs.declarations import campaign_policies
 from speciate.runs.lanes import WAITING
 from speciate.runs.steer import cancel_run, pause_run, resume_run
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
@@ -100,7 +100,7 @@ def _hand_out(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> No
 
 def _create(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:
     declared, position = record.declaration, stored.slice.problem
-    policy, mutator, ensembles = cast_of(declared.policy, declared.mutator, stores.catalog)
+    policy, mutator, ensembles = campaign_policies(declared, stores.catalog)
     run_id, _ = stores.runs.create(
         stores.catalog.problem(declared.problems[position]),
         policy,

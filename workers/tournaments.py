@@ -10,9 +10,9 @@ from speciate.domain.declaration import DeclarationKind, DeclarationState, pause
 from speciate.domain.errors import ConflictError, QuotaExceededError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
-from speciate.ports.records.tournaments import TournamentRecord
+from speciate.ports.records.declarations import TournamentRecord
+from speciate.runs.declarations import entrant_policies
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
-from speciate.runs.tournaments import ensembles_of
 from speciate.storage.declarations.tournaments import UnderWay
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
@@ -126,14 +126,15 @@ def _top_up(stores: Stores, record: TournamentRecord, room: int) -> int:
 def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: PlannedRun) -> UUID:
     declared = record.declaration
     entrant = declared.entrant(planned.entrant)
+    policies = entrant_policies(entrant, stores.catalog)
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
         problem=stores.catalog.problem(planned.problem),
-        policy=stores.catalog.policy(entrant.policy),
-        mutator=None if entrant.mutator is None else stores.catalog.policy(entrant.mutator),
+        policy=policies.policy,
+        mutator=policies.mutator,
         spec=declared.spec(entrant, planned.seed),
-        ensembles=ensembles_of(entrant, stores.catalog),
+        ensembles=policies.ensembles,
         # Cut off before it is attached, the next pass finds this very run by its key.
         idempotency_key=f"tournament:{record.id}:{ordinal}",
     )

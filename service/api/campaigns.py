@@ -11,8 +11,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.base import Page
-from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
-from speciate.runs.campaigns import pin
+from speciate.ports.records.declarations import CampaignRecord, SliceRecord
+from speciate.runs.declarations import pin_campaign
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"], route_class=StrictRoute)
 
@@ -50,7 +50,7 @@ def create_campaign(
 ) -> CampaignRecord:
     """Declare a campaign; it begins at once and can never be declared otherwise. Names are pinned to versions."""
     campaign_id, _ = stores.campaigns.create(
-        pin(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+        pin_campaign(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
     )
     response.headers["Location"] = f"/v1/campaigns/{campaign_id}"
     return stores.campaigns.get(campaign_id)

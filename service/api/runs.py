@@ -16,7 +16,7 @@ from speciate.domain.run import RunState
 from speciate.domain.values import WORD
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import RunRecord
-from speciate.runs.campaigns import cast_of
+from speciate.runs.declarations import policies_of
 from speciate.runs.steer import label_run, start_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
@@ -60,7 +60,7 @@ def create_run(
 ) -> RunRecord:
     """Start a run. Send an ``Idempotency-Key`` so that repeating a request that got no answer starts no second run."""
     problem = stores.catalog.problem(body.problem)
-    policy, mutator, ensembles = cast_of(body.policy, body.mutator, stores.catalog)
+    policy, mutator, ensembles = policies_of(body.policy.items(), (body.mutator or {}).items(), stores.catalog)
     run_id, _ = start_run(
         stores.runs,
         stores.signals,

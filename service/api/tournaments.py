@@ -13,8 +13,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Extension, Tournament
 from speciate.ports.records.base import Page
-from speciate.ports.records.tournaments import TournamentRecord
-from speciate.runs.tournaments import pin, pin_extension
+from speciate.ports.records.declarations import TournamentRecord
+from speciate.runs.declarations import pin_extension, pin_tournament
 from speciate.tournaments.report.models import Matrix, Report, Standings
 
 router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
@@ -61,7 +61,7 @@ def create_tournament(
 ) -> TournamentRecord:
     """Declare a tournament; it begins at once and can never be declared otherwise. Names are pinned to versions."""
     tournament_id, _ = stores.tournaments.create(
-        pin(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+        pin_tournament(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
     )
     record = stores.tournaments.get(tournament_id)
     response.headers["Location"] = f"/v1/tournaments/{tournament_id}"

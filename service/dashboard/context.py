@@ -19,8 +19,8 @@ from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present
 from speciate.messaging.replays import Replays
+from speciate.ports.records.declarations import TournamentRecord
 from speciate.ports.records.runs import WorkerProcess
-from speciate.ports.records.tournaments import TournamentRecord
 from speciate.storage.candidates.columns import Columns, Series
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores

@@ -14,7 +14,7 @@ from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.domain.campaign import Campaign
-    from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
+    from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
 
 app = command_group("Campaigns: many problems, one budget, spent where a new target is likeliest.")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from speciate.client import Client
-    from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord
+    from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
 
 LOOK_EVERY_S = 1.0
 _SHOWN: Final = 12

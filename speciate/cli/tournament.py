@@ -12,7 +12,7 @@ from speciate.cli.common import AsJson, Limit, client, command_group, examples, 
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.records.tournaments import TournamentRecord
+    from speciate.ports.records.declarations import TournamentRecord
 
 app = command_group("Tournaments: which policy is better, and whether chance could have done it.")
 

@@ -14,7 +14,7 @@ from speciate.cli.common import retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.export import replaced_file, write_records
 from speciate.domain.declaration import DeclarationState
-from speciate.ports.records.tournaments import TournamentRun
+from speciate.ports.records.declarations import TournamentRun
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import Report

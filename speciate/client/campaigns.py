@@ -14,7 +14,7 @@ from speciate.client.transport import Transport
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.base import Page
-from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
+from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 
 _LIST: Final = "/v1/campaigns"
 

@@ -12,7 +12,7 @@ from speciate.client.calls import Call, get, post, segment, walk
 from speciate.client.transport import Transport
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.base import Page
-from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
+from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from speciate.tournaments.report.models import Matrix, Report, Standings
 
 TIMEOUT_S: Final = 120.0

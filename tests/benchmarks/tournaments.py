@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Entrant, Tournament
 from speciate.embedded import EmbeddedServers
-from speciate.runs.tournaments import pin
+from speciate.runs.declarations import pin_tournament
 from speciate.settings import Settings
 from speciate.storage.declarations.tournament_results import TournamentResults
 from speciate.storage.migrate import upgrade
@@ -60,9 +60,11 @@ def run(settings: Settings) -> None:
             call()
             rows.append((what, time.monotonic() - begun, time.process_time() - cpu))
 
-        pinned = pin(declared, stores.catalog)
-        timed("declare: pin names, write the plan", lambda: stores.tournaments.create(pin(declared, stores.catalog),
-                                                                                     request_digest=""))  # fmt: skip
+        pinned = pin_tournament(declared, stores.catalog)
+        timed(
+            "declare: pin names, write the plan",
+            lambda: stores.tournaments.create(pin_tournament(declared, stores.catalog), request_digest=""),
+        )
         _fill(stores)
         record = stores.tournaments.get(pinned.slug)
         assert (record.ended, record.state) == (79_998, DeclarationState.RUNNING)

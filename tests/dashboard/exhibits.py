@@ -18,10 +18,9 @@ from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
-from speciate.runs.campaigns import pin as pin_campaign
+from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.tournaments import pin
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignController
 from workers.tournaments import TournamentController
@@ -207,7 +206,7 @@ def tournament(
             "budget": {"evaluations": 12},
         }
     )
-    made, _ = stores.tournaments.create(pin(declared, stores.catalog), request_digest=declared.digest)
+    made, _ = stores.tournaments.create(pin_tournament(declared, stores.catalog), request_digest=declared.digest)
     while play and stores.tournaments.get(made).state is DeclarationState.RUNNING:
         play_on(stores, slug)
     return stores.tournaments.get(made).slug

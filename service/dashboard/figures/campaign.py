@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, thinned
-from speciate.ports.records.campaigns import SliceRecord
+from speciate.ports.records.declarations import SliceRecord
 
 MOST_PROBLEMS: Final = 40
 MOST_DECISIONS: Final = 2000

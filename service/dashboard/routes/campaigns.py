@@ -17,7 +17,7 @@ from service.dashboard.pages import address, fragment, page
 from speciate.domain.campaign import MAX_SLICES
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import NotFoundError
-from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
+from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")

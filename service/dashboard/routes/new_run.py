@@ -18,7 +18,7 @@ from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
-from speciate.runs.campaigns import cast_of
+from speciate.runs.declarations import policies_of
 from speciate.runs.steer import start_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
@@ -75,7 +75,9 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
             **read_labels(values),
         }
     )
-    policy, mutator, ensembles = cast_of(submitted.policy, submitted.mutator, stores.catalog)
+    policy, mutator, ensembles = policies_of(
+        submitted.policy.items(), (submitted.mutator or {}).items(), stores.catalog
+    )
     run_id, _ = start_run(
         stores.runs,
         stores.signals,

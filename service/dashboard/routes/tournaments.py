@@ -17,7 +17,7 @@ from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import NotFoundError
-from speciate.ports.records.tournaments import TournamentRecord
+from speciate.ports.records.declarations import TournamentRecord
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import Comparison, MatrixRow, Report
 

@@ -16,7 +16,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.ports.records.base import Page
-from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord, SliceRecord
+from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.access.quotas import hold_quota

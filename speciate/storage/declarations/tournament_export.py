@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
+from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import reading
 from speciate.tournaments.report.run_summary import NUMBERS
 

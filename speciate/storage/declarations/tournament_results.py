@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.domain.tournament import Schedule
-from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
+from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import patient, reading
 from speciate.storage.declarations.tournament_export import planned_runs
 from speciate.storage.declarations.tournament_summaries import STATES, TournamentSummaries, named

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
-from speciate.ports.records.tournaments import TournamentRecord
+from speciate.ports.records.declarations import TournamentRecord
 from speciate.storage.database import patient
 from speciate.storage.declarations.tournaments import Tournaments
 from speciate.storage.rows import read_stored

@@ -13,7 +13,7 @@ from speciate.domain.declaration import DeclarationKind, DeclarationState, check
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.tournament import Extension, PlannedRun, Tournament
 from speciate.ports.records.base import Page
-from speciate.ports.records.tournaments import TournamentAmendment, TournamentRecord
+from speciate.ports.records.declarations import TournamentAmendment, TournamentRecord
 from speciate.storage.access.quotas import hold_quota
 from speciate.storage.database import patient, reading
 from speciate.storage.declarations.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault

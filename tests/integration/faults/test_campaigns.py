@@ -14,7 +14,7 @@ from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
-from speciate.runs.campaigns import pin
+from speciate.runs.declarations import pin_campaign
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LIMIT_S, Service
 
@@ -51,7 +51,7 @@ def _declare(service: Service, slug: str) -> UUID:
             "parallel": 2,
         }
     )
-    campaign_id, _ = service.stores.campaigns.create(pin(declared, service.stores.catalog), request_digest="")
+    campaign_id, _ = service.stores.campaigns.create(pin_campaign(declared, service.stores.catalog), request_digest="")
     return campaign_id
 
 

@@ -14,7 +14,7 @@ from speciate.domain.declaration import DeclarationState
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.tournament import Tournament
-from speciate.runs.tournaments import pin
+from speciate.runs.declarations import pin_tournament
 from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LIMIT_S, Service
 
@@ -47,7 +47,9 @@ def _declare(service: Service, slug: str) -> UUID:
             "budget": {"evaluations": 8},
         }
     )
-    tournament_id, _ = service.stores.tournaments.create(pin(declared, service.stores.catalog), request_digest="")
+    tournament_id, _ = service.stores.tournaments.create(
+        pin_tournament(declared, service.stores.catalog), request_digest=""
+    )
     return tournament_id
 
 

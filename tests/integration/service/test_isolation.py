@@ -25,10 +25,9 @@ from speciate.domain.labels import Labels
 from speciate.domain.tournament import Tournament
 from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
-from speciate.runs.campaigns import pin as pin_campaign
+from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
-from speciate.runs.tournaments import pin as pin_tournament
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from speciate.cli.errors import ExitCode
-from speciate.ports.records.tournaments import TournamentRun
+from speciate.ports.records.declarations import TournamentRun
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, RUN, StandIn, page, say, stream
 

@@ -12,7 +12,7 @@ import pytest
 from speciate.cli import common, tournament_report
 from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
-from speciate.ports.records.tournaments import TournamentRecord
+from speciate.ports.records.declarations import TournamentRecord
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import AT, StandIn, page, problem, say
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of

@@ -8,7 +8,7 @@ from uuid import UUID
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.ports.records.campaigns import CampaignProblem, CampaignRecord, SliceRecord
+from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
 from tests.unit.client.stand_in import AT, RUN
 

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from speciate.client.campaigns import AsyncCampaigns, Campaigns
-from speciate.ports.records.campaigns import CampaignRecord, SliceRecord
+from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 from tests.unit.client.campaign_records import campaign, slice_record
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import StandIn, page, say

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from speciate.client.tournaments import AsyncTournaments, Tournaments
 from speciate.domain.declaration import DeclarationState
-from speciate.ports.records.tournaments import TournamentRecord, TournamentRun
+from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import AT, StandIn, page, say, stream
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of

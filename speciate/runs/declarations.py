@@ -1,0 +1,221 @@
+"""Validate declarations before they are stored: pin names to versions and check every run they may start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
+from speciate.domain.declaration import DeclarationKind
+from speciate.domain.entrant import Entrant, Member
+from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.policy import PolicyRole
+from speciate.domain.tournament import Extension, Tournament
+from speciate.domain.validation import validation_message
+from speciate.domain.values import digest_of
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemVersion
+from speciate.ports.runs import Ensembles
+from speciate.runs.steer import check_run
+
+SET_PREFIX: Final = "set:"
+"""Prefix of a problem set's name where a problem is expected: it stands for all problems of the set."""
+
+M = TypeVar("M", bound=BaseModel)
+WeightedNames = Iterable[tuple[str, float]]
+
+
+class Versions(Protocol):
+    """Lookup of versions by name; raises ``NotFoundError`` for an unknown name."""
+
+    def problem(self, name: str) -> ProblemVersion:
+        """Return a problem version."""
+        ...
+
+    def problem_set(self, name: str) -> ProblemSet:
+        """Return a problem set."""
+        ...
+
+    def policy(self, name: str) -> PolicyVersion:
+        """Return a policy version."""
+        ...
+
+
+class RunPolicies(NamedTuple):
+    """The policies of a run.
+
+    Attributes:
+        policy: First proposer.
+        mutator: First mutator; None if the proposers change parents.
+        ensembles: All policies of all roles if a role has several, else empty.
+    """
+
+    policy: PolicyVersion
+    mutator: PolicyVersion | None
+    ensembles: Ensembles
+
+
+def policies_of(proposers: WeightedNames, mutators: WeightedNames, versions: Versions) -> RunPolicies:
+    """Return the policies of a run by names with weights; raises ``NotFoundError`` for an unknown policy."""
+    found = {
+        role: [WeightedPolicyVersion(version=versions.policy(name), weight=weight) for name, weight in names]
+        for role, names in ((PolicyRole.PROPOSE, proposers), (PolicyRole.MUTATE, mutators))
+    }
+    several = any(len(members) > 1 for members in found.values())
+    mutating = found[PolicyRole.MUTATE]
+    return RunPolicies(
+        found[PolicyRole.PROPOSE][0].version,
+        mutating[0].version if mutating else None,
+        {role: members for role, members in found.items() if several and members},
+    )
+
+
+def entrant_policies(entrant: Entrant, versions: Versions) -> RunPolicies:
+    """Return the policies of an entrant's runs."""
+    proposers = entrant.policies or (Member(policy=entrant.policy),)
+    mutators = entrant.mutators or ((Member(policy=entrant.mutator),) if entrant.mutator else ())
+    return policies_of(((m.policy, m.weight) for m in proposers), ((m.policy, m.weight) for m in mutators), versions)
+
+
+def campaign_policies(declared: Campaign, versions: Versions) -> RunPolicies:
+    """Return the policies of a campaign's runs."""
+    return policies_of(declared.policy.items(), (declared.mutator or {}).items(), versions)
+
+
+def pin_tournament(declared: Tournament, versions: Versions) -> Tournament:
+    """Return a tournament with ``slug@version`` for every name, after checking every run of its plan.
+
+    Raises:
+        NotFoundError: A problem, set or policy is unknown.
+        InvalidInputError: A problem lacks the target, a strategy or option is invalid, a codec cannot encode a
+            problem, or two names denote the same version; the error locates the field.
+    """
+    entrants = tuple(_pinned_entrant(entrant, versions) for entrant in declared.entrants)
+    _refuse_equal_entrants(entrants)
+    problems = tuple(_pinned_problems(declared.problems, versions))
+    pinned = _revised(DeclarationKind.TOURNAMENT, declared, problems=problems, entrants=entrants)
+    _check_plan(pinned, problems, versions)
+    return pinned
+
+
+def pin_extension(extension: Extension, declared: Tournament, versions: Versions) -> Extension:
+    """Return an extension with versions for names, checked against its tournament; raises as ``pin_tournament``."""
+    problems = tuple(_pinned_problems(extension.problems, versions))
+    _check_plan(declared, problems, versions)
+    return _revised(DeclarationKind.TOURNAMENT, extension, problems=problems)
+
+
+def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
+    """Return a campaign with ``slug@version`` for every name, after checking a run of every problem.
+
+    Raises:
+        NotFoundError: A problem, set or policy is unknown.
+        InvalidInputError: The budget is too small for the problems, a strategy or option is invalid, a codec cannot
+            encode a problem, or two names denote the same version; the error locates the field.
+    """
+    problems = tuple(_pinned_problems(declared.problems, versions))
+    roles = {"policy": declared.policy, "mutator": declared.mutator}
+    weights = {
+        role: {versions.policy(name).name: weight for name, weight in names.items()}
+        for role, names in roles.items()
+        if names is not None
+    }
+    for role, names in weights.items():
+        if len(names) < len(roles[role] or {}):
+            raise _invalid(
+                DeclarationKind.CAMPAIGN, role, f"{role} names {[*names][-1]} twice: expected every policy once"
+            )
+    pinned = _revised(DeclarationKind.CAMPAIGN, declared, problems=problems, **weights)
+    _check_budget(pinned)
+    policies = campaign_policies(pinned, versions)
+    for name in problems:
+        check_run(versions.problem(name), policies.policy, policies.mutator, pinned.spec(), policies.ensembles)
+    return pinned
+
+
+def _pinned_problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
+    for name in names:
+        if name.startswith(SET_PREFIX):
+            members = versions.problem_set(name.removeprefix(SET_PREFIX)).problems
+            yield from (f"{member.slug}@{member.version}" for member in members)
+        else:
+            found = versions.problem(name)
+            yield f"{found.definition.slug}@{found.version}"
+
+
+def _pinned_entrant(entrant: Entrant, versions: Versions) -> Entrant:
+    def version(name: str) -> str:
+        return versions.policy(name).name
+
+    def pinned_members(members: tuple[Member, ...]) -> tuple[Member, ...]:
+        return tuple(member.model_copy(update={"policy": version(member.policy)}) for member in members)
+
+    return entrant.model_copy(
+        update={
+            "policy": version(entrant.policy),
+            "mutator": None if entrant.mutator is None else version(entrant.mutator),
+            "policies": pinned_members(entrant.policies),
+            "mutators": pinned_members(entrant.mutators),
+        }
+    )
+
+
+def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
+    known: dict[str, str] = {}
+    for i, entrant in enumerate(entrants):
+        same = known.setdefault(digest_of(entrant.model_dump(mode="json", exclude={"name", "against"})), entrant.name)
+        if same != entrant.name:
+            message = f"{entrant.name!r} is {same!r} by another name"
+            raise _invalid(
+                DeclarationKind.TOURNAMENT,
+                f"entrants.{i}",
+                f"{message}: expected another policy, mutator, strategy or option",
+            )
+
+
+def _check_plan(declared: Tournament, problems: Iterable[str], versions: Versions) -> None:
+    found = [versions.problem(name) for name in problems]
+    for i, problem in enumerate(found):
+        names = [target.name for target in problem.definition.targets]
+        if declared.target is not None and declared.target not in names:
+            message = f"{problem.definition.slug!r} has no target {declared.target!r}"
+            raise _invalid(
+                DeclarationKind.TOURNAMENT, f"problems.{i}", f"{message}: expected one of {', '.join(names)}"
+            )
+    for i, entrant in enumerate(declared.entrants):
+        policies = entrant_policies(entrant, versions)
+        for problem in found:
+            try:
+                check_run(problem, policies.policy, policies.mutator, declared.spec(entrant, 0), policies.ensembles)
+            except InvalidInputError as error:
+                where = ".".join(["entrants", str(i), *(flaw.where for flaw in error.flaws[:1])])
+                message = f"entrant {entrant.name!r}: {error}"
+                raise _invalid(DeclarationKind.TOURNAMENT, where.rstrip("."), message) from None
+
+
+def _check_budget(pinned: Campaign) -> None:
+    given, count = pinned.evaluations, len(pinned.problems)
+    if given < pinned.min_evaluations:
+        each = f"a slice of {pinned.slice:,}" if pinned.mode is AllocationMode.ADAPTIVE else "one evaluation"
+        least = f"expected at least {pinned.min_evaluations:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
+        raise _invalid(DeclarationKind.CAMPAIGN, "evaluations", f"{given:,} evaluations are too few: {least}")
+    if pinned.slices > MAX_SLICES:
+        size = -(-given // MAX_SLICES)
+        message = f"{given:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}"
+        raise _invalid(DeclarationKind.CAMPAIGN, "slice", message)
+
+
+def _revised(kind: DeclarationKind, given: M, **changes: object) -> M:
+    try:
+        return type(given).model_validate({**given.model_dump(), **changes})
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in detail["loc"]) or "problems"
+        raise _invalid(kind, where, validation_message(detail)) from None
+
+
+def _invalid(kind: DeclarationKind, where: str, message: str) -> InvalidInputError:
+    flaw = FieldError(message, where=where)
+    return InvalidInputError(f"The {kind} is not valid: {flaw}", flaws=(flaw,))
