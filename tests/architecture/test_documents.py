@@ -1,14 +1,21 @@
-"""The README stays short, and no document names a machine or a registry."""
+"""Documents are short, complete and linked, and name no machine or registry."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+
+from speciate.domain.language import Language
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Case, Limits, Problem
+from speciate.domain.stage import Stage
+from speciate.domain.target import Target
+from speciate.domain.values import Value
+from speciate.settings import Settings
+
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_no_registry_host_or_machine_path_is_named() -> None:
@@ -16,3 +23,36 @@ def test_no_registry_host_or_machine_path_is_named() -> None:
     for path in [ROOT / "pyproject.toml", ROOT / "Makefile", ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         assert host not in path.read_text(), path
         assert "/" + "work/main" not in path.read_text(), path
+
+
+def _keys(page: str) -> set[str]:
+    """Return the names in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_setting_is_documented() -> None:
+    assert _keys("reference/settings.md") == set(Settings.model_fields)
+
+
+def test_every_key_of_a_problem_is_documented() -> None:
+    values: tuple[type[Value], ...] = (Problem, Objective, Target, Case, Stage, Language, Limits)
+    assert _keys("reference/problem-toml.md") - {"seed"} == {name for value in values for name in value.model_fields}
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+def test_first_pages_are_short(page: str) -> None:
+    assert len((ROOT / page).read_text().splitlines()) <= 150
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    link = re.compile(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        (page.name, to) for page in pages for to in link.findall(page.read_text()) if not (page.parent / to).exists()
+    ]
+    assert broken == []
+
+
+def test_the_changelog_is_short() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 40
