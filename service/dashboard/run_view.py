@@ -13,10 +13,10 @@ from fastapi import Depends, Query
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
-from service.dashboard.figures.parallel import parallel
-from service.dashboard.figures.population import FEW, Population, axes, best_matrix, population
-from service.dashboard.figures.progress import best_so_far_chart, failures, throughput, tokens
-from service.dashboard.figures.solved import strip
+from service.dashboard.figures.parallel import parallel_chart
+from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
+from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
+from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
 from speciate.domain.errors import NotFoundError
@@ -88,22 +88,22 @@ class RunView:
     @property
     def many(self) -> bool:
         """Whether there are too many rewards for an axis each."""
-        return len(self.problem.space.selected) > FEW
+        return len(self.problem.space.selected) > MAX_AXES
 
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
         """The charts of the run's page, by name, in the order in which they stand there."""
         found: dict[str, Callable[[], Chart]] = {}
         if self.many:
-            found["strip"] = lambda: strip(self.population)
+            found["solved"] = lambda: solved_objectives_chart(self.population)
         else:
-            found["population"] = lambda: population(self.population, self.x, self.y)
+            found["population"] = lambda: population_chart(self.population, self.x, self.y)
         found["best"] = lambda: best_so_far_chart(self.population)
-        if 3 <= len(self.problem.objectives) <= FEW:
-            found["parallel"] = lambda: parallel(self.population)
-        found["throughput"] = lambda: throughput(self.population)
-        found["failures"] = lambda: failures(self.population)
-        found["tokens"] = lambda: tokens(self.population)
+        if 3 <= len(self.problem.objectives) <= MAX_AXES:
+            found["parallel"] = lambda: parallel_chart(self.population)
+        found["throughput"] = lambda: throughput_chart(self.population)
+        found["failures"] = lambda: failures_chart(self.population)
+        found["tokens"] = lambda: tokens_chart(self.population)
         found["cells"] = lambda: feature_map_chart(
             self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
         )
@@ -127,7 +127,7 @@ class RunView:
     @property
     def best(self) -> Table | None:
         """Who is best in what, where there are several rewards, and few enough for a table."""
-        return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= FEW else None
+        return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= MAX_AXES else None
 
     @property
     def spending(self) -> list[tuple[str, float, float | None]]:

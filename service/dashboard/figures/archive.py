@@ -1,4 +1,4 @@
-"""Which cells and islands live?"""
+"""Heat maps of the archive: cells per island, coloured by one objective."""
 
 from __future__ import annotations
 
@@ -11,57 +11,32 @@ from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective
 from speciate.ports.records.candidates import EliteRecord
 
-_PART: Final = re.compile(r"^([a-z]+):(\d+)$")
-MOST_ISLANDS: Final = 16
+MAX_ISLANDS: Final = 16
+_FEATURE: Final = re.compile(r"^([a-z]+):(\d+)$")
 
 
-def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run: str, *, across: int = 4) -> Chart:
-    """Return the cells that are named by two features, a heat map for each island, coloured by one reward.
+def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_url: str, *, across: int = 4) -> Chart:
+    """Draw the cells that two features select, one heat map per island.
 
     Args:
         elites: The archive.
         objective: Gives the colours.
-        run: Address of the run's page.
-        across: Heat maps beside each other.
+        run_url: Path of the run's page.
+        across: Heat maps side by side.
     """
-    found: dict[int, dict[tuple[int, int], EliteRecord]] = {}
-    names = ("", "")
-    for elite in elites:
-        parts = _features(elite.cell)
-        if len(parts) >= 2:
-            names = (parts[0][0], parts[1][0])
-            found.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
-    islands = sorted(found)[:MOST_ISLANDS]
-    wide = 1 + max((key[0] for cells in found.values() for key in cells), default=0)
-    high = 1 + max((key[1] for cells in found.values() for key in cells), default=0)
+    names, found = _feature_cells(elites)
+    islands = sorted(found)[:MAX_ISLANDS]
+    wide = 1 + max((i for cells in found.values() for i, _ in cells), default=0)
+    high = 1 + max((j for cells in found.values() for _, j in cells), default=0)
     data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {"showlegend": False, "coloraxis": _colours(objective), "annotations": []}
+    layout: dict[str, Any] = {"showlegend": False, "coloraxis": _colour_axis(objective), "annotations": []}
     for position, island in enumerate(islands):
-        cells = found[island]
         suffix = str(position + 1) if position else ""
-        grid = [[cells.get((i, j)) for i in range(wide)] for j in range(high)]
-        data.append(
-            {
-                "type": "heatmap",
-                "z": [[e.rewards[objective.name] if e else None for e in row] for row in grid],
-                "customdata": [[e.number if e else None for e in row] for row in grid],
-                "x": list(range(wide)),
-                "y": list(range(high)),
-                "xgap": 2,
-                "ygap": 2,
-                "coloraxis": "coloraxis",
-                "xaxis": f"x{suffix}",
-                "yaxis": f"y{suffix}",
-                "hoverongaps": False,
-                "hovertemplate": hover(
-                    f"island {island}",
-                    f"{names[0]} %{{x}}, {names[1]} %{{y}}",
-                    f"{objective.name}: %{{z}}",
-                    "candidate %{customdata}",
-                ),
-            }
-        )
-        _place(layout, position, (len(islands), across), f"island {island}", names)
+        grid = [[found[island].get((i, j)) for i in range(wide)] for j in range(high)]
+        hovered = (f"island {island}", f"{names[0]} %{{x}}, {names[1]} %{{y}}")
+        axes = {"x": list(range(wide)), "y": list(range(high)), "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        data.append({**_heat_map(grid, objective, *hovered), **axes})
+        _position(layout, position, (len(islands), across), f"island {island}", names)
     rows = [
         (island, f"{names[0]} {i}", f"{names[1]} {j}", elite.number, elite.rewards[objective.name])
         for island, cells in sorted(found.items())
@@ -69,96 +44,102 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run: 
     ]
     table = Table(("island", names[0] or "first", names[1] or "second", "candidate", objective.name), rows)
     note = (
-        f"One square for each shape of program that an island holds, coloured by {objective.name}; gaps are shapes that"
-        " nobody has. Choose another reward as the first axis to colour by it."
+        f"One square per cell of each island's archive, coloured by {objective.name}; gaps are empty cells. The first"
+        " axis above chooses the objective."
     )
-    deep = 1 + (len(islands) - 1) // across if islands else 1
-    return Chart(
-        "cells", "Archive by shape", note, data, layout, table, height=14 * deep + 2, link=f"{run}/candidates/{{}}"
-    )
+    height = 2 + 14 * (1 + (len(islands) - 1) // across if islands else 1)
+    link = f"{run_url}/candidates/{{}}"
+    return Chart("cells", "Archive by features", note, data, layout, table, height=height, link=link)
 
 
-def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run: str) -> Chart:
-    """Return the other cells, islands over cells, coloured by one reward."""
+def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_url: str) -> Chart:
+    """Draw the cells that no features select, islands by cells."""
     others = [elite for elite in elites if len(_features(elite.cell)) < 2]
     cells = sorted({elite.cell for elite in others}, key=_natural)
     islands = sorted({elite.island for elite in others})
-    held = {(elite.island, elite.cell): elite for elite in others}
+    holders = {(elite.island, elite.cell): elite for elite in others}
     data: list[dict[str, Any]] = []
     if others:
-        grid = [[held.get((island, cell)) for cell in cells] for island in islands]
-        data.append(
-            {
-                "type": "heatmap",
-                "x": cells,
-                "y": [f"island {island}" for island in islands],
-                "z": [[e.rewards[objective.name] if e else None for e in row] for row in grid],
-                "customdata": [[e.number if e else None for e in row] for row in grid],
-                "xgap": 2,
-                "ygap": 2,
-                "coloraxis": "coloraxis",
-                "hoverongaps": False,
-                "hovertemplate": hover("%{y}, cell %{x}", f"{objective.name}: %{{z}}", "candidate %{customdata}"),
-            }
-        )
+        grid = [[holders.get((island, cell)) for cell in cells] for island in islands]
+        axes = {"x": cells, "y": [f"island {island}" for island in islands]}
+        data.append({**_heat_map(grid, objective, "%{y}, cell %{x}"), **axes})
     layout = {
-        "coloraxis": _colours(objective),
+        "coloraxis": _colour_axis(objective),
         "xaxis": {"type": "category", **axis("cell")},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
     }
     rows = [(e.island, e.cell, e.number, e.fitness, e.rewards[objective.name]) for e in others]
     table = Table(("island", "cell", "candidate", "fitness in its cell", objective.name), rows)
     note = (
-        "One square for each weighting of the rewards that an island keeps the best candidate for (w0, w1, …; declared:"
-        f" the problem's own weights; @slot: a place in a population; other @: what came last), coloured by"
+        "One square per cell and island: the best candidate for a weighting of the objectives (w0, w1, …; declared: the"
+        " problem's own weights), a slot of a population (@slot), or the latest candidate (other @). Coloured by"
         f" {objective.name}."
     )
-    return Chart(
-        "tradeoffs",
-        "Archive by trade-off",
-        note,
-        data,
-        layout,
-        table,
-        height=8 + min(12, 2 * len(islands)),
-        link=f"{run}/candidates/{{}}",
-    )
+    height = 8 + min(12, 2 * len(islands))
+    link = f"{run_url}/candidates/{{}}"
+    return Chart("tradeoffs", "Archive by trade-off", note, data, layout, table, height=height, link=link)
+
+
+def _feature_cells(
+    elites: Sequence[EliteRecord],
+) -> tuple[tuple[str, str], dict[int, dict[tuple[int, int], EliteRecord]]]:
+    """Return the names of the two features, and the elites by island and cell."""
+    names = ("", "")
+    found: dict[int, dict[tuple[int, int], EliteRecord]] = {}
+    for elite in elites:
+        parts = _features(elite.cell)
+        if len(parts) >= 2:
+            names = (parts[0][0], parts[1][0])
+            found.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
+    return names, found
+
+
+def _heat_map(grid: Sequence[Sequence[EliteRecord | None]], objective: Objective, *hovered: str) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "z": [[e.rewards[objective.name] if e else None for e in row] for row in grid],
+        "customdata": [[e.number if e else None for e in row] for row in grid],
+        "xgap": 2,
+        "ygap": 2,
+        "coloraxis": "coloraxis",
+        "hoverongaps": False,
+        "hovertemplate": hover(*hovered, f"{objective.name}: %{{z}}", "candidate %{customdata}"),
+    }
 
 
 def _features(cell: str) -> list[tuple[str, int]]:
-    parts = [_PART.match(part) for part in cell.split(",")]
+    parts = [_FEATURE.match(part) for part in cell.split(",")]
     return [(found[1], int(found[2])) for found in parts if found] if all(parts) else []
 
 
 def _natural(cell: str) -> tuple[str, int, str]:
+    """Return a sort key that orders w2 before w10."""
     found = re.match(r"^(\D*)(\d{1,9})?(.*)$", cell, re.DOTALL)
     return (found[1], int(found[2] or -1), found[3]) if found else (cell, -1, "")
 
 
-def _colours(objective: Objective) -> dict[str, Any]:
-    best_first = objective.direction is Direction.MINIMIZE
+def _colour_axis(objective: Objective) -> dict[str, Any]:
     bar = {
         "title": {"text": directed(objective), "side": "right"},
         "thickness": 10,
         "outlinewidth": 0,
         "tickformat": ".3~g",
     }
-    return {"colorscale": SCALE, "reversescale": best_first, "colorbar": bar}
+    return {"colorscale": SCALE, "reversescale": objective.direction is Direction.MINIMIZE, "colorbar": bar}
 
 
-def _place(layout: dict[str, Any], position: int, of: tuple[int, int], title: str, names: tuple[str, str]) -> None:
-    """Give a heat map its place among ``of[0]``, of which ``of[1]`` stand beside each other."""
+def _position(layout: dict[str, Any], position: int, of: tuple[int, int], title: str, names: tuple[str, str]) -> None:
+    """Place one of ``of[0]`` heat maps in a grid with ``of[1]`` columns."""
     wide = min(of[1], of[0])
     deep = 1 + (of[0] - 1) // wide
     row, column = divmod(position, wide)
     suffix = str(position + 1) if position else ""
-    across, down = 0.05, 0.3 / deep
-    width, height = (1 - across * (wide - 1)) / wide, (1 - down * (deep - 1)) / deep
-    left, top = column * (width + across), 1 - row * (height + down)
+    gap_x, gap_y = 0.05, 0.3 / deep
+    width, height = (1 - gap_x * (wide - 1)) / wide, (1 - gap_y * (deep - 1)) / deep
+    left, top = column * (width + gap_x), 1 - row * (height + gap_y)
     ticks = {"showgrid": False, "zeroline": False, "dtick": 1, "tickfont": {"size": 10}}
-    below = row == deep - 1
     layout[f"xaxis{suffix}"] = {
-        **(axis(names[0]) if below else {}),
+        **(axis(names[0]) if row == deep - 1 else {}),
         **ticks,
         "domain": [left, left + width],
         "anchor": f"y{suffix}",
@@ -170,5 +151,5 @@ def _place(layout: dict[str, Any], position: int, of: tuple[int, int], title: st
         "anchor": f"x{suffix}",
         "showticklabels": column == 0,
     }
-    place = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-    layout["annotations"].append({"text": title, **place, "showarrow": False, "font": {"size": 12}})
+    corner = {"x": left, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    layout["annotations"].append({"text": title, **corner, "showarrow": False, "font": {"size": 12}})

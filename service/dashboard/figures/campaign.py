@@ -1,60 +1,51 @@
-"""Where did a campaign's evaluations go, and what did they bring?"""
+"""The allocation of a campaign's evaluations to problems, and the targets they reached."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final
 
-from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, thinned
+from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, step_line, thinned
 from speciate.ports.records.declarations import SliceRecord
 
-MOST_PROBLEMS: Final = 40
-MOST_DECISIONS: Final = 2000
+MAX_PROBLEMS: Final = 40
+MAX_SLICES: Final = 2000
+_MAX_STEPS: Final = 400
+_UNLOCKED: Final = "unlocked"
+_NO_GAIN, _RUNNING, _TARGET, _UNLOCK = "no new target", "running", "new target", "unlock"
 
 
-def allocation(slices: Sequence[SliceRecord]) -> Chart:
-    """Return which problem was given evaluations when, and what they led to.
+def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
+    """Draw each slice at its problem and its place in the budget, marked by its outcome.
 
     Args:
-        slices: The decisions, in their order.
+        slices: The slices in the order in which they were granted.
     """
-    given: Counter[str] = Counter()
-    handed: list[int] = []
-    total = 0
+    granted: Counter[str] = Counter()
     for each in slices:
-        handed.append(total)
-        total += each.evaluations if each.spent is None else each.spent
-        given[each.problem] += each.evaluations if each.spent is None else each.spent
-    shown = {problem for problem, _ in given.most_common(MOST_PROBLEMS)}
-    kinds: dict[str, list[int]] = {"in vain": [], "under way": [], "a new target": [], "the unlock": []}
+        granted[each.problem] += _cost(each)
+    before = list(accumulate(map(_cost, slices), initial=0))
+    shown = [problem for problem, _ in granted.most_common(MAX_PROBLEMS)]
+    outcomes: dict[str, list[int]] = {_NO_GAIN: [], _RUNNING: [], _TARGET: [], _UNLOCK: []}
     for i, each in enumerate(slices):
         if each.problem in shown:
-            kinds[_kind(each)].append(i)
-    kinds["in vain"] = [kinds["in vain"][i] for i in thinned(len(kinds["in vain"]), MOST_DECISIONS)]
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": kind,
-            "x": [handed[i] for i in rows],
-            "y": [escaped(slices[i].problem) for i in rows],
-            "text": [f"{slices[i].evaluations:,} evaluations, chance {slices[i].chance:.3g}" for i in rows],
-            "hovertemplate": hover("%{y}", "%{text}", "after %{x:,} of all"),
-            "marker": {"color": SERIES[rank], "symbol": SYMBOLS[rank], "size": 5 if kind == "in vain" else 11},
-            "cliponaxis": False,
-        }
-        for rank, (kind, rows) in enumerate(kinds.items())
-        if rows
+            outcomes[_outcome(each)].append(i)
+    without = outcomes[_NO_GAIN]
+    outcomes[_NO_GAIN] = [without[i] for i in thinned(len(without), MAX_SLICES)]
+    data = [
+        _marks(rank, outcome, [slices[i] for i in at], [before[i] for i in at])
+        for rank, (outcome, at) in enumerate(outcomes.items())
+        if at
     ]
-    order = [escaped(problem) for problem, _ in given.most_common(MOST_PROBLEMS)][::-1]
     layout = {
-        "xaxis": axis("evaluations handed out before", rangemode="tozero"),
-        # The first mark lies on the axis: names begin where it ends.
+        "xaxis": axis("evaluations granted before", rangemode="tozero"),
+        # The first mark lies on the axis: the standoff keeps it clear of the names.
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": order,
+            "categoryarray": [escaped(problem) for problem in reversed(shown)],
             "automargin": True,
             "ticklabelstandoff": 8,
         },
@@ -64,17 +55,18 @@ def allocation(slices: Sequence[SliceRecord]) -> Chart:
         (s.ord, s.problem, s.evaluations, s.gap, s.chance, s.spent, ", ".join(s.reached), s.closed or "")
         for s in slices
     ]
-    columns = ("decision", "problem", "evaluations", "in vain before", "chance", "spent", "reached", "closed")
-    left = len(given) - len(shown)
-    note = "Each mark is a slice that a problem was given; those that were given most stand on top." + (
-        f" {left:,} problems with fewer evaluations are not drawn; all are in the download." if left else ""
+    columns = ("slice", "problem", "evaluations", "without gain before", "chance", "spent", "reached", "closed")
+    hidden = len(granted) - len(shown)
+    note = "Each mark is a slice granted to a problem; the problems with the most evaluations are on top." + (
+        f" {hidden:,} problems with fewer evaluations are not drawn; the download has all." if hidden else ""
     )
     height = min(48, 10 + 2 * ((len(shown) + 1) // 2 + 1))
-    return Chart("allocation", "Who was given evaluations", note, data, layout, Table(columns, rows), height=height)
+    title = "Allocation of evaluations"
+    return Chart("allocation", title, note, data, layout, Table(columns, rows), height=height)
 
 
-def reached(slices: Sequence[SliceRecord]) -> Chart:
-    """Return targets reached and problems unlocked against evaluations spent, in the order of the decisions."""
+def campaign_progress_chart(slices: Sequence[SliceRecord]) -> Chart:
+    """Draw targets reached and problems unlocked against evaluations spent, in the order of the slices."""
     spent = targets = unlocked = 0
     rows = [(0, 0, 0)]
     for each in slices:
@@ -84,32 +76,46 @@ def reached(slices: Sequence[SliceRecord]) -> Chart:
         targets += len(each.reached)
         unlocked += each.closed == _UNLOCKED
         rows.append((spent, targets, unlocked))
-    kept = [rows[i] for i in thinned(len(rows), 400)]
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": [row[0] for row in kept],
-            "y": [row[column] for row in kept],
-            "hovertemplate": hover(f"%{{y}} {name}", "after %{x:,} evaluations"),
-            "line": {"shape": "hv", "width": 2, "color": SERIES[column - 1], "dash": DASHES[column - 1]},
-        }
-        for column, name in ((1, "targets reached"), (2, "problems unlocked"))
+    kept = [rows[i] for i in thinned(len(rows), _MAX_STEPS)]
+    data = [
+        step_line(
+            rank,
+            [row[0] for row in kept],
+            [row[rank + 1] for row in kept],
+            hover(f"%{{y}} {name}", "after %{x:,} evaluations"),
+            name=name,
+        )
+        for rank, name in enumerate(("targets reached", "problems unlocked"))
         if len(rows) > 1
     ]
     layout = {"xaxis": axis("evaluations spent", rangemode="tozero"), "yaxis": axis("so far", rangemode="tozero")}
-    note = "Confirmed targets and unlocks; a flat end: what is left is hard."
+    note = "Confirmed targets and unlocks. A long flat end means that the remaining problems are hard."
     table = Table(("evaluations", "targets reached", "problems unlocked"), rows)
-    return Chart("reached", "What it brought", note, data, layout, table)
+    return Chart("reached", "Targets and unlocks", note, data, layout, table)
 
 
-_UNLOCKED: Final = "unlocked"
+def _marks(rank: int, outcome: str, slices: Sequence[SliceRecord], before: Sequence[int]) -> dict[str, Any]:
+    size = 5 if outcome == _NO_GAIN else 11
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": outcome,
+        "x": before,
+        "y": [escaped(each.problem) for each in slices],
+        "text": [f"{each.evaluations:,} evaluations, chance {each.chance:.3g}" for each in slices],
+        "hovertemplate": hover("%{y}", "%{text}", "after %{x:,} of all"),
+        "marker": {"color": SERIES[rank], "symbol": SYMBOLS[rank], "size": size},
+        "cliponaxis": False,
+    }
 
 
-def _kind(given: SliceRecord) -> str:
-    if given.closed == _UNLOCKED:
-        return "the unlock"
-    if given.reached:
-        return "a new target"
-    return "under way" if given.spent is None else "in vain"
+def _cost(slice: SliceRecord) -> int:  # noqa: A002
+    return slice.evaluations if slice.spent is None else slice.spent
+
+
+def _outcome(slice: SliceRecord) -> str:  # noqa: A002
+    if slice.closed == _UNLOCKED:
+        return _UNLOCK
+    if slice.reached:
+        return _TARGET
+    return _RUNNING if slice.spent is None else _NO_GAIN

@@ -1,4 +1,4 @@
-"""What was best when, how fast does it go, and what does it spend?"""
+"""Best values so far, throughput, failures and tokens of a run."""
 
 from __future__ import annotations
 
@@ -7,138 +7,69 @@ from typing import Any, Final
 
 import numpy as np
 
-from service.dashboard.charts import DASHES, SERIES, Chart, Table, axis, escaped, hatched, hover, thinned
-from service.dashboard.figures.population import FEW, Population
+from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hatched, hover, step_line, thinned
+from service.dashboard.figures.population import MAX_AXES, Population
+from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.reward import FloatArray
 
-_MOST_STEPS: Final = 400
-_BINS: Final = 60
+_MAX_STEPS: Final = 400
+_MAX_BINS: Final = 60
+_MAX_FAILURES: Final = 12
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
-def best_so_far_chart(of: Population) -> Chart:
-    """Return the best value of each objective after every evaluation."""
-    columns = of.columns
-    objectives = [o for o in of.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
-    if len(objectives) > FEW:
-        return _solved_so_far(of)
+def best_so_far_chart(population: Population) -> Chart:
+    """Draw the best value of each objective against evaluations; for many objectives, how many are solved."""
+    objectives = [o for o in population.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
+    if len(objectives) > MAX_AXES:
+        return solved_so_far_chart(population)
     alone = len(objectives) == 1
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
-    obeying = np.flatnonzero(of.obeys)
     for rank, objective in enumerate(objectives):
-        if not len(obeying):
+        curve = population.best_curve(objective)
+        if curve is None:
             break
-        j = of.problem.space.names.index(objective.name)
-        rising = objective.direction is Direction.MAXIMIZE
-        values = columns.rewards[obeying, j]
-        best = np.maximum.accumulate(values) if rising else np.minimum.accumulate(values)
-        steps = np.flatnonzero(np.concatenate([[True], best[1:] != best[:-1]]))
-        rows += [(objective.name, int(columns.evaluations[obeying[s]]), float(best[s])) for s in steps.tolist()]
-        # The last point carries the line on to where the run is now.
-        at = np.append(columns.evaluations[obeying[steps]], columns.evaluations[-1])
-        raw = np.append(best[steps], best[-1])
+        at, raw = curve
+        rows += [(objective.name, int(x), float(y)) for x, y in zip(at[:-1].tolist(), raw[:-1].tolist(), strict=True)]
         low, high = objective.range
-        part = (raw - low) / (high - low)
-        keep = thinned(len(at), _MOST_STEPS)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": objective.name,
-                "x": at[keep],
-                "y": (raw if alone else (part if rising else 1.0 - part))[keep],
-                "text": [f"{value:.6g}" for value in raw[keep].tolist()],
-                "hovertemplate": hover(f"{objective.name}: %{{text}}", "at %{x} evaluations"),
-                "line": {"shape": "hv", "width": 2, "color": SERIES[rank % 8], "dash": DASHES[rank % 4]},
-            }
-        )
+        share = (raw - low) / (high - low)
+        if objective.direction is Direction.MINIMIZE:
+            share = 1.0 - share
+        keep = thinned(len(at), _MAX_STEPS)
+        texts = [f"{value:.6g}" for value in raw[keep].tolist()]
+        template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
+        y = (raw if alone else share)[keep]
+        data.append(step_line(rank, at[keep], y, template, name=objective.name, text=texts))
     title = objectives[0].name if alone else "share of the declared range"
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(title), "showlegend": not alone}
     note = (
-        "The best value found so far; a long flat end is a plateau."
+        "The best value so far; a long flat end is a plateau."
         if alone
-        else "The best value of each reward so far, each on its declared range, the better end on top; the bests may"
-        " be of different candidates."
+        else "The best value of each objective so far, on its declared range with the better end on top. Different"
+        " candidates may hold them."
     )
-    note += uncounted(of)
-    return Chart("best", "Best so far", note, data, layout, Table(("reward", "at evaluations", "best"), rows))
+    table = Table(("objective", "at evaluations", "best"), rows)
+    return Chart("best", "Best so far", note + feasible_only(population), data, layout, table)
 
 
-def _solved_so_far(of: Population) -> Chart:
-    """Return, for hundreds of rewards, how many are at their best end: of any candidate, and of one."""
-    columns = of.columns
-    solved = solved_of(of)
-    data: list[dict[str, Any]] = []
-    rows: list[tuple[int, int, int]] = []
-    if len(columns) and columns.scored.any():
-        anyone = np.logical_or.accumulate(solved, axis=0).sum(axis=1)
-        one = np.maximum.accumulate(solved.sum(axis=1))
-        steps = [0, *(np.flatnonzero((np.diff(anyone) != 0) | (np.diff(one) != 0)) + 1).tolist(), len(columns) - 1]
-        steps = [steps[i] for i in thinned(len(steps), _MOST_STEPS)]
-        rows = [(int(columns.evaluations[s]), int(anyone[s]), int(one[s])) for s in steps]
-        for rank, (name, values) in enumerate((("by any candidate", anyone), ("by the best candidate", one))):
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": name,
-                    "x": columns.evaluations[steps],
-                    "y": values[steps],
-                    "line": {"shape": "hv", "width": 2, "color": SERIES[rank], "dash": DASHES[rank]},
-                }
-            )
-    total = solved.shape[1]
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(f"rewards solved, of {total}", rangemode="tozero")}
-    note = "How many rewards have been brought to the better end of their range. A gap: no candidate has them all."
-    note += uncounted(of)
-    return Chart(
-        "best", "Rewards solved so far", note, data, layout, Table(("evaluations", "by any candidate", "by one"), rows)
-    )
-
-
-def solved_of(of: Population) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which of the rewards that search improves are at the better end of their range, shape (n, k).
-
-    Of whoever violates a constraint none is.
-    """
-    space = of.problem.space
-    picked = [space.names.index(o.name) for o in space.selected]
-    ends = np.array([o.range[1] if o.direction is Direction.MAXIMIZE else o.range[0] for o in space.selected])
-    signs = np.array([1.0 if o.direction is Direction.MAXIMIZE else -1.0 for o in space.selected])
-    raw: FloatArray = of.columns.rewards[:, picked]
-    with np.errstate(invalid="ignore"):
-        return np.asarray((raw - ends) * signs >= -1e-9) & of.obeys[:, None]
-
-
-def uncounted(of: Population) -> str:
-    """Return the sentence of a note that says who is left out; nothing where the problem has no constraint."""
-    constrained = any(o.role is ObjectiveRole.CONSTRAINT for o in of.problem.objectives)
-    return " Who violates a constraint does not count." if constrained else ""
-
-
-def throughput(of: Population) -> Chart:
-    """Return candidates booked over time, scored and failed."""
-    columns = of.columns
+def throughput_chart(population: Population) -> Chart:
+    """Draw scored and failed candidates per minute over time."""
+    columns = population.columns
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, int]] = []
     width = 1
     if len(columns):
-        # A transaction that began before another one may be booked after it.
+        # Transactions may commit in another order than they began, so that times are not sorted.
         begin, end = float(columns.at.min()), float(columns.at.max())
-        width = next((w for w in _WIDTHS_S if (end - begin) / w <= _BINS), _WIDTHS_S[-1])
+        width = next((w for w in _WIDTHS_S if (end - begin) / w <= _MAX_BINS), _WIDTHS_S[-1])
         bins = ((columns.at - begin) // width).astype(np.int64)
         count = int(bins.max()) + 1
         scored = np.bincount(bins[columns.scored], minlength=count)
         failed = np.bincount(bins[~columns.scored], minlength=count)
-        starts = (begin + width * np.arange(count)) * 1000.0
-        times = [_clock(ms) for ms in starts.tolist()]
+        times = [_clock(ms) for ms in ((begin + width * np.arange(count)) * 1000.0).tolist()]
         rows = list(zip(times, scored.tolist(), failed.tolist(), strict=True))
-        for name, values, colour, pattern in (
-            ("scored", scored, SERIES[0], ""),
-            ("failed", failed, SERIES[4], "/"),
-        ):
+        for name, values, colour, pattern in (("scored", scored, SERIES[0], ""), ("failed", failed, SERIES[4], "/")):
             data.append(
                 {
                     "type": "bar",
@@ -146,21 +77,20 @@ def throughput(of: Population) -> Chart:
                     "x": times,
                     "y": values / width * 60.0,
                     "marker": {"color": colour, "pattern": hatched(pattern, 5)},
-                    "hovertemplate": hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} a minute"),
+                    "hovertemplate": hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} per minute"),
                 }
             )
-    layout = {"barmode": "stack", "bargap": 0.15, "xaxis": {"type": "date"}, "yaxis": axis("candidates a minute")}
-    note = f"Candidates booked, in steps of {width} s; hatched: without rewards. Times are UTC."
-    return Chart(
-        "throughput", "Throughput", note, data, layout, Table(("from (UTC)", "scored", "failed"), rows), height=16
-    )
+    layout = {"barmode": "stack", "bargap": 0.15, "xaxis": {"type": "date"}, "yaxis": axis("candidates per minute")}
+    note = f"Candidates committed, in bins of {width} s; hatched: failed, without rewards. Times are UTC."
+    table = Table(("from (UTC)", "scored", "failed"), rows)
+    return Chart("throughput", "Throughput", note, data, layout, table, height=16)
 
 
-def failures(of: Population) -> Chart:
-    """Return what fails and why."""
-    counted = Counter(found for found in of.columns.failure if found).most_common()
-    rows = [(name, count, count / max(1, len(of.columns))) for name, count in counted]
-    shown = rows[:12][::-1]
+def failures_chart(population: Population) -> Chart:
+    """Draw the number of failed candidates by reason."""
+    counted = Counter(found for found in population.columns.failure if found).most_common()
+    rows = [(name, count, count / len(population.columns)) for name, count in counted]
+    shown = rows[:_MAX_FAILURES][::-1]
     data = []
     if shown:
         data.append(
@@ -169,13 +99,13 @@ def failures(of: Population) -> Chart:
                 "orientation": "h",
                 "y": [escaped(name[:60]) for name, _, _ in shown],
                 "x": [count for _, count, _ in shown],
-                "text": [f"{part:.1%}" for _, _, part in shown],
+                "text": [f"{share:.1%}" for _, _, share in shown],
                 "textposition": "auto",
                 "marker": {"color": SERIES[4]},
                 "hovertemplate": hover("%{y}", "%{x} candidates"),
             }
         )
-    # The worst one on top, and a bar as high among two as among ten.
+    # The most frequent reason is on top; two bars are as thick as ten.
     top = len(shown) - 0.5
     layout = {
         "bargap": 0.35,
@@ -183,18 +113,18 @@ def failures(of: Population) -> Chart:
         "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(shown), 6), top]},
         "showlegend": False,
     }
-    note = "Candidates without rewards, by what became of them. When they came, throughput tells."
+    note = "Candidates without rewards, by reason. The throughput chart shows when they failed."
     table = Table(("failure", "candidates", "share"), rows)
-    return Chart("failures", "What fails, and why", note, data, layout, table, height=16)
+    return Chart("failures", "Failures by reason", note, data, layout, table, height=16)
 
 
-def tokens(of: Population) -> Chart:
-    """Return tokens against evaluations."""
-    columns = of.columns
+def tokens_chart(population: Population) -> Chart:
+    """Draw tokens spent against evaluations."""
+    columns = population.columns
     data: list[dict[str, Any]] = []
     rows: list[tuple[int, int, float]] = []
     if len(columns) and columns.tokens.any():
-        keep = thinned(len(columns), _MOST_STEPS)
+        keep = thinned(len(columns), _MAX_STEPS)
         rows = [(int(columns.evaluations[i]), int(columns.tokens[i]), float(columns.seconds[i])) for i in keep]
         data.append(
             {
@@ -207,7 +137,7 @@ def tokens(of: Population) -> Chart:
             }
         )
     layout = {"xaxis": axis("evaluations"), "yaxis": axis("tokens", rangemode="tozero"), "showlegend": False}
-    note = "Prompt and completion tokens that were spent; a steeper line: each answer costs more."
+    note = "Prompt and completion tokens spent; the steeper the line, the more each evaluation costs."
     table = Table(("evaluations", "tokens", "running seconds"), rows)
     return Chart("tokens", "Tokens spent", note, data, layout, table, height=16)
 

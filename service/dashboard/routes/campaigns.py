@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.campaign import allocation, reached
+from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
@@ -117,7 +117,7 @@ def _shown(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, obj
 
 def _charts(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Chart]:
     newest: tuple[SliceRecord, ...] = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items
-    found = (allocation(newest[::-1]), reached(newest[::-1]))
+    found = (allocation_chart(newest[::-1]), campaign_progress_chart(newest[::-1]))
     return {chart.name: chart for chart in found}
 
 

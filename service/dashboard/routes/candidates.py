@@ -28,7 +28,7 @@ from speciate.storage.candidates.listing import ANY, NUMBER, SCALAR, Wanted
 
 router = APIRouter(include_in_schema=False)
 
-MOST_CHARACTERS: Final = 60_000
+MAX_CHARACTERS: Final = 60_000
 """Of one text on a page; the whole text can be downloaded."""
 
 _LIMIT: Final = 60
@@ -113,7 +113,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_rewards(problem),
-        most=MOST_CHARACTERS,
+        most=MAX_CHARACTERS,
         **_replay(dashboard, candidate),
     )
 

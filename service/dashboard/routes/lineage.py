@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardDep
-from service.dashboard.figures.lineage import GENERATION, lineage
+from service.dashboard.figures.lineage import GENERATION, lineage_chart
 from service.dashboard.pages import address, page
 from service.dashboard.run_view import RunDep, RunView
 
@@ -42,4 +42,4 @@ def get_data(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") 
 
 
 def _chart(view: RunView, y: str, of: str) -> Chart:
-    return lineage(view.population, y, int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else None)
+    return lineage_chart(view.population, y, int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else None)

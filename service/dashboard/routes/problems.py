@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.record_history import record_history
+from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, excerpts, form_errors
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import known_pairs
@@ -77,7 +77,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
         "problem": problem,
         "versions": dashboard.stores.catalog.problems(slug=problem.slug, limit=20).items,
         "runs": dashboard.stores.runs.list(problem_id=version.id, limit=12).items,
-        "chart": record_history(unlocking),
+        "chart": record_history_chart(unlocking),
         "reached": _cheapest(unlocks),
         "cells": sorted(
             cells,
@@ -110,7 +110,9 @@ def _version(dashboard: DashboardContext, name: str) -> ProblemVersion:
 
 
 def _records(dashboard: DashboardContext, problem_id: UUID) -> Chart:
-    return record_history(dashboard.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items)
+    return record_history_chart(
+        dashboard.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items
+    )
 
 
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.tournament import differences_chart, reached_chart, standings_chart
+from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
@@ -23,7 +23,7 @@ from speciate.tournaments.report.models import Comparison, MatrixRow, Report
 
 router = APIRouter(include_in_schema=False, prefix="/tournaments")
 
-MOST_ROWS: Final = 300
+MAX_ROWS: Final = 300
 _LIMIT: Final = 60
 _DRAWN: Final = frozenset({"design", "standings", "comparisons"})
 """Tables that stand at places of their own."""
@@ -147,7 +147,7 @@ def _shown(dashboard: DashboardContext, record: TournamentRecord) -> dict[str, A
         "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
         "tables": tables,
         "others": [section for key, section in tables.items() if key not in _DRAWN | {"matrix"}],
-        "most": MOST_ROWS,
+        "most": MAX_ROWS,
     }
 
 
@@ -164,7 +164,7 @@ def _pair(dashboard: DashboardContext, record: TournamentRecord, a: str, b: str)
         "comparison": _comparison(report, a, b),
         "standing": {s.entrant: s for s in report.standings.standings},
         "rows": _pair_rows(report.matrix.rows, names.index(a), names.index(b)),
-        "most": MOST_ROWS,
+        "most": MAX_ROWS,
     }
 
 
@@ -172,7 +172,7 @@ def _charts(report: Report, *, narrow: bool = False) -> dict[str, Chart]:
     found = (
         standings_chart(report.standings.standings, narrow=narrow),
         differences_chart(report.standings.comparisons, report.standings.metric.replace("_", " "), narrow=narrow),
-        reached_chart(report.reached),
+        reach_chart(report.reached),
     )
     return {chart.name: chart for chart in found}
 

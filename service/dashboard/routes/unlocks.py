@@ -20,8 +20,8 @@ from speciate.storage.cursors import every
 
 router = APIRouter(include_in_schema=False, prefix="/unlocks")
 
-MOST_ROWS: Final = 300
-MOST_COLUMNS: Final = 16
+MAX_ROWS: Final = 300
+MAX_COLUMNS: Final = 16
 _KINDS: Final = ("only-a", "only-b", "both", "neither", "not-tried")
 _Text = Annotated[str, Query(max_length=500)]
 
@@ -77,8 +77,8 @@ def show_matrix(
     rows = [row for row in matrix.rows if show not in _KINDS or row.kind == show]
     context: dict[str, Any] = {
         "matrix": matrix,
-        "rows": rows[:MOST_ROWS],
-        "left_out": max(0, len(rows) - MOST_ROWS),
+        "rows": rows[:MAX_ROWS],
+        "left_out": max(0, len(rows) - MAX_ROWS),
         "given": {"a": a, "b": b, "problems": problems, "show": show},
         "kinds": _KINDS,
         "sets": [found.slug for found in dashboard.stores.catalog.problem_sets(limit=100).items],
@@ -131,7 +131,7 @@ def _columns(
     keys = {pair.key for pair in chosen}
     others = [pair for key, pair in everybody.items() if key in unlocked and key not in keys]
     others.sort(key=lambda pair: -unlocked[pair.key])
-    return (*chosen, *others)[:MOST_COLUMNS]
+    return (*chosen, *others)[:MAX_COLUMNS]
 
 
 def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:

@@ -21,12 +21,12 @@ from service.dashboard.context import ColumnCache
 from service.dashboard.fields import build_fields, chosen, read_values, shown
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
-from service.dashboard.figures.lineage import MOST_NODES, ancestry, generations, lineage
-from service.dashboard.figures.parallel import MOST_LINES, parallel
-from service.dashboard.figures.population import MOST_POINTS, Population, axes, best_matrix, population
-from service.dashboard.figures.progress import best_so_far_chart, failures, throughput, tokens
-from service.dashboard.figures.solved import strip
-from service.dashboard.figures.tournament import differences_chart, reached_chart, standings_chart
+from service.dashboard.figures.lineage import MAX_NODES, ancestry, generations, lineage_chart
+from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
+from service.dashboard.figures.population import MAX_POINTS, Population, axes, best_matrix, population_chart
+from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
+from service.dashboard.figures.solved import solved_objectives_chart
+from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
 from service.dashboard.formatting import number, span
 from service.dashboard.forms import form_errors, read_form
 from service.dashboard.live import LivePart, LiveViews
@@ -107,16 +107,16 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
         of = Population(problem, _columns(n, len(problem.objectives), failing=failing), "/runs/x")
         objective = problem.objectives[0]
         for chart in (
-            population(of),
-            population(of, "cost", "bandwidth"),
-            parallel(of),
-            strip(of),
+            population_chart(of),
+            population_chart(of, "cost", "bandwidth"),
+            parallel_chart(of),
+            solved_objectives_chart(of),
             best_so_far_chart(of),
-            throughput(of),
-            failures(of),
-            tokens(of),
-            lineage(of),
-            lineage(of, "generation", 5),
+            throughput_chart(of),
+            failures_chart(of),
+            tokens_chart(of),
+            lineage_chart(of),
+            lineage_chart(of, "generation", 5),
             compare_runs_chart([("<b>one</b>", of), ("two", of)], objective),
             compare_groups_chart([("<b>one</b>", [of, of]), ("two", [of])], objective),
             feature_map_chart(_elites(problem), objective, "/runs/x", across=2),
@@ -127,7 +127,7 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
         assert len(best_matrix(of).rows) in {0, min(12, len(problem.objectives))}
 
 
-def test_who_violates_a_constraint_is_nobodys_best() -> None:
+def test_an_infeasible_candidate_is_never_the_best() -> None:
     columns = _columns(3, 5, failing=0.0)
     columns.rewards[:, 0], columns.rewards[:, 4] = (3.0, 9.0, 4.0), (0.0, 0.1, 0.0)
     of = Population(antenna(), columns, "/runs/x")
@@ -139,7 +139,7 @@ def test_who_violates_a_constraint_is_nobodys_best() -> None:
     assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
 
 
-def test_who_violates_a_constraint_solves_no_case() -> None:
+def test_an_infeasible_candidate_solves_no_case() -> None:
     plain = cases(30)
     limit = Objective(name="excess", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT)
     columns = _columns(3, 31, failing=0.0)
@@ -149,9 +149,9 @@ def test_who_violates_a_constraint_solves_no_case() -> None:
     limited = type(plain).model_validate(plain.model_dump() | {"objectives": (*plain.objectives, limit)})
     of = Population(limited, columns, "/runs/x")
     assert best_so_far_chart(of).table.rows[-1] == (3, 1, 1)
-    assert [row[:3] for row in strip(of).table.rows if row[2]] == [("case_5", "best candidate", 1)]
-    assert strip(of).note.endswith(" Who violates a constraint does not count.")
-    assert "constraint" not in strip(Population(plain, _columns(3, 30), "/runs/x")).note
+    assert [row[:3] for row in solved_objectives_chart(of).table.rows if row[2]] == [("case_5", "best candidate", 1)]
+    assert solved_objectives_chart(of).note.endswith(" Infeasible candidates do not count.")
+    assert "nfeasible" not in solved_objectives_chart(Population(plain, _columns(3, 30), "/runs/x")).note
 
 
 def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value() -> None:
@@ -175,7 +175,7 @@ def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value(
     never.columns.rewards[0, 4] = 0.5
     chart = compare_groups_chart([("two", [of(2.0), never])], objective)
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
-    assert " Left out: 1 run without a candidate that obeys every constraint." in chart.note
+    assert " Left out: 1 run without a feasible candidate." in chart.note
 
 
 def test_curves_of_a_tournament_go_on_to_its_end() -> None:
@@ -185,14 +185,14 @@ def test_curves_of_a_tournament_go_on_to_its_end() -> None:
         )
 
     early, late = curve("early", (2.0, 7.0), (0.25, 0.5), 20.0), curve("late", (18.0,), (1.0,), None)
-    chart = reached_chart([early, late, curve("never", (), (), 20.0)])
+    chart = reach_chart([early, late, curve("never", (), (), 20.0)])
     _accepted(chart)
     assert [(trace["name"], trace["x"][-1], trace["y"][-1]) for trace in chart.data] == [
         ("early", 20.0, 0.5),
         ("late", 20.0, 1.0),
         ("never", 20.0, 0.0),
     ]
-    assert reached_chart([]).empty
+    assert reach_chart([]).empty
 
 
 def test_rewards_are_shown_with_their_better_end() -> None:
@@ -200,9 +200,13 @@ def test_rewards_are_shown_with_their_better_end() -> None:
     of = Population(problem, _columns(20, 5), "/runs/x")
     assert best_matrix(of).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
     cost = problem.objectives[3]
-    for chart in (population(of, "gain", "cost"), lineage(of, "cost"), compare_runs_chart([("one", of)], cost)):
+    for chart in (
+        population_chart(of, "gain", "cost"),
+        lineage_chart(of, "cost"),
+        compare_runs_chart([("one", of)], cost),
+    ):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
-    assert lineage(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
+    assert lineage_chart(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
 
 
 def test_what_is_the_same_for_all_is_no_axis_unless_it_is_asked_for() -> None:
@@ -268,19 +272,19 @@ def test_a_table_shows_first_what_decides_the_unlock() -> None:
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
     of = Population(antenna(), _columns(20_000, 5), "/runs/x")
-    chart = population(of)
+    chart = population_chart(of)
     shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
-    assert shown["dominated"] == MOST_POINTS
+    assert shown["dominated"] == MAX_POINTS
     assert shown["front"] == len(of.front) == len(chart.table.rows)
-    tree = lineage(of)
-    assert len(tree.data[1]["x"]) <= MOST_NODES
+    tree = lineage_chart(of)
+    assert len(tree.data[1]["x"]) <= MAX_NODES
     assert len(json.dumps(tree.spec())) < 2_000_000
 
 
 def test_what_is_booked_after_what_began_later_is_counted() -> None:
     columns = _columns(3, 1, failing=0.0)
     columns.at[0] += 5.0
-    rows = throughput(Population(single(), columns, "/runs/x")).table.rows
+    rows = throughput_chart(Population(single(), columns, "/runs/x")).table.rows
     assert sum(int(scored) for _, scored, _ in rows) == 3
 
 
@@ -289,9 +293,9 @@ def test_a_long_front_is_thinned_and_who_is_best_in_something_is_drawn() -> None
     columns.rewards[:, 0] = columns.rewards[:, 1]  # more gain has larger sidelobes: nobody beats anybody
     columns.rewards[:, 4] = 0.0
     of = Population(antenna(), columns, "/runs/x")
-    assert len(of.front) > MOST_LINES
-    chart = parallel(of)
-    assert MOST_LINES <= len(set(chart.data[0]["customdata"])) <= MOST_LINES + 5
+    assert len(of.front) > MAX_LINES
+    chart = parallel_chart(of)
+    assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 5
     assert "are not drawn" in chart.note
     _accepted(chart)
     for name, row in (("bandwidth", np.argmax(columns.rewards[:, 2])), ("cost", np.argmin(columns.rewards[:, 3]))):
