@@ -11,7 +11,7 @@ from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX, Scope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, NotFoundError, TooManyRequestsError
 from speciate.loopback import same_token
 from speciate.settings import Settings
-from speciate.storage.access.rate_limit import RateLimit
+from speciate.storage.access.rate_limit import RateLimiter
 from speciate.storage.access.tokens import OPERATOR, Bearer
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
@@ -56,8 +56,8 @@ class Authenticator:
 
     stores: Stores
     operator_token: str | None
-    requests: RateLimit | None
-    refusals: RateLimit
+    requests: RateLimiter | None
+    refusals: RateLimiter
 
     @classmethod
     def of(cls, settings: Settings, stores: Stores) -> Self:
@@ -67,8 +67,8 @@ class Authenticator:
         return cls(
             stores,
             None if settings.token is None else settings.token.get_secret_value(),
-            RateLimit(url, rate=rate, burst=burst) if rate else None,
-            RateLimit(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
+            RateLimiter(url, rate=rate, burst=burst) if rate else None,
+            RateLimiter(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
         )
 
     def admit(self, credentials: Credentials) -> Principal:
@@ -123,9 +123,9 @@ class Authenticator:
 
     def _known(self, credentials: Credentials) -> Bearer | None:
         if credentials.token is None:
-            return self.stores.access.session(credentials.session or "", self.operator_token)
+            return self.stores.tokens.session(credentials.session or "", self.operator_token)
         if credentials.token.startswith(TOKEN_PREFIX):
-            return self.stores.access.bearer(credentials.token)
+            return self.stores.tokens.bearer(credentials.token)
         return OPERATOR if self.operator_token and same_token(credentials.token, self.operator_token) else None
 
     def _project(self, bearer: Bearer, credentials: Credentials) -> tuple[UUID, str]:

@@ -22,12 +22,12 @@ from sqlalchemy.pool import QueuePool
 
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
-from speciate.messaging.presence import present
+from speciate.messaging.presence import present_workers
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
-from speciate.storage.access.secrets import Standing
+from speciate.storage.access.secrets import SecretsCheck
 from speciate.storage.database import connect
-from speciate.storage.metrics.counters import Family, Series, read_counters
+from speciate.storage.metrics.counters import CounterSeries, MetricFamily, read_counters
 from speciate.storage.metrics.gauges import Gauges, read_gauges
 from speciate.storage.stores import Stores
 
@@ -123,13 +123,13 @@ class InstallationCollector:
         up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
         try:
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
-            yield _of_sealed(self._stores.sealed.impatient(self._engine).standing())
+            yield _of_sealed(self._stores.secrets.without_retries(self._engine).check())
             up.add_metric(["postgresql"], 1)
         except (sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             up.add_metric(["postgresql"], 0)
         try:
             yield from _of_counters(read_counters(self._stores.redis))
-            yield from _of_workers(present(self._stores.redis))
+            yield from _of_workers(present_workers(self._stores.redis))
             up.add_metric(["redis"], 1)
         except redis.RedisError:
             up.add_metric(["redis"], 0)
@@ -163,9 +163,9 @@ def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
         yield GaugeMetricFamily("speciate_reconciler_age_seconds", text, value=gauges.reconciler_age_s)
 
 
-def _of_sealed(standing: Standing) -> Metric:
-    shut = len(standing.shut)
-    states = {"open": standing.open, "no_key": shut * standing.keyless, "other_key": shut * (not standing.keyless)}
+def _of_sealed(found: SecretsCheck) -> Metric:
+    unopened = len(found.unopened)
+    states = {"open": found.opened, "no_key": unopened * found.keyless, "other_key": unopened * (not found.keyless)}
     return _gauge("speciate_sealed_secrets", "Sealed secrets by whether this process opens them.", "state", states)
 
 
@@ -186,11 +186,11 @@ def _of_work(gauges: Gauges) -> Iterator[Metric]:
     yield GaugeMetricFamily("speciate_leases_overdue", "Leases that expired and were not taken back.", value=overdue)
 
 
-def _of_counters(found: dict[Family, list[Series]]) -> Iterator[Metric]:
+def _of_counters(found: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Metric]:
     for family, series in found.items():
         if not family.buckets:
             counter = CounterMetricFamily(family.name, family.help, labels=family.labels)
-            for each in series if family.labels else series or [Series((), (0.0,))]:
+            for each in series if family.labels else series or [CounterSeries((), (0.0,))]:
                 counter.add_metric(each.labels, each.counts[0])
             yield counter
             continue

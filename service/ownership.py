@@ -10,7 +10,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 
 _HELD: Final = 20_000
 OWNED: Final = {
@@ -29,11 +29,11 @@ class OwnershipCache:
     """The projects of ids. They never change, so a process keeps those that it was asked for last.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     _held: OrderedDict[UUID, UUID] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -42,7 +42,7 @@ class OwnershipCache:
         with self._lock:
             return self._held.get(found)
 
-    @patient
+    @with_retries
     def find(self, parameter: str, found: UUID) -> UUID | None:
         """Return the project of an id, None where there is no such thing."""
         with reading(self._engine) as connection:

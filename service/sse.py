@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.events import HEARTBEAT_S, PAGE, POLL_S, EventChannel, Viewer
 from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
-from speciate.messaging.signals import CHANNEL
+from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.records.runs import EventRecord, RunRecord
 from speciate.storage.stores import Stores
 
@@ -193,7 +193,7 @@ async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> No
     while True:
         try:
             async with Redis.from_url(redis_url, socket_connect_timeout=5) as client, client.pubsub() as channel:
-                await channel.subscribe(CHANNEL)
+                await channel.subscribe(COMMIT_CHANNEL)
                 away = False
                 async for message in channel.listen():
                     _forward(message, wake)
@@ -216,4 +216,4 @@ def _forward(message: dict[str, Any], wake: Callable[[UUID], None]) -> None:
     try:
         wake(UUID(bytes(message["data"]).decode("ascii")))
     except ValueError:
-        _log.warning("Redis channel %s carried something that is no run", CHANNEL)
+        _log.warning("Redis channel %s carried something that is no run", COMMIT_CHANNEL)

@@ -15,7 +15,7 @@ from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
 from speciate.settings import Settings, load_settings
-from speciate.storage.metrics.counters import WORK, WORK_SECONDS, Counters
+from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from workers.metrics import CountedEvaluator, CountedPolicy
 
@@ -35,7 +35,7 @@ def stores() -> Stores:
 class ClientPool:
     """Cache of policy clients by policy version and key, so that connections are reused."""
 
-    def __init__(self, surroundings: Surroundings, counters: Counters) -> None:
+    def __init__(self, surroundings: Surroundings, counters: WorkerCounters) -> None:
         self._surroundings = surroundings
         self._counters = counters
         self._clients: dict[tuple[str, str | None], PolicyClient] = {}
@@ -50,9 +50,9 @@ class ClientPool:
 
 
 @cache
-def counters() -> Counters:
+def counters() -> WorkerCounters:
     """Return the counters of this process; like ``stores``, never before a pool forks."""
-    return Counters(stores().redis)
+    return WorkerCounters(stores().redis)
 
 
 @cache

@@ -10,7 +10,7 @@ import sys
 
 import redis
 
-from speciate.messaging.presence import PREFIX
+from speciate.messaging.presence import WORKER_KEY_PREFIX
 from speciate.settings import load_settings
 
 
@@ -21,7 +21,7 @@ def main(name: str) -> int:
         return 1
     try:
         with redis.Redis.from_url(url.get_secret_value(), socket_timeout=2, socket_connect_timeout=2) as client:
-            return 0 if client.exists(f"{PREFIX}{name}@{socket.gethostname()}") else 1
+            return 0 if client.exists(f"{WORKER_KEY_PREFIX}{name}@{socket.gethostname()}") else 1
     except redis.RedisError:
         return 0
 

@@ -13,7 +13,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleRequest, SampleResult
 from speciate.storage.metrics import counters
-from speciate.storage.metrics.counters import Counters
+from speciate.storage.metrics.counters import WorkerCounters
 from speciate.telemetry import tracing
 
 
@@ -23,7 +23,7 @@ class CountedPolicy:
 
     policy: Policy
     client: PolicyClient
-    counters: Counters
+    counters: WorkerCounters
 
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return an upper bound of the tokens of a request."""
@@ -64,7 +64,7 @@ class CountedEvaluator:
     """An evaluator that counts evaluations by outcome and tier, and their time."""
 
     evaluator: EvaluatorClient
-    counters: Counters
+    counters: WorkerCounters
 
     @property
     def tier(self) -> str:

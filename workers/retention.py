@@ -10,7 +10,7 @@ from typing import Final
 
 from speciate.domain.errors import SpeciateError
 from speciate.domain.run import RunState
-from speciate.storage.runs.retention import DEAD, Retention
+from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 
 _INTERVAL_S: Final = 3600.0
@@ -59,8 +59,8 @@ def prune_audit_log(stores: Stores, audit_days: float) -> int:
 
 def prune_runs(stores: Stores, retain_days: float) -> int:
     """Prune every run that ended more than ``retain_days`` ago; return how many."""
-    retention, now = Retention(stores.engine), datetime.now(UTC)
-    found = retention.prunable(now - timedelta(days=retain_days), (*DEAD, RunState.COMPLETED))
+    retention, now = RetentionStore(stores.engine), datetime.now(UTC)
+    found = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
     for _ in retention.prune(found, now):
         pass
     if found:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import psycopg
 
 from speciate import __version__
-from speciate.messaging.presence import INTERVAL_S, announce, withdraw
+from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.settings import Settings
-from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of
+from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores
 from workers.composition import evaluator
 
@@ -40,11 +40,13 @@ def _schema_problem(url: str) -> str | None:
         revision = revision_of(url)
     except psycopg.Error as error:
         return f"cannot read the schema revision of the database ({type(error).__name__})"
-    match standing_of(revision):
-        case Standing.OLDER:
-            return f"the schema has revision {revision or 'none'}, {NEWEST} is needed: run `speciate migrate`"
-        case Standing.NEWER:
-            _log.warning("the schema has revision %s; this worker, built for %s, works with it", revision, NEWEST)
+    match schema_state(revision):
+        case SchemaState.OLDER:
+            return f"the schema has revision {revision or 'none'}, {NEWEST_REVISION} is needed: run `speciate migrate`"
+        case SchemaState.NEWER:
+            _log.warning(
+                "the schema has revision %s; this worker, built for %s, works with it", revision, NEWEST_REVISION
+            )
     return None
 
 
@@ -67,7 +69,7 @@ class Presence:
         withdraw(self._plane.redis, self._worker.name)
 
     def _repeat(self) -> None:
-        while not self._stopping.wait(INTERVAL_S):
+        while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
             announce(self._plane.redis, self._worker)
 
 

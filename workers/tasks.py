@@ -8,7 +8,7 @@ from celery import Celery
 
 from speciate.messaging.broker import TASKS
 from speciate.messaging.replays import TASK as REPLAY
-from speciate.messaging.replays import Replays
+from speciate.messaging.replays import ReplayQueue
 from speciate.runs.evaluate import recheck
 from workers.composition import LazyEvaluator, executor, stores
 
@@ -24,7 +24,7 @@ def replay(candidate_id: str) -> None:
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
     found = recheck(context, candidate, LazyEvaluator())
-    Replays(opened.redis, opened.celery).book(candidate, context.problem.space.names, found)
+    ReplayQueue(opened.redis, opened.celery).book(candidate, context.problem.space.names, found)
 
 
 def register(app: Celery) -> None:

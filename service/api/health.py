@@ -14,7 +14,7 @@ from speciate import __version__
 from speciate.domain.errors import ConfigurationError, UnavailableError
 from speciate.storage.database import check_version
 from speciate.storage.migrate import current
-from speciate.storage.revision import Standing, standing_of
+from speciate.storage.revision import SchemaState, schema_state
 from speciate.storage.stores import Stores
 
 router = APIRouter(tags=["health"])
@@ -47,12 +47,12 @@ def readyz(request: Request, app_state: AppStateDep) -> ReadyAnswer:
 def _postgresql(stores: Stores) -> str:
     try:
         version = check_version(stores.engine)
-        standing = standing_of(current(stores.engine))
+        state = schema_state(current(stores.engine))
     except DBAPIError as error:
         # The server may go away between two questions.
         raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
     # A newer schema has everything that this process needs: replicas stay ready while others are being upgraded.
-    if standing is Standing.OLDER:
+    if state is SchemaState.OLDER:
         raise UnavailableError("the schema of the database is not up to date.", remedy="Run `speciate migrate`.")
     return version
 

@@ -17,7 +17,7 @@ from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, CandidateRecord, EliteRecord, RolloutRecord
 from speciate.ports.records.unlocks import UnlockRecord
-from speciate.storage.candidates.listing import Wanted
+from speciate.storage.candidates.listing import CandidateFilter
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
 
@@ -52,7 +52,7 @@ def list_candidates(
     cursor: Cursor = None,
 ) -> Page[CandidateRecord]:
     """List a run's candidates without their texts, newest first unless `sort` says otherwise."""
-    wanted = Wanted(
+    wanted = CandidateFilter(
         status=status,
         island=island,
         role=role,

@@ -50,14 +50,14 @@ def list_tokens(
     stores: StoresDep, principal: PrincipalDep, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[TokenRecord]:
     """List the project's tokens, newest first, revoked ones too."""
-    return stores.access.tokens(principal.project_id, limit=limit, cursor=cursor)
+    return stores.tokens.list(principal.project_id, limit=limit, cursor=cursor)
 
 
 @router.post("/tokens", status_code=201, dependencies=[NeedsAdmin])
 def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep, response: Response) -> NewToken:
     """Make a token of the project. The answer is the only place where it can be read."""
     require_future(body.expires_at)
-    made = stores.access.create(
+    made = stores.tokens.create(
         principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
     )
     response.headers["Location"] = f"/v1/tokens/{made.id}"
@@ -67,7 +67,7 @@ def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep,
 @router.post("/tokens/{token_id}:revoke", dependencies=[NeedsAdmin])
 def revoke_token(token_id: TokenId, stores: StoresDep, principal: PrincipalDep) -> TokenRecord:
     """Revoke a token: the next request with it is refused, at every replica, and what streams to it ends in seconds."""
-    return stores.access.revoke(principal.project_id, token_id)
+    return stores.tokens.revoke(principal.project_id, token_id)
 
 
 def require_future(expires_at: datetime | None) -> None:

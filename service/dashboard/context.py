@@ -17,11 +17,11 @@ from service.dashboard.live import LivePart, LiveViews
 from service.dashboard.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
-from speciate.messaging.presence import present
-from speciate.messaging.replays import Replays
+from speciate.messaging.presence import present_workers
+from speciate.messaging.replays import ReplayQueue
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.ports.records.runs import WorkerProcess
-from speciate.storage.candidates.columns import Columns, Series
+from speciate.storage.candidates.columns import CandidateColumns, ColumnReader
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
@@ -33,11 +33,11 @@ _MAX_REPORTS: Final = 8
 class ColumnCache:
     """Candidates of the runs viewed last, as columns."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: ColumnReader) -> None:
         self._series = series
-        self._cache: LruCache[UUID, Columns] = LruCache(_MAX_RUNS)
+        self._cache: LruCache[UUID, CandidateColumns] = LruCache(_MAX_RUNS)
 
-    def of(self, run_id: UUID, dimensions: int) -> Columns:
+    def of(self, run_id: UUID, dimensions: int) -> CandidateColumns:
         """Return all candidates of a run; only those added since the last call are read."""
         cached = self._cache.get(run_id)
         if cached is None:
@@ -66,7 +66,7 @@ class DashboardContext:
     stores: Stores
     overview: Overview
     columns: ColumnCache
-    replays: Replays
+    replays: ReplayQueue
     project: UUID | None = None
     charts: ChartCache = field(default_factory=ChartCache)
     live: LiveViews = field(default_factory=LiveViews)
@@ -77,8 +77,8 @@ class DashboardContext:
     @classmethod
     def from_stores(cls, stores: Stores) -> Self:
         """Return a context without a project."""
-        replays = Replays(stores.redis, stores.celery)
-        return cls(stores, Overview(stores.engine), ColumnCache(Series(stores.engine)), replays)
+        replays = ReplayQueue(stores.redis, stores.celery)
+        return cls(stores, Overview(stores.engine), ColumnCache(ColumnReader(stores.engine)), replays)
 
     def within(self, project: UUID) -> Self:
         """Return the same context restricted to one project."""
@@ -106,7 +106,7 @@ class DashboardContext:
     def workers(self) -> tuple[WorkerProcess, ...] | None:
         """Return the live workers, or None if Redis does not answer."""
         try:
-            return present(self.stores.redis)
+            return present_workers(self.stores.redis)
         except redis.RedisError:
             return None
 

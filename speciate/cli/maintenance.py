@@ -16,7 +16,7 @@ from speciate.cli.common import AsJson, DataDir, command_group, examples
 
 if TYPE_CHECKING:
     from speciate.storage.candidates.population import EliteRow
-    from speciate.storage.runs.retention import Prunable, Retention
+    from speciate.storage.runs.retention import PrunableRun, RetentionStore
     from speciate.storage.stores import Stores
 
 PRUNE_EXAMPLES = examples(
@@ -71,15 +71,15 @@ def prune_command(
     from speciate.domain.run import RunState
     from speciate.settings import load_settings
     from speciate.storage.database import check_version
-    from speciate.storage.runs.retention import DEAD, Retention
+    from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 
-    states = (*DEAD, RunState.COMPLETED) if completed else DEAD
+    states = (*UNSUCCESSFUL, RunState.COMPLETED) if completed else UNSUCCESSFUL
     now = datetime.now(UTC)
     audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
     before = now - timedelta(days=audit_days)
     with connected_stores(data_dir) as stores:
         check_version(stores.engine)
-        retention = Retention(stores.engine)
+        retention = RetentionStore(stores.engine)
         found = retention.prunable(now - timedelta(days=older_than), states)
         entries = stores.audit.count_old(before) if audit_days else 0
         if not as_json:
@@ -103,7 +103,7 @@ def prune_command(
         output.print_line(f"Pruned {output.pluralize(len(found), 'run')}{also}. PostgreSQL reuses the space.")
 
 
-def _print_prunable(found: tuple[Prunable, ...]) -> None:
+def _print_prunable(found: tuple[PrunableRun, ...]) -> None:
     rows = [
         (
             run.run_id,
@@ -131,7 +131,7 @@ def _size(count: float) -> str:
     return f"{count:,.3g} GB"
 
 
-def _prune(retention: Retention, found: tuple[Prunable, ...], now: datetime) -> None:
+def _prune(retention: RetentionStore, found: tuple[PrunableRun, ...], now: datetime) -> None:
     from rich.progress import Progress
 
     console = output.console(stderr=True)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, UnavailableError
 from speciate.embedded.binaries import find_client
 from speciate.embedded.errors import BinariesNotFoundError
-from speciate.storage.revision import NEWEST, Standing, revision_of, standing_of
+from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 
 OnTable = Callable[[str], None]
 """Callback with the name of each table as it is copied."""
@@ -74,9 +74,9 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
         InvalidInputError: The file is not a Speciate backup.
     """
     revision = revision_in(path)
-    if standing_of(revision) is Standing.NEWER:
+    if schema_state(revision) is SchemaState.NEWER:
         raise ConfigurationError(
-            f"{path} has schema {revision}, but this version supports up to {NEWEST}.",
+            f"{path} has schema {revision}, but this version supports up to {NEWEST_REVISION}.",
             remedy="Upgrade Speciate, then restore.",
         )
     _major(url)

@@ -240,14 +240,14 @@ class Stack:
     def _wait_for_workers(self) -> None:
         import redis
 
-        from speciate.messaging.presence import present
+        from speciate.messaging.presence import present_workers
 
         deadline = time.monotonic() + self.limit_s
         wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
-                workers = present(client)
+                workers = present_workers(client)
                 if wanted <= {worker.name.partition("@")[0] for worker in workers}:
                     self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
                     return

@@ -9,16 +9,16 @@ import redis
 
 from speciate.ports.records.runs import WorkerProcess
 
-PREFIX: Final = "speciate:worker:"
-INTERVAL_S: Final = 5.0
+WORKER_KEY_PREFIX: Final = "speciate:worker:"
+ANNOUNCE_INTERVAL_S: Final = 5.0
 _EXPIRY_S: Final = 16
 _log = logging.getLogger(__name__)
 
 
 def announce(client: redis.Redis, worker: WorkerProcess) -> None:
-    """Say that a worker is there; call it again every ``INTERVAL_S`` seconds."""
+    """Say that a worker is there; call it again every ``ANNOUNCE_INTERVAL_S`` seconds."""
     try:
-        client.set(PREFIX + worker.name, worker.model_dump_json(), ex=_EXPIRY_S)
+        client.set(WORKER_KEY_PREFIX + worker.name, worker.model_dump_json(), ex=_EXPIRY_S)
     except redis.RedisError as error:
         _log.warning("Redis does not answer, %s is not listed: %s", worker.name, error)
 
@@ -26,13 +26,13 @@ def announce(client: redis.Redis, worker: WorkerProcess) -> None:
 def withdraw(client: redis.Redis, name: str) -> None:
     """Say that a worker is gone."""
     try:
-        client.delete(PREFIX + name)
+        client.delete(WORKER_KEY_PREFIX + name)
     except redis.RedisError as error:
         _log.warning("Redis does not answer, %s stays listed for %d s: %s", name, _EXPIRY_S, error)
 
 
-def present(client: redis.Redis) -> tuple[WorkerProcess, ...]:
+def present_workers(client: redis.Redis) -> tuple[WorkerProcess, ...]:
     """Return the workers that are there, by name; raises ``redis.RedisError`` when Redis is not."""
-    keys = sorted(client.scan_iter(match=PREFIX + "*", count=1000))
+    keys = sorted(client.scan_iter(match=WORKER_KEY_PREFIX + "*", count=1000))
     values = cast("list[bytes | None]", client.mget(keys)) if keys else []
     return tuple(WorkerProcess.model_validate_json(value) for value in values if value is not None)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.errors import ConflictError, UnavailableError
-from speciate.messaging.signals import CHANNEL
+from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import Queue
 
@@ -62,7 +62,7 @@ def replayable(candidate: CandidateDetail) -> bool:
 
 
 @dataclass(frozen=True)
-class Replays:
+class ReplayQueue:
     """Asks for replays and keeps what came of them."""
 
     _redis: redis.Redis
@@ -107,7 +107,7 @@ class Replays:
         )
         self._keep(candidate.id, done)
         self._redis.delete(f"{_key(candidate.id)}:asked")
-        self._redis.publish(CHANNEL, str(candidate.run_id))
+        self._redis.publish(COMMIT_CHANNEL, str(candidate.run_id))
 
     def _keep(self, candidate_id: UUID, replay: Replay) -> None:
         self._redis.set(_key(candidate_id), replay.model_dump_json(), ex=_KEPT_S)

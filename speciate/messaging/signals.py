@@ -15,7 +15,7 @@ from speciate.search.strategy import Placement
 
 _log = logging.getLogger(__name__)
 
-CHANNEL: Final = "speciate:commits"
+COMMIT_CHANNEL: Final = "speciate:commits"
 """Redis channel that carries ``run_id`` of each commit, to wake streams."""
 
 
@@ -48,7 +48,7 @@ class RedisSignals:
             # The cache first: whoever answers the doorbell should see what was just found.
             self._place(commit.run_id, commit.placements)
             if commit.last_event:
-                self._redis.publish(CHANNEL, str(commit.run_id))
+                self._redis.publish(COMMIT_CHANNEL, str(commit.run_id))
         except redis.RedisError as error:
             _log.warning("Redis does not answer, its cache will be rebuilt: %s", error)
         for ref in commit.dispatch:

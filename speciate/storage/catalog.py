@@ -17,7 +17,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import named, read_stored, uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
 
@@ -37,15 +37,15 @@ class Catalog:
     """What runs are made of.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
 
-    @patient
+    @with_retries
     def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
         """Store a problem; the same definition again is the same version.
 
@@ -56,7 +56,7 @@ class Catalog:
         row, new = self._add(problems, problem.slug, problem.digest, problem.stored_json(), extra)
         return _problem(row), new
 
-    @patient
+    @with_retries
     def add_policy(self, policy: Policy) -> tuple[PolicyVersion, bool]:
         """Store a policy; the same registration again is the same version.
 
@@ -66,7 +66,7 @@ class Catalog:
         row, new = self._add(policies, policy.slug, policy.digest, policy.stored_json(), {})
         return _policy(row), new
 
-    @patient
+    @with_retries
     def problem(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, by ``slug`` (the newest) or by ``slug@version``.
 
@@ -75,12 +75,12 @@ class Catalog:
         """
         return _problem(self._find(problems, name, "problem"))
 
-    @patient
+    @with_retries
     def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:
         """Return the ids of problem versions by names; takes what ``problem`` takes, and raises what it raises."""
         return tuple(self._find(problems, name, "problem", problems.c.id).id for name in names)
 
-    @patient
+    @with_retries
     def policy(self, name: str | UUID) -> PolicyVersion:
         """Return a policy version by id, by ``slug`` (the newest) or by ``slug@version``.
 
@@ -89,14 +89,14 @@ class Catalog:
         """
         return _policy(self._find(policies, name, "policy"))
 
-    @patient
+    @with_retries
     def problems(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProblemSummary]:
         """Return problem versions, newest first; of one slug where it is given."""
         return cursors.page(
             self._rows(problems, slug, limit, cursor, *_SUMMARY), limit, _summary, lambda row: [str(row.id)]
         )
 
-    @patient
+    @with_retries
     def policies(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[PolicyVersion]:
         """Return policy versions, newest first; of one slug where it is given."""
         return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, lambda row: [str(row.id)])
@@ -111,7 +111,7 @@ class Catalog:
         self._add_problem_set(set_id, slug, title, members)
         return self.problem_set(set_id)
 
-    @patient
+    @with_retries
     def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
         values = {"id": set_id, "project_id": self.project or DEFAULT_PROJECT_ID, "slug": slug, "title": title}
         with self._engine.begin() as connection:
@@ -125,7 +125,7 @@ class Catalog:
             if rows:
                 connection.execute(insert(problem_set_members).on_conflict_do_nothing(), rows)
 
-    @patient
+    @with_retries
     def problem_set(self, name: str | UUID) -> ProblemSet:
         """Return a problem set by id or name.
 
@@ -139,7 +139,7 @@ class Catalog:
                 raise NotFoundError(f"there is no problem set {str(name)!r}.")
             return self._with_members(connection, row)
 
-    @patient
+    @with_retries
     def problem_sets(self, *, limit: int = 100, cursor: str | None = None) -> Page[ProblemSet]:
         """Return problem sets, newest first."""
         query = _newest(problem_sets, self.project, limit, cursor)

@@ -132,11 +132,11 @@ def check_version(engine: sa.Engine) -> str:
     return str(version)
 
 
-class HasEngine(Protocol):
+class Retrying(Protocol):
     """A repository: an engine, and how long its calls wait for a server that restarts."""
 
     _engine: sa.Engine
-    patience_s: float
+    retry_for_s: float
 
 
 @dataclass
@@ -171,11 +171,11 @@ def _note_outage() -> None:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=HasEngine)
+S = TypeVar("S", bound=Retrying)
 
 
-def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Repeat a repository's method while the server is away, at most ``patience_s`` seconds.
+def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Repeat a repository's method while the server is away, at most ``retry_for_s`` seconds.
 
     Every method is one transaction, and those that book work are fenced by its lease: when a connection breaks after
     the server committed, the repetition finds the lease gone and changes nothing.
@@ -188,7 +188,7 @@ def patient(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
     @functools.wraps(method)
     def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + self.retry_for_s
         delay = 0.05
         while True:
             try:

@@ -7,11 +7,11 @@ from typing import Final
 
 import psycopg
 
-NEWEST: Final = "0016"
+NEWEST_REVISION: Final = "0016"
 """Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
 
 
-class Standing(Enum):
+class SchemaState(Enum):
     """A database's schema as this program sees it. Revisions are numbers of four digits, one after the other."""
 
     CURRENT = "current"
@@ -21,11 +21,11 @@ class Standing(Enum):
     """Not migrated yet, or empty."""
 
 
-def standing_of(revision: str | None) -> Standing:
-    """Return how a revision stands to ``NEWEST``; None is an empty database."""
-    if revision == NEWEST:
-        return Standing.CURRENT
-    return Standing.NEWER if revision is not None and revision > NEWEST else Standing.OLDER
+def schema_state(revision: str | None) -> SchemaState:
+    """Return how a revision stands to ``NEWEST_REVISION``; None is an empty database."""
+    if revision == NEWEST_REVISION:
+        return SchemaState.CURRENT
+    return SchemaState.NEWER if revision is not None and revision > NEWEST_REVISION else SchemaState.OLDER
 
 
 def revision_of(database_url: str) -> str | None:
@@ -46,6 +46,6 @@ def revision_of(database_url: str) -> str | None:
 def has_newest_schema(database_url: str) -> bool:
     """Tell whether a database has the newest schema; False also when that cannot be found out."""
     try:
-        return revision_of(database_url) == NEWEST
+        return revision_of(database_url) == NEWEST_REVISION
     except psycopg.Error:
         return False  # whoever migrates finds out and says so

@@ -17,18 +17,18 @@ from speciate.messaging.broker import make_celery, ring
 from speciate.messaging.signals import RedisSignals
 from speciate.settings import Settings
 from speciate.storage.access.audit import AuditLog
-from speciate.storage.access.projects import Projects
-from speciate.storage.access.secrets import PolicyKeys, SealedSecrets
-from speciate.storage.access.tokens import Access
+from speciate.storage.access.projects import ProjectStore
+from speciate.storage.access.secrets import PolicyKeyStore, SealedSecrets
+from speciate.storage.access.tokens import TokenStore
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
-from speciate.storage.declarations.campaigns import Campaigns
+from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.tournament_results import TournamentResults
-from speciate.storage.runs.queries import Queries
+from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
-from speciate.storage.webhooks.store import Webhooks
+from speciate.storage.webhooks.store import WebhookStore
 from speciate.storage.work.store import PostgresWorkStore
 
 
@@ -46,19 +46,19 @@ class Stores:
     celery: Celery
     cache: ElitesCache
     catalog: Catalog
-    policy_keys: PolicyKeys
+    policy_keys: PolicyKeyStore
     runs: PostgresRunStore
     work: PostgresWorkStore
-    queries: Queries
+    queries: RunQueries
     unlocks: UnlockStore
     tournaments: TournamentResults
-    campaigns: Campaigns
+    campaigns: CampaignStore
     signals: RedisSignals
-    access: Access
+    tokens: TokenStore
     audit: AuditLog
-    projects: Projects
-    webhooks: Webhooks
-    sealed: SealedSecrets
+    projects: ProjectStore
+    webhooks: WebhookStore
+    secrets: SealedSecrets
 
     def within(self, project: UUID, *, own: bool = True) -> Stores:
         """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
@@ -113,17 +113,17 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         celery=celery,
         cache=cache,
         catalog=Catalog(engine),
-        policy_keys=PolicyKeys(engine, sealer),
+        policy_keys=PolicyKeyStore(engine, sealer),
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
-        queries=Queries(engine),
+        queries=RunQueries(engine),
         unlocks=UnlockStore(engine),
         tournaments=TournamentResults(engine),
-        campaigns=Campaigns(engine),
-        access=Access(engine),
+        campaigns=CampaignStore(engine),
+        tokens=TokenStore(engine),
         audit=AuditLog(engine),
-        projects=Projects(engine),
-        webhooks=Webhooks(engine, sealer),
-        sealed=SealedSecrets(engine, sealer),
+        projects=ProjectStore(engine),
+        webhooks=WebhookStore(engine, sealer),
+        secrets=SealedSecrets(engine, sealer),
         signals=RedisSignals(client, ring=partial(ring, celery), place=cache.apply, forget=cache.forget),
     )

@@ -23,7 +23,7 @@ from speciate.ports.records.unlocks import (
     together,
 )
 from speciate.storage import cursors
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
 from speciate.storage.runs.progress import RUNNING_SECONDS
 
@@ -81,15 +81,15 @@ class UnlockStore:
     """Reads the record; the ledger writes it.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees all.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
 
-    @patient
+    @with_retries
     def list(
         self,
         *,
@@ -148,7 +148,7 @@ class UnlockStore:
             lambda row: [str(row.run_id), row.evaluations, row.target],
         )
 
-    @patient
+    @with_retries
     def of_problem(self, problem: ProblemVersion) -> ProblemUnlocks:
         """Return who reached which target, and who tried in vain."""
         with reading(self._engine) as connection:
@@ -168,7 +168,7 @@ class UnlockStore:
             ),
         )
 
-    @patient
+    @with_retries
     def records(self, problem: ProblemVersion) -> tuple[ObjectiveRecord, ...]:
         """Return the history of records of every objective, objective by objective, the newest first."""
         found: list[ObjectiveRecord] = []

@@ -17,7 +17,7 @@ from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.embedded import EmbeddedServers
 from speciate.settings import Settings
 from speciate.storage.metrics import counters
-from speciate.storage.metrics.counters import Counters
+from speciate.storage.metrics.counters import WorkerCounters
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_policy, toy_problem
@@ -72,7 +72,7 @@ def _fill(stores: Stores) -> None:
         for statement in _FILL:
             names = {"problem": problem.id, "policy": policy.id, "runs": RUNS}
             connection.execute(sa.text(statement), {k: v for k, v in names.items() if f":{k}" in statement})
-    counting = Counters(stores.redis)
+    counting = WorkerCounters(stores.redis)
     for i in range(counters.MOST_POLICIES):
         for role in ("propose", "mutate"):
             counting.observe(counters.POLICY_SECONDS, f"p{i}", role, values=[0.1, 1.0, 5.0])

@@ -29,7 +29,7 @@ from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
 from speciate.embedded import EmbeddedServerError
 from speciate.settings import Settings
-from speciate.storage.database import patient
+from speciate.storage.database import with_retries
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_problem
 from speciate.training.tasks import GROWN, Split
@@ -106,7 +106,7 @@ class Storm:
     stores: Stores
     home: Path
     plan: Plan
-    patience_s: float = 60.0
+    retry_for_s: float = 60.0
 
     def __post_init__(self) -> None:
         self._engine = self.stores.engine
@@ -225,7 +225,7 @@ class Storm:
                 return
             time.sleep(0.5)
 
-    @patient
+    @with_retries
     def _unfinished(self) -> int:
         query = "SELECT count(*) FROM run_progress WHERE state NOT IN ('completed', 'failed', 'cancelled')"
         with self._engine.connect() as connection:
@@ -371,7 +371,7 @@ def storm(plan: Plan) -> Outcome:
             for _ in fleet.start():
                 pass
             stores = open_stores(fleet.settings)
-            stores.runs.patience_s = 60.0
+            stores.runs.retry_for_s = 60.0
             try:
                 outcome = Storm(fleet, stores, home, plan).run()
             finally:

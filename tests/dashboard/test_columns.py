@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.storage.candidates.columns import Series
+from speciate.storage.candidates.columns import ColumnReader
 from tests.dashboard.conftest import Exhibition
 
 pytestmark = pytest.mark.servers
@@ -18,7 +18,7 @@ def test_columns_hold_what_records_hold(name: str, exhibition: Exhibition, monke
     names = exhibition.stores.catalog.problem(run.problem_id).definition.space.names
     # Read in several answers, as a run with millions of candidates is.
     monkeypatch.setattr("speciate.storage.candidates.columns._MOST_BYTES", 20_000)
-    columns = Series(exhibition.stores.engine).columns(run_id, len(names))
+    columns = ColumnReader(exhibition.stores.engine).columns(run_id, len(names))
     records = exhibition.stores.queries.candidates(run_id, limit=500).items
     assert len(columns) == len(records) == run.candidates
     place = {number: row for row, number in enumerate(columns.number.tolist())}

@@ -82,7 +82,7 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     for theme in ("light", "dark"):
         page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
         assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in {"serious", "critical"}]
-    made = exhibition.stores.access.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
+    made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
     log_in(page, f"{guarded.url}/runs?state=completed", made.token)
     expect(page).to_have_url(f"{guarded.url}/runs?state=completed")
     (cookie,) = visitor_context.cookies()
@@ -93,7 +93,7 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     expect(page.locator("#link")).to_have_text("live")
     page.goto(f"{guarded.other}/access")
     expect(page.locator("main")).to_contain_text("Tokens are made and revoked by whoever has scope admin.")
-    exhibition.stores.access.revoke(DEFAULT_PROJECT_ID, made.id)
+    exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
     page.goto(f"{guarded.url}/runs")
     expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
 
@@ -102,10 +102,10 @@ def test_a_page_whose_session_is_over_says_so_and_asks_no_more(
     guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
 ) -> None:
     page = visitor_context.new_page()
-    made = exhibition.stores.access.create(DEFAULT_PROJECT_ID, "watcher", Scope.READ, created_by="test")
+    made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "watcher", Scope.READ, created_by="test")
     log_in(page, f"{guarded.url}/", made.token)
     expect(page.locator("#link")).to_have_text("live")
-    exhibition.stores.access.revoke(DEFAULT_PROJECT_ID, made.id)
+    exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
     expect(page.locator("#link")).to_have_text("logged out: load the page again")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -135,7 +135,7 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
     shown: dict[Scope, dict[str, int]] = {}
     changing = "main form[method=post] button, main [popovertarget], main .button[href*='/new']"
     for scope in (Scope.READ, Scope.SUBMIT):
-        made = exhibition.stores.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
+        made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
         page.context.clear_cookies()
         log_in(page, f"{guarded.url}/access", made.token)
         expect(page.get_by_role("heading", name="Access")).to_be_visible()
@@ -154,7 +154,7 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
     log_in(
         page,
         f"{guarded.url}/runs",
-        exhibition.stores.access.create(DEFAULT_PROJECT_ID, "again", Scope.READ, created_by="test").token,
+        exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "again", Scope.READ, created_by="test").token,
     )
     expect(page.get_by_role("button", name="Filter")).to_be_visible()
 
@@ -168,7 +168,7 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     page.get_by_label("Whose").fill("<b>dora</b>")
     page.get_by_role("button", name="Make the token").click()
     token = page.locator("input[readonly]").input_value()
-    bearer = exhibition.stores.access.bearer(token)
+    bearer = exhibition.stores.tokens.bearer(token)
     assert bearer is not None
     assert bearer.scope is Scope.READ
     page.goto(f"{guarded.url}/access")
@@ -177,7 +177,7 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     row.get_by_role("button", name="Revoke").click()
     page.get_by_role("button", name="Revoke it").click()
     expect(row).to_contain_text("revoked")
-    assert exhibition.stores.access.bearer(token) is None
+    assert exhibition.stores.tokens.bearer(token) is None
     page.get_by_role("row", name="elsewhere").get_by_role("button", name="Quota").click()
     page.locator("form:popover-open").get_by_label("Runs under way").fill("3")
     page.get_by_role("button", name="Set the quota").click()
@@ -198,7 +198,7 @@ def test_other_sites_can_do_nothing_with_a_session(
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/access", "0perat0r")
     expect(page.get_by_role("heading", name="Access")).to_be_visible()
-    before = exhibition.stores.access.tokens(DEFAULT_PROJECT_ID).items
+    before = exhibition.stores.tokens.list(DEFAULT_PROJECT_ID).items
     steps = (f"/runs/{exhibition.running}/cancel", f"/v1/runs/{exhibition.running}:cancel", "/access/tokens", "/logout")
     # Another port is the same site, to which browsers send the cookie; another name of this machine is another site.
     for site in (guarded.evil, guarded.evil.replace("127.0.0.1", "localhost")):
@@ -210,6 +210,6 @@ def test_other_sites_can_do_nothing_with_a_session(
     tried = exhibition.stores.audit.list(project=None, limit=4 * len(steps)).items
     assert {(entry.action.partition(" ")[0], entry.status) for entry in tried} <= {("POST", 401), ("POST", 403)}
     assert exhibition.stores.runs.get(exhibition.running).state is RunState.RUNNING
-    assert exhibition.stores.access.tokens(DEFAULT_PROJECT_ID).items == before
+    assert exhibition.stores.tokens.list(DEFAULT_PROJECT_ID).items == before
     page.goto(f"{guarded.url}/access")
     expect(page.get_by_role("heading", name="Access")).to_be_visible()

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from speciate.storage.candidates.listing import Wanted
+from speciate.storage.candidates.listing import CandidateFilter
 from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Exhibition, Visitor, visiting
 from tests.dashboard.exhibits import HOSTILE
@@ -180,13 +180,13 @@ def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visi
     expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
     first = shown()
     page.get_by_role("link", name="Next").click()
-    every = listed(exhibition.done, Wanted(sort="sidelobe"), limit=500).items
+    every = listed(exhibition.done, CandidateFilter(sort="sidelobe"), limit=500).items
     assert first + shown() == [candidate.number for candidate in every]
 
     page.get_by_label("Rewards", exact=True).fill("gain >= 3 and cost < 40")
     page.get_by_label("elites only").check()
     page.get_by_role("button", name="Filter").click()
-    found = listed(exhibition.done, Wanted(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
+    found = listed(exhibition.done, CandidateFilter(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
     assert shown() == [candidate.number for candidate in found]
     assert 0 < len(found) < len(every)
 

@@ -15,7 +15,7 @@ import yaml
 
 from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.storage.metrics import counters
-from speciate.storage.metrics.counters import FAMILIES, Counters
+from speciate.storage.metrics.counters import FAMILIES, WorkerCounters
 from speciate.storage.stores import Stores
 from tests.deploy.compose import ROOT
 
@@ -36,7 +36,7 @@ def _targets() -> Iterator[dict[str, str]]:
 
 @pytest.mark.servers
 def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_shown(stores: Stores) -> None:
-    counting = Counters(stores.redis)
+    counting = WorkerCounters(stores.redis)
     for family in FAMILIES:
         labels = tuple("x" for _ in family.labels)
         if family.buckets:

@@ -14,7 +14,7 @@ from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, pareto_front
-from speciate.storage.candidates.columns import Columns
+from speciate.storage.candidates.columns import CandidateColumns
 
 MAX_POINTS: Final = 4000
 """Dominated points drawn: about as many as a screen can separate."""
@@ -37,7 +37,7 @@ class Population:
     """
 
     problem: Problem
-    columns: Columns
+    columns: CandidateColumns
     run_url: str
 
     @property
@@ -201,7 +201,7 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
 
 
 def _markers(
-    name: str, columns: Columns, rows: NDArray[np.int64], picked: tuple[int, int], marker: dict[str, Any]
+    name: str, columns: CandidateColumns, rows: NDArray[np.int64], picked: tuple[int, int], marker: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "type": "scatter",

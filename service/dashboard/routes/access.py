@@ -41,7 +41,7 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
         body = TokenRequest(
             name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_end(form.text("days"))
         )
-        made = dashboard.stores.access.create(
+        made = dashboard.stores.tokens.create(
             principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
         )
     except (SpeciateError, ValidationError, ValueError) as error:
@@ -58,7 +58,7 @@ def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep
         found = UUID(token_id)
     except ValueError:
         raise NotFoundError(f"there is no token {token_id[:60]!r}.") from None
-    dashboard.stores.access.revoke(principal.project_id, found)
+    dashboard.stores.tokens.revoke(principal.project_id, found)
     return RedirectResponse("/access", 303)
 
 
@@ -98,7 +98,7 @@ def _page(
 ) -> Response:
     admin = principal.scope.includes(Scope.ADMIN)
     context: dict[str, Any] = {
-        "tokens": dashboard.stores.access.tokens(principal.project_id, limit=_MOST).items if admin else None,
+        "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_MOST).items if admin else None,
         "projects": _projects(dashboard, principal),
         "scopes": [scope.value for scope in Scope],
         "made": made,

@@ -24,7 +24,7 @@ from speciate.messaging.replays import replayable
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.ports.records.runs import RunRecord
-from speciate.storage.candidates.listing import ANY, NUMBER, SCALAR, Wanted
+from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
 
 router = APIRouter(include_in_schema=False)
 
@@ -59,7 +59,7 @@ def list_candidates(
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     given = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
     names = problem.space.names
-    given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != NUMBER else ""}
+    given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != BY_NUMBER else ""}
     errors, found = None, Page[CandidateRecord](items=())
     try:
         found = dashboard.stores.queries.candidates(
@@ -74,12 +74,12 @@ def list_candidates(
         "problem": problem,
         "candidates": found.items,
         "objectives": shown_rewards(problem, chosen, sort),
-        "weighted": problem.weights is not None and SCALAR not in names,
+        "weighted": problem.weights is not None and BY_SCALAR not in names,
         "chosen": chosen,
         "given": given,
         "policies": _policies(run, policy),
         "errors": errors,
-        "any": "" if ANY in (each.name for each in problem.targets) else ANY,
+        "any": "" if ANY_TARGET in (each.name for each in problem.targets) else ANY_TARGET,
         "next": found.next_cursor and address(path, **given, show=chosen, cursor=found.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)
@@ -169,10 +169,10 @@ def shown_rewards(problem: Problem, chosen: tuple[str, ...] = (), sort: str = ""
     return ranked[:_COLUMNS]
 
 
-def _wanted(dashboard: DashboardContext, given: dict[str, str]) -> Wanted:
+def _wanted(dashboard: DashboardContext, given: dict[str, str]) -> CandidateFilter:
     """Return what an address asks for; whatever can be none of a run's outcomes, islands or roles asks for nothing."""
     island = given["island"]
-    return Wanted(
+    return CandidateFilter(
         status=CandidateStatus(given["status"]) if given["status"] in {"evaluated", "failed"} else None,
         island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
         role=PolicyRole(given["role"]) if given["role"] in set(PolicyRole) else None,

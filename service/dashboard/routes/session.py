@@ -37,7 +37,7 @@ def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
         bearer = authenticator.bearer(Credentials(given or "-", None, None, None, credentials.address))
     except SpeciateError as error:
         return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
-    secret = app_state.stores.access.log_in(bearer, authenticator.operator_token)
+    secret = app_state.stores.tokens.log_in(bearer, authenticator.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
     answer = RedirectResponse(own_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
@@ -52,7 +52,7 @@ async def log_out(request: Request, app_state: AppStateDep) -> Response:
     """End the session."""
     credentials: Credentials = request.state.credentials
     if credentials.session:
-        await run_in_threadpool(app_state.stores.access.log_out, credentials.session)
+        await run_in_threadpool(app_state.stores.tokens.log_out, credentials.session)
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(SESSION_COOKIE)
     return answer

@@ -16,7 +16,7 @@ from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import AuditRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import floor7, uuid7
 from speciate.storage.tables import audit
 
@@ -50,13 +50,13 @@ class AuditLog:
     """Writes and reads the log.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
-    @patient
+    @with_retries
     def write(self, entry: AuditEntry) -> None:
         """Append an entry."""
         texts = ("who", "action", "object", "address")
@@ -65,7 +65,7 @@ class AuditLog:
         with self._engine.begin() as connection:
             connection.execute(sa.insert(audit).values(id=uuid7(), **values))
 
-    @patient
+    @with_retries
     def count_old(self, before: datetime) -> int:
         """Return how many entries are from before a moment."""
         with self._engine.connect() as connection:
@@ -85,7 +85,7 @@ class AuditLog:
             total += went
         return total
 
-    @patient
+    @with_retries
     def _forget_some(self, before: datetime, who: str) -> int:
         with self._engine.begin() as connection:
             connection.execute(_ALLOW)
@@ -96,7 +96,7 @@ class AuditLog:
                 connection.execute(sa.insert(audit).values(id=uuid7(), **values))
             return int(gone.entries)
 
-    @patient
+    @with_retries
     def list(self, *, project: UUID | None, limit: int = 100, cursor: str | None = None) -> Page[AuditRecord]:
         """Return entries, newest first: those of a project, or of all and of none."""
         wanted = {

@@ -16,21 +16,21 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import projects
 
 
 @dataclass
-class Projects:
+class ProjectStore:
     """Makes, finds and limits projects.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
     def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
         """Make a project.
@@ -40,7 +40,7 @@ class Projects:
         """
         return self._create({"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()})
 
-    @patient
+    @with_retries
     def _create(self, values: Mapping[str, Any]) -> ProjectRecord:
         slug = values["slug"]
         with self._engine.begin() as connection:
@@ -50,7 +50,7 @@ class Projects:
             raise ConflictError(f"there is a project {slug!r} already.", remedy="Choose another name.")
         return _record(row)
 
-    @patient
+    @with_retries
     def get(self, name: str) -> ProjectRecord:
         """Return a project by name.
 
@@ -60,7 +60,7 @@ class Projects:
         with reading(self._engine) as connection:
             return _record(_find(connection, name))
 
-    @patient
+    @with_retries
     def usage(self, name: str) -> ProjectUsage:
         """Return a project with what counts towards its quotas; raises as ``get`` does."""
         with reading(self._engine) as connection:
@@ -69,7 +69,7 @@ class Projects:
             used = used_today(connection, row.id, today)
         return ProjectUsage.model_validate({**_record(row).model_dump(), "used": used})
 
-    @patient
+    @with_retries
     def list(self, *, only: UUID | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProjectRecord]:
         """Return projects by age, the oldest first; ``only`` one where it is given."""
         query = sa.select(projects).order_by(projects.c.id).limit(limit + 1)
@@ -81,7 +81,7 @@ class Projects:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 
-    @patient
+    @with_retries
     def limit(self, name: str, quota: Quota) -> ProjectRecord:
         """Set those limits that were named, None being none; raises as ``get`` does."""
         changes = quota.model_dump(include=quota.model_fields_set)

@@ -30,7 +30,7 @@ _PAUSE_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-class RateLimit:
+class RateLimiter:
     """Counts requests by whose they are.
 
     Args:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import UnavailableError
 from speciate.egress.sealing import Sealer
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import policy_keys
 from speciate.storage.webhooks.store import webhook_purpose
@@ -21,7 +21,7 @@ OPENED_S: Final = 10.0
 """Seconds for which an opened key is used again: as long does an exchanged one live on in a worker."""
 
 
-class PolicyKeys:
+class PolicyKeyStore:
     """Seals, keeps and opens keys. May be used from several threads.
 
     Args:
@@ -29,7 +29,7 @@ class PolicyKeys:
         sealer: What seals.
     """
 
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
     def __init__(self, engine: sa.Engine, sealer: Sealer) -> None:
         self._engine = engine
@@ -47,7 +47,7 @@ class PolicyKeys:
         self._sealer.seal(key_purpose(key_id), "")
         return key_id
 
-    @patient
+    @with_retries
     def store(self, key_id: str, key: str) -> None:
         """Keep a key; one that is kept under this id already is exchanged.
 
@@ -76,7 +76,7 @@ class PolicyKeys:
                 self._opened[key_id] = key, time.monotonic() + OPENED_S
         return key
 
-    @patient
+    @with_retries
     def renew(self) -> int:
         """Seal every key anew by the first secret key; return how many there are.
 
@@ -90,7 +90,7 @@ class PolicyKeys:
                 connection.execute(sa.update(policy_keys).where(policy_keys.c.id == row.id).values(sealed=sealed))
         return len(rows)
 
-    @patient
+    @with_retries
     def _read(self, key_id: str) -> str:
         with reading(self._engine) as connection:
             sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
@@ -112,18 +112,18 @@ _WEBHOOKS: Final = sa.text("SELECT id, sealed FROM webhooks ORDER BY id")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How the sealed secrets stand to a secret key.
+class SecretsCheck:
+    """How many sealed secrets the secret keys open.
 
     Attributes:
-        keyless: Whether there is no secret key at all.
-        open: How many secrets open.
-        shut: What does not open, in words: ``the key of policy hosted``, ``webhook 019a…``.
+        keyless: True if no secret key is configured.
+        opened: Number of secrets that open.
+        unopened: Descriptions of the others: ``the key of policy hosted``, ``webhook 019a…``.
     """
 
     keyless: bool
-    open: int
-    shut: tuple[str, ...]
+    opened: int
+    unopened: tuple[str, ...]
 
 
 @dataclass
@@ -131,19 +131,19 @@ class SealedSecrets:
     """Tries whether secrets open; what is in them is not kept.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
     _sealer: Sealer
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
-    def impatient(self, engine: sa.Engine) -> Self:
+    def without_retries(self, engine: sa.Engine) -> Self:
         """Return the same on an engine of the caller's own, without waiting for a server that restarts."""
-        return replace(self, _engine=engine, patience_s=0.0)
+        return replace(self, _engine=engine, retry_for_s=0.0)
 
-    @patient
-    def standing(self) -> Standing:
+    @with_retries
+    def check(self) -> SecretsCheck:
         """Try every secret."""
         with self._engine.connect() as connection:
             keys = connection.execute(_KEYS).all()
@@ -153,5 +153,5 @@ class SealedSecrets:
             for key in keys
         ]
         found += [(f"webhook {each.id}", webhook_purpose(each.id), each.sealed) for each in webhooks]
-        shut = tuple(what for what, purpose, sealed in found if not self._sealer.opens(purpose, sealed))
-        return Standing(self._sealer.keyless, len(found) - len(shut), shut)
+        unopened = tuple(what for what, purpose, sealed in found if not self._sealer.opens(purpose, sealed))
+        return SecretsCheck(self._sealer.keyless, len(found) - len(unopened), unopened)

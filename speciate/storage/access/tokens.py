@@ -24,7 +24,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import NewToken, TokenRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import sessions, tokens
 
@@ -70,15 +70,15 @@ OPERATOR: Final = Bearer(None, None, "", "operator", Scope.ADMIN)
 
 
 @dataclass
-class Access:
+class TokenStore:
     """Makes, finds and revokes tokens and sessions.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
     @cached_property
     def _alone(self) -> sa.Engine:
@@ -103,15 +103,15 @@ class Access:
         }
         return self._create(token, values)
 
-    @patient
+    @with_retries
     def _create(self, token: str, values: Mapping[str, Any]) -> NewToken:
         with self._engine.begin() as connection:
             connection.execute(insert(tokens).values(values).on_conflict_do_nothing())
             row = connection.execute(sa.text(f"{_SELECT} WHERE t.id = :id"), {"id": values["id"]}).one()
         return NewToken.model_validate({**row._asdict(), "token": token})
 
-    @patient
-    def tokens(self, project_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TokenRecord]:
+    @with_retries
+    def list(self, project_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TokenRecord]:
         """Return the tokens of a project, newest first; revoked and expired ones too."""
         binds: dict[str, Any] = {"project": project_id, "limit": limit + 1}
         older = ""
@@ -122,7 +122,7 @@ class Access:
             rows = connection.execute(query, binds).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 
-    @patient
+    @with_retries
     def revoke(self, project_id: UUID, token_id: UUID) -> TokenRecord:
         """Revoke a token from this moment on; one that is revoked already stays so.
 
@@ -155,7 +155,7 @@ class Access:
         """
         return self._log_in(secrets.token_hex(32), bearer, operator_token)
 
-    @patient
+    @with_retries
     def _log_in(self, secret: str, bearer: Bearer, operator_token: str | None) -> str:
         values = {
             "hash": _hash(secret),
@@ -172,13 +172,13 @@ class Access:
         """Return whom a session stands for; None where it is unknown or over, or its token is."""
         return self._bearer(_BY_SESSION, secret, operator_token)
 
-    @patient
+    @with_retries
     def log_out(self, secret: str) -> None:
         """End a session."""
         with self._engine.begin() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.hash == _hash(secret)))
 
-    @patient
+    @with_retries
     def _bearer(self, query: sa.TextClause, secret: str, operator_token: str | None = None) -> Bearer | None:
         with self._alone.connect() as connection:
             row = connection.execute(query, {"hash": _hash(secret)}).one_or_none()

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from speciate.domain.reward import FloatArray
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 
 IntArray = NDArray[np.int64]
 
@@ -53,7 +53,7 @@ _LAYOUT: Final = [
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class CandidateColumns:
     """The candidates of a run in the order in which they were booked, n of them.
 
     Attributes:
@@ -97,7 +97,7 @@ class Columns:
         """Which candidates have rewards, shape (n,)."""
         return np.asarray(~np.isnan(self.rewards).any(axis=1))
 
-    def followed_by(self, more: Columns) -> Columns:
+    def followed_by(self, more: CandidateColumns) -> CandidateColumns:
         """Return these candidates with those that were booked after them."""
         if not len(more):
             return self
@@ -105,22 +105,22 @@ class Columns:
             name: np.concatenate([mine, theirs]) if isinstance(mine, np.ndarray) else mine + theirs
             for (name, mine), theirs in zip(vars(self).items(), vars(more).values(), strict=True)
         }
-        return Columns(**joined)
+        return CandidateColumns(**joined)
 
 
 @dataclass
-class Series:
+class ColumnReader:
     """Reads the columns.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
-    @patient
-    def columns(self, run_id: UUID, dimensions: int, *, after: int = 0) -> Columns:
+    @with_retries
+    def columns(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateColumns:
         """Return the candidates of a run that were booked after a number of evaluations.
 
         Bookings of a run are serialised by its lock and count on, so that reading on misses nothing.
@@ -130,24 +130,24 @@ class Series:
             dimensions: d, the number of declared objectives.
             after: ``last`` of what was read before.
         """
-        found: list[Columns] = []
+        found: list[CandidateColumns] = []
         most = _MOST_BYTES // _row(dimensions).itemsize
         with reading(self._engine) as connection:
             while not found or len(found[-1]) == most:
                 given = {"id": run_id, "after": found[-1].last if found else after, "most": most, "d": dimensions}
                 row = connection.execute(_ROWS, given).one()
                 found.append(_columns(row.packed or b"", row.failure or (), dimensions))
-        return reduce(Columns.followed_by, found)
+        return reduce(CandidateColumns.followed_by, found)
 
 
 def _row(dimensions: int) -> np.dtype[np.void]:
     return np.dtype([*_LAYOUT, ("rewards", [("length", ">i4"), ("value", _REAL)], (dimensions,))])
 
 
-def _columns(packed: bytes, failure: Sequence[str], dimensions: int) -> Columns:
+def _columns(packed: bytes, failure: Sequence[str], dimensions: int) -> CandidateColumns:
     rows = np.frombuffer(packed, dtype=_row(dimensions))
     whole = {name: rows[name].astype(np.int64) for name, kind in _LAYOUT if kind == _WHOLE}
-    return Columns(
+    return CandidateColumns(
         number=whole["number"],
         evaluations=whole["evaluations"],
         tokens=whole["tokens"],

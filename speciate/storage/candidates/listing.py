@@ -15,13 +15,13 @@ from speciate.domain.objective import Direction
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rule import parse_rule
 from speciate.storage import cursors
-from speciate.storage.runs.context import Measures
+from speciate.storage.runs.context import ScoringSchema
 
-ANY: Final = "any"
+ANY_TARGET: Final = "any"
 """Asks for whatever meets a target; a target that is called so takes the name."""
 
-NUMBER: Final = "number"
-SCALAR: Final = "scalar"
+BY_NUMBER: Final = "number"
+BY_SCALAR: Final = "scalar"
 """What there is to sort by besides rewards; a reward that is called so takes the name."""
 
 _MOST_NAMES: Final = 12
@@ -35,7 +35,7 @@ _SQL: Final = {sign: sign for sign in (">=", "<=", ">", "<", "(", ")")} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CandidateFilter:
     """Which candidates, and in which order; what is None is left open.
 
     Attributes:
@@ -60,11 +60,11 @@ class Wanted:
     sort: str | None = None
 
 
-EVERY: Final = Wanted()
+NO_FILTER: Final = CandidateFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class CandidateQuery:
     """A page of a list as parts of a statement on ``candidates``.
 
     Attributes:
@@ -86,7 +86,7 @@ class Listing:
         return [row.number] if self.sort is None else [self.sort, row.best, row.number]
 
 
-def listing(wanted: Wanted, measures: Measures, cursor: str | None) -> Listing:
+def listing(wanted: CandidateFilter, measures: ScoringSchema, cursor: str | None) -> CandidateQuery:
     """Return the page of a list that begins at a cursor.
 
     Raises:
@@ -109,10 +109,10 @@ def listing(wanted: Wanted, measures: Measures, cursor: str | None) -> Listing:
             conditions.append(f"({best}, -number) < (:least, :before)")
             binds |= {"least": least, "before": -number}
     where = "".join(f" AND {condition}" for condition in conditions)
-    return Listing(where, order, binds, None if best is None else wanted.sort, best or "NULL")
+    return CandidateQuery(where, order, binds, None if best is None else wanted.sort, best or "NULL")
 
 
-def _conditions(wanted: Wanted, measures: Measures) -> tuple[list[str], dict[str, Any]]:
+def _conditions(wanted: CandidateFilter, measures: ScoringSchema) -> tuple[list[str], dict[str, Any]]:
     equal = {
         "status": wanted.status and wanted.status.value,
         "island": wanted.island,
@@ -132,26 +132,26 @@ def _conditions(wanted: Wanted, measures: Measures) -> tuple[list[str], dict[str
     return conditions, binds
 
 
-def _best(sort: str | None, measures: Measures) -> str | None:
+def _best(sort: str | None, measures: ScoringSchema) -> str | None:
     names = measures.space.names
     # Rewards are finite: who has none comes after all that have one.
     if sort in names:
         place = names.index(sort)
         sign = "-" if measures.space.objectives[place].direction is Direction.MINIMIZE else ""
         return f"coalesce({sign}rewards[{place + 1}], '-infinity')"
-    if sort is None or sort == NUMBER:
+    if sort is None or sort == BY_NUMBER:
         return None
-    if sort == SCALAR and measures.weighted:
+    if sort == BY_SCALAR and measures.weighted:
         return "coalesce(scalar, '-infinity')"
-    raise _unknown("sort", sort, [NUMBER, *[SCALAR] * measures.weighted, *names])
+    raise _unknown("sort", sort, [BY_NUMBER, *[BY_SCALAR] * measures.weighted, *names])
 
 
 def _mask(target: str, names: tuple[str, ...]) -> int:
     if target in names:
         return 1 << names.index(target)
-    if target == ANY:
+    if target == ANY_TARGET:
         return (1 << len(names)) - 1
-    raise _unknown("target", target, [ANY, *names])
+    raise _unknown("target", target, [ANY_TARGET, *names])
 
 
 def _rule(text: str, names: tuple[str, ...]) -> str:

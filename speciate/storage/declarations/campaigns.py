@@ -20,7 +20,7 @@ from speciate.ports.records.declarations import CampaignProblem, CampaignRecord,
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.access.quotas import hold_quota
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.rows import named, read_stored, uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, campaign_runs, campaign_slices, campaigns
@@ -80,16 +80,16 @@ class StoredSlice:
 
 
 @dataclass
-class Campaigns:
+class CampaignStore:
     """Declares, steers and reads campaigns; control hands out their evaluations.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
 
     def create(
@@ -106,7 +106,7 @@ class Campaigns:
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
         return self._create(uuid7(), declared, request_digest, idempotency_key)
 
-    @patient
+    @with_retries
     def _create(self, new_id: UUID, declared: Campaign, request_digest: str, key: str | None) -> tuple[UUID, bool]:
         rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
         with self._engine.begin() as connection:
@@ -129,7 +129,7 @@ class Campaigns:
         quota.require(connection, declared.evaluations, None, besides=new_id)
         connection.execute(sa.insert(campaign_runs), rows)
 
-    @patient
+    @with_retries
     def get(self, name: str | UUID) -> CampaignRecord:
         """Return a campaign by id or name.
 
@@ -144,7 +144,7 @@ class Campaigns:
                 raise NotFoundError(f"there is no campaign {str(name)!r}.")
             return _record(row, [_problem(each) for each in connection.execute(_PROBLEMS, {"id": row.id})])
 
-    @patient
+    @with_retries
     def list(
         self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[CampaignRecord]:
@@ -160,13 +160,13 @@ class Campaigns:
                 cursor=cursor,
             )
 
-    @patient
+    @with_retries
     def project_of(self, campaign_id: UUID) -> UUID:
         """Return the project that it was declared in."""
         with reading(self._engine) as connection:
             return project_of(connection, campaigns, campaign_id)
 
-    @patient
+    @with_retries
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
         """Return decisions, newest first."""
         before = cursors.decode(cursor, [int])[0] if cursor else None
@@ -175,7 +175,7 @@ class Campaigns:
             rows = connection.execute(_DECISIONS, binds).all()
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
 
-    @patient
+    @with_retries
     def move(
         self, campaign_id: UUID, goal: DeclarationState, reason: str | None = None, *, fault: bool = False
     ) -> None:
@@ -192,26 +192,26 @@ class Campaigns:
             if fault:
                 tell_fault(connection, row, "campaign", reason)
 
-    @patient
+    @with_retries
     def complete(self, campaign_id: UUID, reason: str) -> None:
         """Complete a running campaign; one that was paused or cancelled meanwhile stays so."""
         with self._engine.begin() as connection:
             if lock(connection, campaigns, campaign_id, noun="campaign").state == DeclarationState.RUNNING.value:
                 set_state(connection, campaigns, campaign_id, DeclarationState.COMPLETED, reason)
 
-    @patient
+    @with_retries
     def wait(self, campaign_id: UUID, reason: str | None) -> None:
         """Say why it starts nothing just now though it goes on; None takes that back."""
         with self._engine.begin() as connection:
             set_waiting(connection, campaigns, campaign_id, reason)
 
-    @patient
+    @with_retries
     def pending(self) -> tuple[UUID, ...]:
         """Return the campaigns that control has something to do for."""
         with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
 
-    @patient
+    @with_retries
     def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
         """Return decisions after a place as the allocation reads them, in their order."""
         with reading(self._engine) as connection:
@@ -225,7 +225,7 @@ class Campaigns:
                 for row in rows
             )
 
-    @patient
+    @with_retries
     def decide(self, campaign_id: UUID, ordinal: int, first: int, decision: Decision) -> bool:
         """Keep a decision; tell whether it is the one at its place, which it is not if somebody else was faster."""
         values = {
@@ -241,14 +241,14 @@ class Campaigns:
         with self._engine.begin() as connection:
             return connection.execute(kept).one_or_none() is not None
 
-    @patient
+    @with_retries
     def attach(self, campaign_id: UUID, position: int, run_id: UUID) -> None:
         """Note the run that was started for a problem."""
         mine = (campaign_runs.c.campaign_id == campaign_id) & (campaign_runs.c.position == position)
         with self._engine.begin() as connection:
             connection.execute(sa.update(campaign_runs).where(mine).values(run_id=run_id))
 
-    @patient
+    @with_retries
     def settle(self, campaign_id: UUID, stored: StoredSlice, run: CampaignProblem, closed: str | None) -> None:
         """Note what came of a slice whose run has spent it or has ended; said again, it changes nothing."""
         mine = (campaign_slices.c.campaign_id == campaign_id) & (campaign_slices.c.ord == stored.ord)

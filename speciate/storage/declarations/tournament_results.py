@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from speciate.domain.tournament import Schedule
 from speciate.ports.records.declarations import TournamentRecord, TournamentRun
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.tournament_export import planned_runs
 from speciate.storage.declarations.tournament_summaries import STATES, TournamentSummaries, named
 from speciate.tournaments.report.build import make_matrix, make_report, make_standings
@@ -127,7 +127,7 @@ class TournamentResults(TournamentSummaries):
                 self._held.popitem(last=False)
             return held
 
-    @patient
+    @with_retries
     def _read(self, record: TournamentRecord, held: _Held) -> None:
         if record.revision <= held.seen:
             return
@@ -149,13 +149,13 @@ class TournamentResults(TournamentSummaries):
             held.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
         held.seen = record.revision
 
-    @patient
+    @with_retries
     def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
         with reading(self._engine) as connection:
             rows = connection.execute(_PROBLEMS, {"id": tournament_id, **named(schedule.problems)}).all()
         return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
 
-    @patient
+    @with_retries
     def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
         names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
         with reading(self._engine) as connection:

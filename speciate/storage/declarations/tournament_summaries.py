@@ -14,8 +14,8 @@ from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.declarations import TournamentRecord
-from speciate.storage.database import patient
-from speciate.storage.declarations.tournaments import Tournaments
+from speciate.storage.database import with_retries
+from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.rows import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING
 from speciate.tournaments.report.run_summary import NUMBERS, VOICE, Answers, Completions, budgets, health, quality
@@ -56,7 +56,7 @@ _KEEP = sa.text(
 ).bindparams(sa.bindparam("rows", type_=JSONB))
 
 
-class TournamentSummaries(Tournaments):
+class TournamentSummaries(TournamentStore):
     """Keeps what ended runs say."""
 
     def mark_ended(self, record: TournamentRecord) -> None:
@@ -64,7 +64,7 @@ class TournamentSummaries(Tournaments):
         while self._mark_some(record):
             pass
 
-    @patient
+    @with_retries
     def _mark_some(self, record: TournamentRecord) -> bool:
         declared = record.declaration
         query = sa.text(_ENDED.format(target="c.unlock" if declared.target is None else "c.target = :target"))

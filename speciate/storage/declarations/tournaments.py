@@ -15,7 +15,7 @@ from speciate.domain.tournament import Extension, PlannedRun, Tournament
 from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import TournamentAmendment, TournamentRecord
 from speciate.storage.access.quotas import hold_quota
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.declared import declare, lock, page, project_of, set_state, set_waiting, tell_fault
 from speciate.storage.rows import named, read_stored, uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, tournament_amendments, tournaments
@@ -64,16 +64,16 @@ class UnderWay:
 
 
 @dataclass
-class Tournaments:
+class TournamentStore:
     """Declares, steers and reads tournaments; control starts their runs.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees ids of all, and names of the default one.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
 
     def create(
@@ -90,7 +90,7 @@ class Tournaments:
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
         return self._create(uuid7(), declared, request_digest, idempotency_key)
 
-    @patient
+    @with_retries
     def _create(self, new_id: UUID, declared: Tournament, request_digest: str, key: str | None) -> tuple[UUID, bool]:
         with self._engine.begin() as connection:
             return declare(
@@ -115,7 +115,7 @@ class Tournaments:
         evaluations, tokens = (None if each is None else runs * each for each in (budget.evaluations, budget.tokens))
         hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, evaluations, tokens)
 
-    @patient
+    @with_retries
     def get(self, name: str | UUID) -> TournamentRecord:
         """Return a tournament by id or name.
 
@@ -125,13 +125,13 @@ class Tournaments:
         with reading(self._engine) as connection:
             return _find(connection, name, self.project)
 
-    @patient
+    @with_retries
     def project_of(self, tournament_id: UUID) -> UUID:
         """Return the project that it was declared in."""
         with reading(self._engine) as connection:
             return project_of(connection, tournaments, tournament_id)
 
-    @patient
+    @with_retries
     def list(
         self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[TournamentRecord]:
@@ -147,7 +147,7 @@ class Tournaments:
                 cursor=cursor,
             )
 
-    @patient
+    @with_retries
     def move(
         self, tournament_id: UUID, goal: DeclarationState, reason: str | None = None, *, fault: bool = False
     ) -> None:
@@ -168,7 +168,7 @@ class Tournaments:
                     _TAKE_ALONG, {"id": tournament_id, "told": paused_with(DeclarationKind.TOURNAMENT, row.slug)}
                 )
 
-    @patient
+    @with_retries
     def complete(self, tournament_id: UUID, reason: str | None = None) -> bool:
         """Complete a running tournament, at once where there is a reason, else if none of its runs is open.
 
@@ -183,7 +183,7 @@ class Tournaments:
             set_state(connection, tournaments, tournament_id, DeclarationState.COMPLETED, reason)
             return True
 
-    @patient
+    @with_retries
     def extend(self, tournament_id: UUID, extension: Extension) -> None:
         """Add problems or seeds, with names that are pinned to versions, and record it; it goes on at once.
 
@@ -213,39 +213,39 @@ class Tournaments:
             if row.state == DeclarationState.COMPLETED.value:
                 set_state(connection, tournaments, tournament_id, DeclarationState.RUNNING, None)
 
-    @patient
+    @with_retries
     def wait(self, tournament_id: UUID, reason: str | None) -> None:
         """Say why it starts nothing just now though it goes on; None takes that back."""
         with self._engine.begin() as connection:
             set_waiting(connection, tournaments, tournament_id, reason)
 
-    @patient
+    @with_retries
     def pending(self) -> tuple[UUID, ...]:
         """Return the tournaments that control has something to do for."""
         with reading(self._engine) as connection:
             return tuple(connection.execute(_TENDED).scalars())
 
-    @patient
+    @with_retries
     def under_way(self, tournament_id: UUID) -> tuple[UnderWay, ...]:
         """Return runs that were started and have not ended."""
         with reading(self._engine) as connection:
             rows = connection.execute(_UNDER_WAY, {"id": tournament_id})
             return tuple(UnderWay(row.run_id, row.state, row.reason) for row in rows)
 
-    @patient
+    @with_retries
     def next(self, tournament_id: UUID, limit: int) -> tuple[tuple[int, PlannedRun], ...]:
         """Return the next runs of the plan that were not started, with their places in it."""
         with reading(self._engine) as connection:
             rows = connection.execute(_NEXT, {"id": tournament_id, "limit": limit})
             return tuple((row.ord, PlannedRun(row.problem, row.seed, row.entrant)) for row in rows)
 
-    @patient
+    @with_retries
     def attach(self, tournament_id: UUID, ordinal: int, run_id: UUID) -> None:
         """Note that a run was started for a place of the plan."""
         with self._engine.begin() as connection:
             connection.execute(_ATTACH, {"id": tournament_id, "ord": ordinal, "run_id": run_id})
 
-    @patient
+    @with_retries
     def complete_runs(self, tournament_id: UUID) -> int | None:
         """Return how many leading runs of the plan have ended; None where all have."""
         with reading(self._engine) as connection:

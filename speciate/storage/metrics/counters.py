@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """A counter, or with ``buckets`` a histogram.
 
     Attributes:
@@ -50,16 +50,22 @@ class Family:
 _SHORT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
-EVALUATIONS: Final = Family("speciate_evaluations", "Evaluations that ran.", ("outcome", "tier"))
-EVALUATION_SECONDS: Final = Family("speciate_evaluation_seconds", "Time of one evaluation.", ("tier",), _SHORT)
-POLICY_SECONDS: Final = Family("speciate_policy_request_seconds", "Time of one request.", ("policy", "role"), _LONG)
-POLICY_TOKENS: Final = Family("speciate_policy_tokens", "Tokens of answered requests.", ("policy", "role", "part"))
-POLICY_FAILURES: Final = Family("speciate_policy_failures", "Batches that a policy did not answer.", ("policy",))
-WORK: Final = Family("speciate_work_units", "Units of work by what became of them.", ("kind", "result"))
-WORK_SECONDS: Final = Family("speciate_work_seconds", "Time from lease to commit of a unit.", ("kind",), _LONG)
-LEASES_EXPIRED: Final = Family("speciate_leases_expired", "Leases that lapsed and whose work was handed out again.")
-POISONED: Final = Family("speciate_work_poisoned", "Units given up after too many attempts.")
-RUNG_AGAIN: Final = Family("speciate_doorbells_rung_again", "Units of work that were dispatched again.")
+EVALUATIONS: Final = MetricFamily("speciate_evaluations", "Evaluations that ran.", ("outcome", "tier"))
+EVALUATION_SECONDS: Final = MetricFamily("speciate_evaluation_seconds", "Time of one evaluation.", ("tier",), _SHORT)
+POLICY_SECONDS: Final = MetricFamily(
+    "speciate_policy_request_seconds", "Time of one request.", ("policy", "role"), _LONG
+)
+POLICY_TOKENS: Final = MetricFamily(
+    "speciate_policy_tokens", "Tokens of answered requests.", ("policy", "role", "part")
+)
+POLICY_FAILURES: Final = MetricFamily("speciate_policy_failures", "Batches that a policy did not answer.", ("policy",))
+WORK: Final = MetricFamily("speciate_work_units", "Units of work by what became of them.", ("kind", "result"))
+WORK_SECONDS: Final = MetricFamily("speciate_work_seconds", "Time from lease to commit of a unit.", ("kind",), _LONG)
+LEASES_EXPIRED: Final = MetricFamily(
+    "speciate_leases_expired", "Leases that lapsed and whose work was handed out again."
+)
+POISONED: Final = MetricFamily("speciate_work_poisoned", "Units given up after too many attempts.")
+RUNG_AGAIN: Final = MetricFamily("speciate_doorbells_rung_again", "Units of work that were dispatched again.")
 
 FAMILIES: Final = (
     EVALUATIONS, EVALUATION_SECONDS, POLICY_SECONDS, POLICY_TOKENS, POLICY_FAILURES, WORK, WORK_SECONDS,
@@ -67,7 +73,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 
 
-class Counters:
+class WorkerCounters:
     """Adds up for one process, which must not fork afterwards; safe from several threads."""
 
     def __init__(self, client: redis.Redis) -> None:
@@ -79,11 +85,11 @@ class Counters:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
-    def add(self, family: Family, *labels: str, by: float = 1.0) -> None:
+    def add(self, family: MetricFamily, *labels: str, by: float = 1.0) -> None:
         """Count."""
         self._book({family.field(labels): by})
 
-    def observe(self, family: Family, *labels: str, values: Iterable[float]) -> None:
+    def observe(self, family: MetricFamily, *labels: str, values: Iterable[float]) -> None:
         """Count values into the buckets of a histogram."""
         booked: defaultdict[str, float] = defaultdict(float)
         for value in values:
@@ -140,7 +146,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class CounterSeries:
     """What was counted under one set of labels.
 
     Attributes:
@@ -154,14 +160,14 @@ class Series:
     total: float = 0.0
 
 
-def read_counters(client: redis.Redis) -> dict[Family, list[Series]]:
+def read_counters(client: redis.Redis) -> dict[MetricFamily, list[CounterSeries]]:
     """Return everything that workers counted; raises ``redis.RedisError`` when Redis does not answer."""
     fields = cast("dict[bytes, bytes]", client.hgetall(_KEY))
     parts: dict[tuple[str, tuple[str, ...]], dict[str, float]] = defaultdict(dict)
     for field, value in fields.items():
         name, *labels, part = field.decode().split("|")
         parts[name, tuple(labels)][part] = float(value)
-    found: dict[Family, list[Series]] = {family: [] for family in FAMILIES}
+    found: dict[MetricFamily, list[CounterSeries]] = {family: [] for family in FAMILIES}
     for family in FAMILIES:
         for (name, values), counted in sorted(parts.items()):
             if name == family.name and len(values) == len(family.labels):
@@ -169,8 +175,8 @@ def read_counters(client: redis.Redis) -> dict[Family, list[Series]]:
     return found
 
 
-def _series(family: Family, labels: tuple[str, ...], counted: dict[str, float]) -> Series:
+def _series(family: MetricFamily, labels: tuple[str, ...], counted: dict[str, float]) -> CounterSeries:
     if not family.buckets:
-        return Series(labels, (counted.get("", 0.0),))
+        return CounterSeries(labels, (counted.get("", 0.0),))
     counts = tuple(counted.get(str(i), 0.0) for i in range(len(family.buckets) + 1))
-    return Series(labels, counts, counted.get(_SUM, 0.0))
+    return CounterSeries(labels, counts, counted.get(_SUM, 0.0))

@@ -13,7 +13,7 @@ from speciate.domain.run import RunState
 from speciate.domain.target import ClaimState
 from speciate.ports.records.policies import PolicyFigures
 from speciate.ports.records.unlocks import MatrixCell, UnlockRecord
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.context import ALONE, MUTATOR
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
@@ -46,15 +46,15 @@ class Overview:
     """Reads across runs.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees all.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
 
-    @patient
+    @with_retries
     def runs_by_state(self) -> dict[RunState, int]:
         """Return how many runs are in which state."""
         query = sa.text(
@@ -65,7 +65,7 @@ class Overview:
             rows = connection.execute(query, {"project": self.project})
             return {RunState(row.state): row.n for row in rows}
 
-    @patient
+    @with_retries
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
         """Return the targets that were confirmed last."""
         query = sa.text(SELECT_UNLOCKS + f" WHERE c.state = :state AND {_OURS} ORDER BY c.at DESC LIMIT :limit")
@@ -74,7 +74,7 @@ class Overview:
             rows = connection.execute(query, binds)
             return tuple(UnlockRecord.model_validate(row._asdict()) for row in rows)
 
-    @patient
+    @with_retries
     def matrix(self, policies: Sequence[UUID] | None = None, problem: UUID | None = None) -> tuple[MatrixCell, ...]:
         """Return what was unlocked by problem version and by who was asked: a policy alone, or with a mutator.
 
@@ -88,7 +88,7 @@ class Overview:
         with reading(self._engine) as connection:
             return tuple(MatrixCell.model_validate(row._asdict()) for row in connection.execute(_CELLS, binds))
 
-    @patient
+    @with_retries
     def policy(self, policy_id: UUID) -> PolicyFigures:
         """Return how a policy version answers: its runs are those in which nobody else was asked."""
         with reading(self._engine) as connection:

@@ -36,7 +36,7 @@ _MEASURES = sa.text(
 
 
 @dataclass(frozen=True)
-class Measures:
+class ScoringSchema:
     """What a run's candidates are measured by: the little of its problem that their records need. It never changes.
 
     Attributes:
@@ -50,14 +50,14 @@ class Measures:
     weighted: bool
 
 
-def load_measures(connection: sa.Connection, run_id: UUID) -> Measures:
+def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchema:
     """Return what a run's candidates are measured by; raises as ``load_context`` does."""
     row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
     objectives = tuple(read_stored(Objective, objective) for objective in row.objectives)
     targets = tuple(target["name"] for target in row.targets)
-    return Measures(RewardSpace(objectives), targets, row.weights is not None)
+    return ScoringSchema(RewardSpace(objectives), targets, row.weights is not None)
 
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:

@@ -24,10 +24,10 @@ from speciate.ports.records.candidates import (
 )
 from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
-from speciate.storage.candidates.listing import EVERY, Wanted, listing
-from speciate.storage.database import patient, reading
+from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
+from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.advice import read_page
-from speciate.storage.runs.context import Measures, load_context, load_measures
+from speciate.storage.runs.context import ScoringSchema, load_context, load_scoring_schema
 
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
@@ -54,22 +54,22 @@ _ANCESTORS = sa.text(
 
 
 @dataclass
-class Queries:
+class RunQueries:
     """Read-only views of runs.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
     def __post_init__(self) -> None:
         self._measures = lru_cache(maxsize=2048)(self._load_measures)
 
-    @patient
+    @with_retries
     def candidates(
-        self, run_id: UUID, wanted: Wanted = EVERY, *, limit: int = 100, cursor: str | None = None
+        self, run_id: UUID, wanted: CandidateFilter = NO_FILTER, *, limit: int = 100, cursor: str | None = None
     ) -> Page[CandidateRecord]:
         """Return candidates of a run in the order that is wanted.
 
@@ -87,7 +87,7 @@ class Queries:
             rows = connection.execute(sa.text(query), {**listed.binds, "run_id": run_id, "limit": limit + 1}).all()
         return cursors.page(rows, limit, lambda row: CandidateRecord(**_candidate(measures, row)), listed.cursor)
 
-    @patient
+    @with_retries
     def candidate(self, candidate_id: UUID) -> CandidateDetail:
         """Return a candidate with its texts.
 
@@ -96,13 +96,13 @@ class Queries:
         """
         return self._detail("id = :id", {"id": candidate_id}, f"candidate {candidate_id}")
 
-    @patient
+    @with_retries
     def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
         """Return the candidate of a run that has a number; raises as ``candidate`` does."""
         keys = {"run_id": run_id, "number": number}
         return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
 
-    @patient
+    @with_retries
     def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
         """Return at most ``limit`` ancestors of a candidate, newest first; each once, however often it was a parent."""
         measures = self._measures(candidate.run_id)
@@ -111,7 +111,7 @@ class Queries:
             rows = connection.execute(_ANCESTORS, binds).all()
         return tuple(CandidateRecord(**_candidate(measures, row)) for row in rows)
 
-    @patient
+    @with_retries
     def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the elites that no other elite dominates, best first by the problem's first objective."""
         elites = self.archive(run_id)
@@ -123,7 +123,7 @@ class Queries:
         ]
         return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
 
-    @patient
+    @with_retries
     def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the holder of every cell, by island and cell."""
         query = sa.text(
@@ -144,7 +144,7 @@ class Queries:
                 for row in connection.execute(query, {"id": run_id})
             )
 
-    @patient
+    @with_retries
     def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
         """Return the completions of a run, newest first."""
         after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
@@ -160,7 +160,7 @@ class Queries:
             rows, limit, lambda row: RolloutRecord.model_validate(row._asdict()), lambda row: [row.batch, row.ord]
         )
 
-    @patient
+    @with_retries
     def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
         """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
@@ -170,7 +170,7 @@ class Queries:
             records = read_page(connection, run_id, before, limit + 1)
         return cursors.page(records, limit, lambda record: record, lambda record: [record.number])
 
-    @patient
+    @with_retries
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
         """Return every completion of a run with its texts, in the order in which they were asked for."""
         query = sa.text(
@@ -182,7 +182,7 @@ class Queries:
                 RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
             )
 
-    @patient
+    @with_retries
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
         """Return a rollout with prompt and completion.
 
@@ -199,7 +199,7 @@ class Queries:
             raise NotFoundError(f"there is no rollout {rollout_id}.")
         return RolloutDetail.model_validate(row._asdict())
 
-    @patient
+    @with_retries
     def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:
         """Return at most ``limit`` events with a sequence number above ``after``, in order."""
         query = sa.text(
@@ -237,17 +237,17 @@ class Queries:
             raise NotFoundError(f"there is no {what}.")
         return CandidateDetail(**_whole(self._measures(row.run_id), row))
 
-    def _load_measures(self, run_id: UUID) -> Measures:
+    def _load_measures(self, run_id: UUID) -> ScoringSchema:
         with reading(self._engine) as connection:
-            return load_measures(connection, run_id)
+            return load_scoring_schema(connection, run_id)
 
 
-def _whole(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
+def _whole(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
     texts = {"program": row.program, "failure_detail": row.failure_detail, "artifacts": row.artifacts}
     return {**_candidate(measures, row), **texts}
 
 
-def _candidate(measures: Measures, row: sa.Row[Any]) -> dict[str, Any]:
+def _candidate(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
     values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
     rewards = None if row.rewards is None else dict(zip(measures.space.names, row.rewards, strict=True))
     met = tuple(name for i, name in enumerate(measures.targets) if row.targets >> i & 1)

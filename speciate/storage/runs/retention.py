@@ -16,10 +16,10 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import floor7
 
-DEAD: Final = (RunState.CANCELLED, RunState.FAILED)
+UNSUCCESSFUL: Final = (RunState.CANCELLED, RunState.FAILED)
 """States in which a run ends without a result that anyone waits for."""
 
 _WINDOW: Final = 1000
@@ -69,7 +69,7 @@ _DROP = sa.text(
 
 
 @dataclass(frozen=True, slots=True)
-class Prunable:
+class PrunableRun:
     """A run whose texts may go.
 
     Attributes:
@@ -86,23 +86,23 @@ class Prunable:
 
 
 @dataclass
-class Retention:
+class RetentionStore:
     """Prunes runs.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
-    patience_s: float = 60.0
+    retry_for_s: float = 60.0
 
-    @patient
-    def prunable(self, before: datetime, states: Sequence[RunState] = DEAD) -> tuple[Prunable, ...]:
+    @with_retries
+    def prunable(self, before: datetime, states: Sequence[RunState] = UNSUCCESSFUL) -> tuple[PrunableRun, ...]:
         """Return the runs that ended in one of some states before a moment, the earliest first."""
         asked = {"before": before, "states": [state.value for state in states]}
         with reading(self._engine) as connection:
             return tuple(
-                Prunable(
+                PrunableRun(
                     run_id=row.id,
                     problem=row.problem,
                     state=RunState(row.state),
@@ -114,7 +114,7 @@ class Retention:
                 for row in connection.execute(_DUE, asked).all()
             )
 
-    def prune(self, runs: Sequence[Prunable], now: datetime) -> Iterator[int]:
+    def prune(self, runs: Sequence[PrunableRun], now: datetime) -> Iterator[int]:
         """Prune runs, yielding after each step how many texts went; at last the prompts that nobody has left."""
         for run in runs:
             for start in range(0, run.candidates, _WINDOW):
@@ -130,17 +130,17 @@ class Retention:
         for start in range(0, len(digests), _PROMPTS):
             yield self._drop(digests[start : start + _PROMPTS], since)
 
-    @patient
+    @with_retries
     def _step(self, statement: sa.TextClause, binds: dict[str, object]) -> int:
         with self._engine.begin() as connection:
             return connection.execute(statement, binds).rowcount
 
-    @patient
+    @with_retries
     def _unused(self, run_ids: Sequence[UUID]) -> list[str]:
         with reading(self._engine) as connection:
             return sorted(connection.execute(_DOOMED, {"ids": list(run_ids)}).scalars())
 
-    @patient
+    @with_retries
     def _drop(self, digests: Sequence[str], since: UUID) -> int:
         with self._engine.begin() as connection:
             connection.execute(_PATIENCE)

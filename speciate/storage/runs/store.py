@@ -24,7 +24,7 @@ from speciate.runs import ledger
 from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import hold_quota, hold_quota_of, room_of
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import hold_key, key_in, read_stored, uuid7
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
@@ -62,7 +62,7 @@ class PostgresRunStore:
     """``RunStore`` on PostgreSQL.
 
     Attributes:
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
         project: The project that is seen; None sees all, and makes runs in the default one.
         own: Whether runs count towards the day's quotas: what tournaments and campaigns start is counted with them.
         require: Given the revision and state of a run that is about to be changed, raises where it must not be. It is
@@ -70,7 +70,7 @@ class PostgresRunStore:
     """
 
     _engine: sa.Engine
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
     project: UUID | None = None
     own: bool = True
     require: Callable[[int, RunState], None] | None = None
@@ -91,7 +91,7 @@ class PostgresRunStore:
         # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
         return self._create(uuid7(), problem, policy, mutator, spec, ensembles, labels, granted, idempotency_key)
 
-    @patient
+    @with_retries
     def _create(
         self,
         run_id: UUID,
@@ -172,7 +172,7 @@ class PostgresRunStore:
         """End it; what is in flight is thrown away."""
         return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _told(reason)))
 
-    @patient
+    @with_retries
     def grant(self, run_id: UUID, granted: int) -> Commit:
         """Let a run spend up to so many evaluations; see the port."""
         with self._engine.begin() as connection:
@@ -187,7 +187,7 @@ class PostgresRunStore:
         """Complete a run that waits for a grant."""
         return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
 
-    @patient
+    @with_retries
     def label(self, run_id: UUID, change: Relabelling) -> Commit:
         """Change what people call a run; see the port."""
         with self._engine.begin() as connection:
@@ -203,7 +203,7 @@ class PostgresRunStore:
             connection.execute(sa.update(runs).where(mine).values(labels.stored_json()))
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 
-    @patient
+    @with_retries
     def get(self, run_id: UUID) -> RunRecord:
         """Return a run."""
         with reading(self._engine) as connection:
@@ -212,7 +212,7 @@ class PostgresRunStore:
             raise NotFoundError(f"there is no run {run_id}.")
         return _record(row)
 
-    @patient
+    @with_retries
     def list(
         self,
         *,
@@ -252,7 +252,7 @@ class PostgresRunStore:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
         return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
 
-    @patient
+    @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
         """Return leased and waiting work, oldest first."""
         query = sa.text(
@@ -275,20 +275,20 @@ class PostgresRunStore:
             for row in rows
         )
 
-    @patient
+    @with_retries
     def room(self) -> int | None:
         """Return how many more runs may be under way in the project; None is any number."""
         with self._engine.begin() as connection:
             return room_of(connection, self.project or DEFAULT_PROJECT_ID)
 
-    @patient
+    @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
         """Return the runs whose archive a cache should hold."""
         with reading(self._engine) as connection:
             query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
             return tuple(connection.execute(query).scalars())
 
-    @patient
+    @with_retries
     def _move(
         self,
         run_id: UUID,

@@ -17,7 +17,7 @@ from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
 from speciate.ports.records.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import patient, reading
+from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import enqueue
@@ -60,18 +60,18 @@ _FORGET = sa.text(
 
 
 @dataclass
-class Webhooks:
+class WebhookStore:
     """Makes webhooks, and keeps what is to be delivered.
 
     Attributes:
         project: Only webhooks of this project are found, and new ones are its; None is any, new ones the default's.
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
     _sealer: Sealer
     project: UUID | None = None
-    patience_s: float = 5.0
+    retry_for_s: float = 5.0
 
     def add(self, webhook: Webhook) -> NewWebhook:
         """Store a webhook and make its secret, which is returned here only.
@@ -81,7 +81,7 @@ class Webhooks:
         """
         return self._add(webhook, uuid7(), f"whsec_{secrets.token_hex(32)}")
 
-    @patient
+    @with_retries
     def _add(self, webhook: Webhook, webhook_id: UUID, secret: str) -> NewWebhook:
         values = {
             "id": webhook_id,
@@ -96,7 +96,7 @@ class Webhooks:
             row = connection.execute(sa.select(webhooks).where(webhooks.c.id == webhook_id)).one()
         return NewWebhook.model_validate({**row._asdict(), "secret": secret})
 
-    @patient
+    @with_retries
     def get(self, webhook_id: UUID) -> WebhookRecord:
         """Return a webhook.
 
@@ -109,7 +109,7 @@ class Webhooks:
             raise _unknown(webhook_id)
         return WebhookRecord.model_validate(row._asdict())
 
-    @patient
+    @with_retries
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
         """Return webhooks, newest first."""
         query = sa.select(webhooks).order_by(webhooks.c.id.desc()).limit(limit + 1)
@@ -121,7 +121,7 @@ class Webhooks:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, lambda r: WebhookRecord.model_validate(r._asdict()), lambda r: [str(r.id)])
 
-    @patient
+    @with_retries
     def remove(self, webhook_id: UUID) -> None:
         """Forget a webhook, and what was to be delivered to it.
 
@@ -140,7 +140,7 @@ class Webhooks:
         """
         return self._test(webhook_id, uuid7())
 
-    @patient
+    @with_retries
     def _test(self, webhook_id: UUID, delivery_id: UUID) -> DeliveryRecord:
         values = {
             "id": delivery_id,
@@ -157,7 +157,7 @@ class Webhooks:
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
             return _delivery(connection.execute(query).one())
 
-    @patient
+    @with_retries
     def deliveries(
         self, webhook_id: UUID, *, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[DeliveryRecord]:
@@ -177,7 +177,7 @@ class Webhooks:
             rows = connection.execute(query).all()
         return cursors.page(rows, limit, _delivery, lambda row: [str(row.id)])
 
-    @patient
+    @with_retries
     def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
         """Tell the webhooks of the project (by default the operator's) of an alarm; return how many want to know.
 
@@ -190,33 +190,33 @@ class Webhooks:
             data = {"name": name, "message": message, **(facts or {})}
             return enqueue(connection, WebhookEvent.ALARM, self.project or DEFAULT_PROJECT_ID, data)
 
-    @patient
+    @with_retries
     def claim(self, limit: int) -> tuple[DueDelivery, ...]:
         """Lease deliveries that are due, at most one of each webhook."""
         with self._engine.begin() as connection:
             rows = connection.execute(_CLAIM, {"limit": limit, "lease_s": LEASE_S}).all()
         return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
-    @patient
+    @with_retries
     def delivered(self, parcel: DueDelivery, status: int) -> None:
         """Note that a receiver took a delivery."""
         with self._engine.begin() as connection:
             connection.execute(_DELIVERED, {"id": parcel.id, "status": status})
 
-    @patient
+    @with_retries
     def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
         """Note what went wrong; it is tried again after ``wait_s`` seconds, or given up when that is too late."""
         values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
         with self._engine.begin() as connection:
             connection.execute(_POSTPONE, {**values, "tried_for_s": TRIED_FOR_S})
 
-    @patient
+    @with_retries
     def forget_old(self) -> int:
         """Delete what ended long ago; return how many."""
         with self._engine.begin() as connection:
             return connection.execute(_FORGET, {"kept_s": KEPT_S}).rowcount
 
-    @patient
+    @with_retries
     def renew(self) -> int:
         """Seal every secret anew by the first secret key; return how many there are. Raises ``SecretKeyError``."""
         with self._engine.begin() as connection:

@@ -37,8 +37,8 @@ from speciate.storage.rows import uuid7
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
     MemoryRun,
+    MemoryUnit,
     StoredCandidate,
-    Unit,
     confirming,
     earliest_claimant,
     holds,
@@ -296,7 +296,7 @@ class MemoryWorkStore:
         refs = []
         for new in effects.works:
             refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
-            run.units[refs[-1].id] = Unit(new)
+            run.units[refs[-1].id] = MemoryUnit(new)
         for claim in effects.claims:
             run.claims[claim.target, claim.number] = claim
         run.events.extend(effects.events)
@@ -317,7 +317,7 @@ class MemoryWorkStore:
             raise NotFoundError(f"there is no run {run_id}.")
         return self.runs[run_id]
 
-    def _unit(self, work_id: UUID) -> tuple[MemoryRun, Unit]:
+    def _unit(self, work_id: UUID) -> tuple[MemoryRun, MemoryUnit]:
         for run in self.runs.values():
             if work_id in run.units:
                 return run, run.units[work_id]

@@ -15,7 +15,7 @@ from speciate.search.strategy import Placement
 
 
 @dataclass(slots=True)
-class Unit:
+class MemoryUnit:
     """A unit of work with its lease."""
 
     new: NewWork
@@ -48,7 +48,7 @@ class MemoryRun:
     candidates: dict[int, StoredCandidate] = field(default_factory=dict)
     elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
     claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
-    units: dict[UUID, Unit] = field(default_factory=dict)
+    units: dict[UUID, MemoryUnit] = field(default_factory=dict)
     advice: dict[int, Advice] = field(default_factory=dict)
     running_since: float | None = None
 
@@ -59,7 +59,7 @@ def confirming(run: MemoryRun) -> int:
     return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
 
 
-def holds(unit: Unit, lease: Lease) -> bool:
+def holds(unit: MemoryUnit, lease: Lease) -> bool:
     """Tell whether the lease still stands."""
     return unit.state == "leased" and unit.token == lease.token
 

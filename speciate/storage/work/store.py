@@ -36,7 +36,7 @@ from speciate.search.strategy import EliteTable
 from speciate.storage.candidates import population
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
-from speciate.storage.database import StorageFullError, patient
+from speciate.storage.database import StorageFullError, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
@@ -91,20 +91,20 @@ class PostgresWorkStore:
 
     Attributes:
         lease_s: Seconds after which the work of a silent worker is given to another.
-        patience_s: Seconds that a call waits for a server that restarts.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
     _engine: sa.Engine
     _cache: ElitesCache | None = None
     lease_s: float = 30.0
-    patience_s: float = 60.0
+    retry_for_s: float = 60.0
 
     def __post_init__(self) -> None:
         self._context = lru_cache(maxsize=256)(self._load_context)
         # Single statements need no BEGIN and COMMIT around them, each of which is a round trip.
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    @patient
+    @with_retries
     def claim(self, work_id: UUID) -> Lease | None:
         """Lease a ready unit of a running run."""
         token = uuid7()
@@ -116,7 +116,7 @@ class PostgresWorkStore:
             work_id, row.run_id, WorkKind(row.kind), row.lane, row.ordinal, row.attempt, token, row.payload, row.events
         )
 
-    @patient
+    @with_retries
     def extend(self, lease: Lease) -> bool:
         """Prolong a lease."""
         with self._single.connect() as connection:
@@ -137,12 +137,12 @@ class PostgresWorkStore:
         """Return what never changes about a run."""
         return self._context(run_id)
 
-    @patient
+    @with_retries
     def _load_context(self, run_id: UUID) -> RunContext:
         with self._single.connect() as connection:
             return load_context(connection, run_id)
 
-    @patient
+    @with_retries
     def seconds_left(self, run_id: UUID) -> float | None:
         """Return the running seconds left in the run's budget."""
         budget = self.context(run_id).spec.budget.seconds
@@ -152,7 +152,7 @@ class PostgresWorkStore:
         with self._single.connect() as connection:
             return max(0.0, budget - float(connection.execute(query, {"id": run_id}).scalar_one()))
 
-    @patient
+    @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         """Return the archive of an island, from the cache where it is whole."""
         dimensions = len(self.context(run_id).problem.objectives)
@@ -165,19 +165,19 @@ class PostgresWorkStore:
             return EliteTable.of(self._cache.read(run_id, island, load), dimensions)
         return EliteTable.of([row for at, row in load() if at == island], dimensions)
 
-    @patient
+    @with_retries
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return the named members of the population."""
         with self._single.connect() as connection:
             return population.members(connection, run_id, numbers)
 
-    @patient
+    @with_retries
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the earliest candidate for every program hash and every shape that the run has already seen."""
         with self._single.connect() as connection:
             return population.duplicates(connection, run_id, hashes, shapes)
 
-    @patient
+    @with_retries
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
         """Return what other runs kept of programs."""
         context = self.context(run_id)
@@ -186,20 +186,20 @@ class PostgresWorkStore:
         with self._single.connect() as connection:
             return read_results(connection, context, hashes, tier)
 
-    @patient
+    @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return what the policies of an ensemble have done so far."""
         query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
         with self._single.connect() as connection:
             return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
-    @patient
+    @with_retries
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
         """Return the advice that prompts may carry."""
         with self._single.connect() as connection:
             return read_living(connection, run_id)
 
-    @patient
+    @with_retries
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Set tokens aside; a later call for the same lease replaces the earlier one."""
         with self._engine.begin() as connection:
@@ -278,7 +278,7 @@ class PostgresWorkStore:
         except StorageFullError:
             return self._halt(lease, reason, tokens)
 
-    @patient
+    @with_retries
     def _halt(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
         """Pause without writing a new row: on a full disk only changes in place still succeed."""
         with self._engine.begin() as connection:
@@ -292,7 +292,7 @@ class PostgresWorkStore:
             row = connection.execute(_HALT, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
-    @patient
+    @with_retries
     def _give_back(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
@@ -313,7 +313,7 @@ class PostgresWorkStore:
         """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
         return Reconciler(self._engine, self.context, self.record_evaluations).reconcile()
 
-    @patient
+    @with_retries
     def _finish(self, lease: Lease, body: Body) -> Commit | None:
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:

@@ -28,7 +28,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
-from speciate.storage.revision import NEWEST
+from speciate.storage.revision import NEWEST_REVISION
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
 
@@ -127,7 +127,7 @@ def test_what_was_running_goes_on_in_another_database(
 
     hands.stopping.set()
     worker.join()
-    assert (code, told["revision"], err) == (ExitCode.OK, NEWEST, "")
+    assert (code, told["revision"], err) == (ExitCode.OK, NEWEST_REVISION, "")
     assert file.stat().st_mode & 0o077 == 0
     assert call(source, "backup", str(file))[0] == ExitCode.CONFLICT  # the file exists
     assert call(source, "restore", str(file))[0] == ExitCode.CONFLICT  # the database is not empty
@@ -137,7 +137,7 @@ def test_what_was_running_goes_on_in_another_database(
 
     code, told, err = call(empty_url, "restore", str(file))
 
-    assert (code, told["revision"], told["runs"], err) == (ExitCode.OK, NEWEST, 1, "")
+    assert (code, told["revision"], told["runs"], err) == (ExitCode.OK, NEWEST_REVISION, 1, "")
     restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
     try:
         assert _record(restored, ended) == _record(stores, ended)
@@ -182,7 +182,7 @@ def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
     dump, *restore = commands
     compose(settings.database_url.get_secret_value(), dump)
 
-    assert call(empty_url, "restore", str(tmp_path / "speciate.dump"))[1]["revision"] == NEWEST
+    assert call(empty_url, "restore", str(tmp_path / "speciate.dump"))[1]["revision"] == NEWEST_REVISION
     for command in restore:
         compose(empty_url, command)
 

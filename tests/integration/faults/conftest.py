@@ -22,7 +22,7 @@ from speciate.domain.run import RunSpec
 from speciate.ports.records.runs import RunRecord
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
-from speciate.storage.database import patient
+from speciate.storage.database import with_retries
 from speciate.storage.stores import Stores, open_stores
 
 LEASE_S = 4.0
@@ -35,7 +35,7 @@ class Service:
 
     stack: Stack
     stores: Stores
-    patience_s: float = 30.0
+    retry_for_s: float = 30.0
 
     def __post_init__(self) -> None:
         self._engine = self.stores.engine
@@ -68,7 +68,7 @@ class Service:
         parent = psutil.Process(self.stack.poll()[name].pid)
         return [child.pid for child in parent.children(recursive=True)]
 
-    @patient
+    @with_retries
     def query(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         with self._engine.connect() as connection:
             return [tuple(row) for row in connection.execute(sa.text(statement), values)]

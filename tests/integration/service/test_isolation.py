@@ -153,8 +153,8 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
     problem, policy, run_id = fill_project(bound)
     play(stores)
     hook = bound.webhooks.add(Webhook(url=f"https://8.8.8.8/{MARK}"))
-    owner = stores.access.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
-    tokens = {s: stores.access.create(away.id, s.value, s, created_by="test").token for s in Scope}
+    owner = stores.tokens.create(home.id, f"{MARK}-owner", Scope.ADMIN, created_by="test")
+    tokens = {s: stores.tokens.create(away.id, s.value, s, created_by="test").token for s in Scope}
     with stores.engine.connect() as connection:
         ids = {
             table: [str(each) for each in connection.execute(sa.text(f"SELECT id FROM {table}")).scalars()]
@@ -260,7 +260,7 @@ def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> 
     assert not problems, "\n".join(problems)
     # And nothing has been done to it either.
     run = world.stores.runs.get(world.run)
-    assert (run.state.value, world.stores.access.bearer(world.owner) is not None) == ("completed", True)
+    assert (run.state.value, world.stores.tokens.bearer(world.owner) is not None) == ("completed", True)
     assert (run.name, run.tags, run.note) == (f"a {MARK}", (MARK,), f"about {MARK}")
 
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConflictError
 from speciate.settings import Settings
 from speciate.storage import migrate
-from speciate.storage.revision import NEWEST, Standing, standing_of
+from speciate.storage.revision import NEWEST_REVISION, SchemaState, schema_state
 from tests.integration.service.conftest import Lab, refused
 from workers import startup
 
@@ -28,7 +28,7 @@ _LATER = f'''
 import sqlalchemy as sa
 from alembic import op
 revision = "9000"
-down_revision = "{NEWEST}"
+down_revision = "{NEWEST_REVISION}"
 def upgrade():
     op.add_column("candidates", sa.Column("later", sa.Text(), nullable=True))
     op.add_column("run_progress", sa.Column("later", sa.BigInteger(), server_default="0", nullable=False))
@@ -79,7 +79,7 @@ def test_workers_and_replicas_work_on_with_a_newer_schema(
                 while lab.stores.runs.get(run).spent.evaluations == spent:
                     assert time.monotonic() < deadline, "nothing is committed while the migration waits"
                     time.sleep(0.02)
-            assert migrate.current(lab.stores.engine) == NEWEST
+            assert migrate.current(lab.stores.engine) == NEWEST_REVISION
         migrating.join(60)
         assert migrate.current(lab.stores.engine) == "9000"
         spent = lab.stores.runs.get(run).spent.evaluations
@@ -92,7 +92,7 @@ def test_workers_and_replicas_work_on_with_a_newer_schema(
     assert numbers == list(range(1, len(numbers) + 1))
     with caplog.at_level(logging.WARNING, logger="workers.startup"):
         startup.wait_for_schema(settings)
-    assert f"revision 9000; this worker, built for {NEWEST}, works with it" in caplog.text
+    assert f"revision 9000; this worker, built for {NEWEST_REVISION}, works with it" in caplog.text
 
 
 def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
@@ -106,9 +106,9 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
     waiting.start()
     waiting.join(1)
     assert waiting.is_alive()
-    assert f"revision 0001, {NEWEST} is needed: run `speciate migrate`" in caplog.text
+    assert f"revision 0001, {NEWEST_REVISION} is needed: run `speciate migrate`" in caplog.text
     with lab.stores.engine.begin() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST})
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :newest"), {"newest": NEWEST_REVISION})
     waiting.join(10)
     assert not waiting.is_alive()
 
@@ -125,13 +125,13 @@ def test_a_table_that_stays_locked_ends_the_attempt_with_the_remedy(
     monkeypatch.setattr(migrate, "_LOCK_TRIES", 1)
     with _reader(lab.stores.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
         migrate.upgrade(lab.stores.engine)
-    assert migrate.current(lab.stores.engine) == NEWEST
+    assert migrate.current(lab.stores.engine) == NEWEST_REVISION
 
 
 def test_revisions_are_compared() -> None:
-    assert standing_of(NEWEST) is Standing.CURRENT
-    assert (standing_of("9000"), standing_of("0001"), standing_of(None)) == (
-        Standing.NEWER,
-        Standing.OLDER,
-        Standing.OLDER,
+    assert schema_state(NEWEST_REVISION) is SchemaState.CURRENT
+    assert (schema_state("9000"), schema_state("0001"), schema_state(None)) == (
+        SchemaState.NEWER,
+        SchemaState.OLDER,
+        SchemaState.OLDER,
     )

@@ -87,7 +87,7 @@ def test_scopes_and_the_operators_variables_are_heeded(
 ) -> None:
     api = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
     tokens = {
-        scope: stores.access.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
+        scope: stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token for scope in Scope
     }
     form = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on", "api_key_env": "POLICY_KEY_X"}
     for path in ("/policies", "/policies/new"):

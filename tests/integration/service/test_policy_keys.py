@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
-from speciate.storage.access.secrets import PolicyKeys
-from speciate.storage.metrics.counters import Counters
+from speciate.storage.access.secrets import PolicyKeyStore
+from speciate.storage.metrics.counters import WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import metadata
 from speciate.testing.openai_endpoint import serve as openai_endpoint
@@ -53,7 +53,7 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytes
         run = {"problem": "toy", "policy": "hosted", "budget": {"evaluations": 3}, "lanes": 1, "batch": 2}
         run_id = api.post("/v1/runs", run).json()["id"]
         around = Surroundings(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
-        clients = ClientPool(around, Counters(stores.redis))
+        clients = ClientPool(around, WorkerCounters(stores.redis))
         executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients)
         while waiting := stores.runs.work_in_flight(limit=1):
             assert executor.execute(waiting[0].work_id)
@@ -123,7 +123,7 @@ def test_a_missing_or_another_secret_key_is_named(
         # The new key in front of the old one, everything sealed anew, the old one dropped.
         old = (settings.secret_key or SecretStr("")).get_secret_value()
         both = settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")})
-        assert PolicyKeys(stores.engine, both.sealer).renew() == 1
+        assert PolicyKeyStore(stores.engine, both.sealer).renew() == 1
         assert another.post("/v1/policies/hosted:ping").status_code == 200
         fresh = open_stores(settings)
         version = fresh.catalog.policy("hosted").definition

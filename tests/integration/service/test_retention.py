@@ -15,7 +15,7 @@ from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
 from speciate.storage.access import audit
 from speciate.storage.rows import floor7
-from speciate.storage.runs.retention import DEAD, Retention
+from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table
 from speciate.testing.runs import ToyEvaluator
@@ -59,12 +59,12 @@ def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
         (row.run_id, row.number)
         for row in rows_of(fair, "SELECT run_id, number FROM claims UNION SELECT run_id, number FROM elites")
     }
-    retention, now = Retention(fair.stores.engine), datetime.now(UTC)
+    retention, now = RetentionStore(fair.stores.engine), datetime.now(UTC)
 
     # Nothing is old enough; then only what is dead; then all that has ended.
     assert retention.prunable(now - SOON) == ()
     assert [run.run_id for run in retention.prunable(now + SOON)] == [cancelled]
-    found = retention.prunable(now + SOON, (*DEAD, RunState.COMPLETED))
+    found = retention.prunable(now + SOON, (*UNSUCCESSFUL, RunState.COMPLETED))
     assert {run.run_id for run in found} == set(ended)
     assert all(run.bytes > 0 for run in found)
     # Prompts of this very moment may still be needed by what is being inserted: seen from an hour later they are not.
@@ -133,7 +133,7 @@ def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
         return run
 
     first = play()
-    retention, now = Retention(lab.stores.engine), datetime.now(UTC)
+    retention, now = RetentionStore(lab.stores.engine), datetime.now(UTC)
     for _ in retention.prune(retention.prunable(now + SOON, (RunState.COMPLETED,)), now + timedelta(hours=1)):
         pass
     gone = {row.number for row in rows_of(lab, "SELECT number FROM candidates WHERE program = ''")}

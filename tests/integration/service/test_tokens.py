@@ -195,7 +195,7 @@ def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pyt
         chunks = answer.iter_raw()
         assert answer.status_code == 200
         next(chunks)
-        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        stores.tokens.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         Lab(lab, stores).work()
         received = b"".join(chunks)
     assert stores.runs.get(UUID(run_id)).state.ended
@@ -214,7 +214,7 @@ def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
 
     def lines(_: object) -> Iterator[str]:
         yield "{}\n"
-        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        stores.tokens.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         yield "{}\n"
 
     monkeypatch.setattr(run_results, "json_lines", lines)
@@ -238,7 +238,7 @@ def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_o
         next(chunks)
         guesses = [lab.get("/v1/strategies", headers=bearer(f"guess-{i}")).status_code for i in range(60)]
         assert guesses[-1] == 429
-        stores.access.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
+        stores.tokens.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         Lab(lab, stores).work()
         received = b"".join(chunks)
     assert (b"event: end" in received) is not revoked
@@ -300,7 +300,7 @@ def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: C
     assert ask() == 404
     allow(True)
     assert ask() == 404
-    api.app.state.app_state.owners.patience_s = 0.1
+    api.app.state.app_state.owners.retry_for_s = 0.1
     allow(False)
     assert ask() == 503
 
@@ -309,8 +309,8 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
     api: Api, allow: Callable[[bool], None], stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     app_state = api.app.state.app_state
-    app_state.stores.catalog.patience_s = 0.2
-    app_state.stores.audit.patience_s = 15.0
+    app_state.stores.catalog.retry_for_s = 0.2
+    app_state.stores.audit.retry_for_s = 15.0
     problem = toy_problem().model_dump(mode="json")
     allow(False)
     before = time.monotonic()
@@ -333,7 +333,7 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
         assert all(field in line for field in fields)
     assert "status=503" in lost[0]
     # It is written again as soon as it can be.
-    app_state.stores.catalog.patience_s = 5.0
+    app_state.stores.catalog.retry_for_s = 5.0
     assert api.post("/v1/problems", {"definition": problem}).status_code == 201
     (entry,) = stores.audit.list(project=None).items
     assert (entry.action, entry.status) == ("POST /v1/problems", 201)

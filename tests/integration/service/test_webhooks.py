@@ -157,7 +157,7 @@ def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, stores: St
 
 
 def test_what_is_made_is_made_once_when_its_answer_was_lost(stores: Stores) -> None:
-    hooks, access = stores.webhooks, stores.access
+    hooks, access = stores.webhooks, stores.tokens
     hook = hooks._add(Webhook(url="http://127.0.0.1:9/"), uuid4(), "whsec_a")
     assert hooks._add(Webhook(url="http://127.0.0.1:9/"), hook.id, "whsec_a") == hook
     assert [each.id for each in hooks.list().items] == [hook.id]

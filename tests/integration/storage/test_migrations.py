@@ -14,7 +14,7 @@ from speciate.domain.labels import Labels, Relabelling
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
-from speciate.storage.revision import NEWEST, has_newest_schema
+from speciate.storage.revision import NEWEST_REVISION, has_newest_schema
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
@@ -55,7 +55,7 @@ def test_the_migrations_equal_the_declared_schema(engine: sa.Engine) -> None:
 def test_the_newest_revision_is_the_one_the_code_names(engine: sa.Engine, database_url: str) -> None:
     assert not has_newest_schema(database_url)
     migrate.upgrade(engine)
-    assert migrate.current(engine) == NEWEST
+    assert migrate.current(engine) == NEWEST_REVISION
     assert has_newest_schema(database_url)
     engine.dispose()
 

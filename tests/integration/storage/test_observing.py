@@ -10,7 +10,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
 from speciate.ports.records.runs import RunRecord
 from speciate.storage.metrics import counters
-from speciate.storage.metrics.counters import MOST_POLICIES, OTHER, Counters, read_counters
+from speciate.storage.metrics.counters import MOST_POLICIES, OTHER, WorkerCounters, read_counters
 from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import tell_stalled
@@ -36,7 +36,7 @@ def _age(stores: Stores, seconds: int) -> None:
 
 def test_counts_of_several_processes_add_up(stores: Stores) -> None:
     for _ in range(2):
-        one = Counters(stores.redis)
+        one = WorkerCounters(stores.redis)
         one.add(counters.EVALUATIONS, "ok", "A", by=3)
         one.observe(counters.EVALUATION_SECONDS, "A", values=[0.001, 0.02, 99.0])
         one.close()
@@ -50,7 +50,7 @@ def test_counts_of_several_processes_add_up(stores: Stores) -> None:
 
 
 def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Counters(stores.redis)
+    counting = WorkerCounters(stores.redis)
     away = redis.Redis(port=1, socket_connect_timeout=0.1)
     monkeypatch.setattr(counting, "_redis", away)
     counting.add(counters.POISONED)
@@ -63,11 +63,11 @@ def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.M
 
 
 def test_policies_beyond_a_number_are_counted_together(stores: Stores) -> None:
-    counting = Counters(stores.redis)
+    counting = WorkerCounters(stores.redis)
     names = [counting.policy(f"p{i}") for i in range(MOST_POLICIES + 20)]
     assert len(set(names)) == MOST_POLICIES + 1
     assert names[-1] == OTHER
-    assert Counters(stores.redis).policy("p0") == "p0"
+    assert WorkerCounters(stores.redis).policy("p0") == "p0"
 
 
 def test_gauges_are_what_the_tables_say(stores: Stores) -> None:

@@ -45,7 +45,7 @@ from speciate.policies import build_client
 from speciate.ports.records.candidates import EliteRecord
 from speciate.ports.records.runs import EventRecord
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.candidates.columns import Columns
+from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
 from tests.dashboard.exhibits import antenna, cases, single
@@ -53,12 +53,12 @@ from tests.dashboard.exhibits import antenna, cases, single
 _RNG = np.random.default_rng(7)
 
 
-def _columns(n: int, d: int, *, failing: float = 0.1) -> Columns:
+def _columns(n: int, d: int, *, failing: float = 0.1) -> CandidateColumns:
     rewards = _RNG.random((n, d))
     failed = _RNG.random(n) < failing
     rewards[failed] = np.nan
     counted = np.arange(1, n + 1)
-    return Columns(
+    return CandidateColumns(
         number=counted,
         evaluations=counted,
         tokens=counted * 100,
@@ -329,10 +329,10 @@ def test_columns_are_read_on_from_where_they_ended() -> None:
     asked = []
 
     class Store:
-        def columns(self, run_id: object, dimensions: int, *, after: int = 0) -> Columns:
+        def columns(self, run_id: object, dimensions: int, *, after: int = 0) -> CandidateColumns:
             asked.append(after)
             end = min(30, after + 10)
-            return Columns(**{name: values[after:end] for name, values in vars(whole).items()})
+            return CandidateColumns(**{name: values[after:end] for name, values in vars(whole).items()})
 
     cache = ColumnCache(Store())  # type: ignore[arg-type]
     run_id = uuid4()

@@ -8,42 +8,42 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.reward import RewardSpace
 from speciate.storage import cursors
-from speciate.storage.candidates.listing import Wanted, listing
-from speciate.storage.runs.context import Measures
+from speciate.storage.candidates.listing import CandidateFilter, listing
+from speciate.storage.runs.context import ScoringSchema
 
 # Names that are words of the list's own, or that SQL and Python read as numbers.
 OBJECTIVES = (Objective(name="x"), Objective(name="nan", direction=Direction.MINIMIZE), Objective(name="scalar"))
-MEASURES = Measures(RewardSpace(OBJECTIVES), ("any", "both"), weighted=True)
-PLAIN = Measures(RewardSpace(OBJECTIVES[:1]), ("both",), weighted=False)
+MEASURES = ScoringSchema(RewardSpace(OBJECTIVES), ("any", "both"), weighted=True)
+PLAIN = ScoringSchema(RewardSpace(OBJECTIVES[:1]), ("both",), weighted=False)
 
 
 def test_of_a_rule_nothing_but_known_words_reaches_the_statement() -> None:
     rule = "not (x >= 1e3 or nan != -.5)and scalar==0"
-    assert listing(Wanted(rule=rule), MEASURES, None).where == (
+    assert listing(CandidateFilter(rule=rule), MEASURES, None).where == (
         " AND (NOT ( rewards[1] >= float8 '1000.0' OR rewards[2] <> float8 '-0.5' ) AND rewards[3] = float8 '0.0')"
     )
 
 
 def test_declared_names_come_before_the_lists_own_words() -> None:
-    assert listing(Wanted(sort="scalar"), MEASURES, None).best == "coalesce(rewards[3], '-infinity')"
-    assert listing(Wanted(sort="nan"), MEASURES, None).best == "coalesce(-rewards[2], '-infinity')"
-    assert listing(Wanted(target="any"), MEASURES, None).binds == {"met": 1}
-    assert listing(Wanted(target="any"), PLAIN, None).binds == {"met": 1}
-    assert listing(Wanted(target="both"), MEASURES, None).binds == {"met": 2}
+    assert listing(CandidateFilter(sort="scalar"), MEASURES, None).best == "coalesce(rewards[3], '-infinity')"
+    assert listing(CandidateFilter(sort="nan"), MEASURES, None).best == "coalesce(-rewards[2], '-infinity')"
+    assert listing(CandidateFilter(target="any"), MEASURES, None).binds == {"met": 1}
+    assert listing(CandidateFilter(target="any"), PLAIN, None).binds == {"met": 1}
+    assert listing(CandidateFilter(target="both"), MEASURES, None).binds == {"met": 2}
 
 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(sort="scalar"), "sort: is 'scalar': expected one of number, x"),
-        (Wanted(sort="rewards[1]"), "expected one of number, x"),
-        (Wanted(target="x"), "target: is 'x': expected one of any, both"),
-        (Wanted(rule="x >= 1; DROP"), "unexpected ';' at column 7"),
-        (Wanted(rule=""), "expected the name of an objective"),
-        (Wanted(rule="program > 1"), "unknown objective 'program'"),
+        (CandidateFilter(sort="scalar"), "sort: is 'scalar': expected one of number, x"),
+        (CandidateFilter(sort="rewards[1]"), "expected one of number, x"),
+        (CandidateFilter(target="x"), "target: is 'x': expected one of any, both"),
+        (CandidateFilter(rule="x >= 1; DROP"), "unexpected ';' at column 7"),
+        (CandidateFilter(rule=""), "expected the name of an objective"),
+        (CandidateFilter(rule="program > 1"), "unknown objective 'program'"),
     ],
 )
-def test_what_the_problem_does_not_have_is_refused_with_what_it_has(wanted: Wanted, told: str) -> None:
+def test_what_the_problem_does_not_have_is_refused_with_what_it_has(wanted: CandidateFilter, told: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         listing(wanted, PLAIN, None)
     assert told in str(refused.value)
@@ -51,8 +51,12 @@ def test_what_the_problem_does_not_have_is_refused_with_what_it_has(wanted: Want
 
 def test_a_cursor_leads_on_in_its_own_list_only() -> None:
     by_number, by_x = cursors.encode(7), cursors.encode("x", 2.5, 7)
-    assert listing(Wanted(), MEASURES, by_number).binds == {"before": 7}
-    assert listing(Wanted(sort="x"), MEASURES, by_x).binds == {"least": 2.5, "before": -7}
-    for wanted, cursor in ((Wanted(), by_x), (Wanted(sort="x"), by_number), (Wanted(sort="nan"), by_x)):
+    assert listing(CandidateFilter(), MEASURES, by_number).binds == {"before": 7}
+    assert listing(CandidateFilter(sort="x"), MEASURES, by_x).binds == {"least": 2.5, "before": -7}
+    for wanted, cursor in (
+        (CandidateFilter(), by_x),
+        (CandidateFilter(sort="x"), by_number),
+        (CandidateFilter(sort="nan"), by_x),
+    ):
         with pytest.raises(InvalidInputError, match="cursor"):
             listing(wanted, MEASURES, cursor)

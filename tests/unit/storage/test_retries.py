@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import UnavailableError
-from speciate.storage.database import noting_outage, patient
+from speciate.storage.database import noting_outage, with_retries
 
 
 class _RefusedError(Exception):
@@ -20,10 +20,10 @@ class _RefusedError(Exception):
 
 
 class _Store:
-    patience_s = 0.0
+    retry_for_s = 0.0
     _engine: sa.Engine
 
-    @patient
+    @with_retries
     def fail(self, error: Exception) -> None:
         raise error
 
