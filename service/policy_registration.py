@@ -18,9 +18,10 @@ from service.dependencies import AppState
 from service.principal import Principal
 from speciate.domain.errors import FieldError, ForbiddenError, InvalidInputError
 from speciate.domain.policy import Policy
-from speciate.egress.network import Network
+from speciate.egress.network import AllowedNetworks
 from speciate.egress.transport import check_url
-from speciate.policies import Surroundings, build_client
+from speciate.policies import build_client
+from speciate.policies.kind import ClientContext
 from speciate.ports.policy import IdentifyingClient, PolicyClient
 from speciate.ports.records.policies import PolicyVersion
 from speciate.storage.stores import Stores
@@ -65,7 +66,7 @@ async def try_out(body: PolicySubmission, app_state: AppState, principal: Princi
 
 async def ping(policy: Policy, app_state: AppState) -> PingResult:
     """Look at the endpoint of a policy that is kept; raises ``UnavailableError`` when it cannot be used."""
-    return await _signed(lambda: _ping(policy, _surroundings(app_state)), app_state)
+    return await _signed(lambda: _ping(policy, _context(app_state)), app_state)
 
 
 async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> None:
@@ -79,7 +80,7 @@ async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> N
     await to_thread.run_sync(_check_address, policy, app_state.settings.network, limiter=app_state.pings)
 
 
-def _check_address(policy: Policy, network: Network) -> None:
+def _check_address(policy: Policy, network: AllowedNetworks) -> None:
     if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
         flaw = FieldError(wrong, where="definition.base_url")
         raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
@@ -87,8 +88,8 @@ def _check_address(policy: Policy, network: Network) -> None:
 
 def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
     """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
-    policy, surroundings = _with_key(body, app_state)
-    with _opened(policy, surroundings) as client:
+    policy, context = _with_key(body, app_state)
+    with _opened(policy, context) as client:
         return client.identify() if body.check and isinstance(client, IdentifyingClient) else policy
 
 
@@ -100,17 +101,17 @@ def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[Policy
     return version, new
 
 
-def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, Surroundings]:
-    policy, surroundings = body.definition, _surroundings(app_state)
+def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, ClientContext]:
+    policy, context = body.definition, _context(app_state)
     if (given := body.api_key) is not None:
         policy = policy.model_copy(update={"api_key_id": app_state.stores.policy_keys.new_id()})
         # Not stored yet: only what is registered has a key.
-        surroundings = replace(surroundings, key_of=lambda _: given.get_secret_value())
-    return policy, surroundings
+        context = replace(context, key_of=lambda _: given.get_secret_value())
+    return policy, context
 
 
-def _surroundings(app_state: AppState) -> Surroundings:
-    return Surroundings(app_state.settings.network, app_state.stores.policy_keys.open)
+def _context(app_state: AppState) -> ClientContext:
+    return ClientContext(app_state.settings.network, app_state.stores.policy_keys.open)
 
 
 async def _signed(ask: Callable[[], str], app_state: AppState) -> PingResult:
@@ -119,14 +120,14 @@ async def _signed(ask: Callable[[], str], app_state: AppState) -> PingResult:
     return PingResult(message, time.monotonic() - begun)
 
 
-def _ping(policy: Policy, surroundings: Surroundings) -> str:
-    with _opened(policy, surroundings) as client:
+def _ping(policy: Policy, context: ClientContext) -> str:
+    with _opened(policy, context) as client:
         return client.ping()
 
 
 @contextmanager
-def _opened(policy: Policy, surroundings: Surroundings) -> Iterator[PolicyClient]:
-    client = build_client(policy, surroundings)
+def _opened(policy: Policy, context: ClientContext) -> Iterator[PolicyClient]:
+    client = build_client(policy, context)
     # Some hold connections, and then close them like a file.
     with client if isinstance(client, AbstractContextManager) else nullcontext():
         yield client

@@ -16,8 +16,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import SLUG, WEB_ADDRESS
-from speciate.egress.network import Network
-from speciate.egress.secret_keys import split_keys
+from speciate.egress.network import AllowedNetworks
+from speciate.egress.sealing import split_keys
 
 if TYPE_CHECKING:
     from speciate.egress.sealing import Sealer
@@ -69,7 +69,7 @@ def _plain(value: object) -> str:
 
 
 def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
-    return Network.of(entries).allowed
+    return AllowedNetworks.of(entries).allowed
 
 
 def _secret_keys(value: SecretStr) -> SecretStr:
@@ -184,9 +184,9 @@ class Settings(BaseSettings):
         return self.evaluate_slots or len(os.sched_getaffinity(0))
 
     @property
-    def network(self) -> Network:
+    def network(self) -> AllowedNetworks:
         """What policies and webhooks may ask."""
-        return Network(self.allowed_networks)
+        return AllowedNetworks(self.allowed_networks)
 
     @property
     def sealer(self) -> Sealer:

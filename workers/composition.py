@@ -10,7 +10,8 @@ from evaluators.choose import open_broker
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.policies import Surroundings, build_client
+from speciate.policies import build_client
+from speciate.policies.kind import ClientContext
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
@@ -35,8 +36,8 @@ def stores() -> Stores:
 class ClientPool:
     """Cache of policy clients by policy version and key, so that connections are reused."""
 
-    def __init__(self, surroundings: Surroundings, counters: WorkerCounters) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: ClientContext, counters: WorkerCounters) -> None:
+        self._context = context
         self._counters = counters
         self._clients: dict[tuple[str, str | None], PolicyClient] = {}
 
@@ -44,7 +45,7 @@ class ClientPool:
         """Return the client of a policy."""
         which = (policy.digest, policy.api_key_id)
         if which not in self._clients:
-            client = build_client(policy, self._surroundings)
+            client = build_client(policy, self._context)
             self._clients[which] = CountedPolicy(policy, client, self._counters)
         return self._clients[which]
 
@@ -86,7 +87,7 @@ def keeper() -> LeaseKeeper:
 def executor() -> WorkExecutor:
     """Return the work executor of this process."""
     work = stores().work
-    clients = ClientPool(Surroundings(settings().network, stores().policy_keys.open), counters())
+    clients = ClientPool(ClientContext(settings().network, stores().policy_keys.open), counters())
     return WorkExecutor(
         work=work,
         signals=stores().signals,

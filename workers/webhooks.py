@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from speciate import __version__
 from speciate.domain.errors import SpeciateError
 from speciate.domain.webhook import wait_s
-from speciate.egress.delivery import SIGNATURE_HEADER, Answer, send, signature
-from speciate.egress.network import Network
+from speciate.egress.delivery import SIGNATURE_HEADER, DeliveryResponse, send, signature
+from speciate.egress.network import AllowedNetworks
 from speciate.ports.records.webhooks import DueDelivery
 from speciate.prompts.text import printable
 from speciate.storage.stores import Stores
@@ -36,7 +36,7 @@ class WebhookDispatcher:
         base_url: Public URL of the service, for links.
     """
 
-    def __init__(self, stores: Stores, network: Network, base_url: str) -> None:
+    def __init__(self, stores: Stores, network: AllowedNetworks, base_url: str) -> None:
         self._webhooks = stores.webhooks
         self._network = network
         self._base_url = base_url
@@ -91,12 +91,12 @@ class WebhookDispatcher:
         except Exception:  # noqa: BLE001 - one delivery must not stop the others
             _log.exception("delivery %s failed unexpectedly", parcel.id)
 
-    async def _attempt(self, parcel: DueDelivery) -> Answer:
+    async def _attempt(self, parcel: DueDelivery) -> DeliveryResponse:
         try:
             secret = self._webhooks.secret_of(parcel)
         except SpeciateError as error:
             _log.warning("webhook %s: %s", parcel.webhook_id, error)
-            return Answer(False, error=str(error))
+            return DeliveryResponse(False, error=str(error))
         body, now = body_of(parcel, self._base_url), int(time.time())
         headers = {
             "Content-Type": "application/json",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
-from speciate.inference.engine import Engine, Sampled
+from speciate.inference.engine import Engine, SampledCompletion
 from speciate.policies.manifest import policy_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
@@ -103,7 +103,7 @@ class LocalPolicy:
             for (problem, _), completions in zip(asked, found, strict=True)
         ]
 
-    def _read(self, sampled: Sampled, problem: Problem, m: int) -> list[SampledAnswer]:
+    def _read(self, sampled: SampledCompletion, problem: Problem, m: int) -> list[SampledAnswer]:
         text = self._tokenizer.decode(list(sampled.token_ids), skip_special_tokens=True)
         if (texts := self._texts.get(text)) is None:
             # A task has problems of one kind and codecs know no parents: the same completion says the same again.

@@ -56,7 +56,7 @@ class TaskPlan:
     """What is measured on one task.
 
     Attributes:
-        task: Key of ``GROWN``.
+        task: Key of ``GENERATED``.
         problems: Held-out problems.
         targets: Named targets of its problems; a problem counts for each of them by itself.
         within: Answers within which a target has to be met for the primary comparison.

@@ -24,8 +24,8 @@ from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import Manifest
 from speciate.tournaments.statistics.estimators import best_at_k, diversity, expected_best_at_k
-from speciate.training.tasks import GROWN, Split
-from speciate.training.weightings import Sampler, draw_weightings
+from speciate.training.tasks import GENERATED, Split
+from speciate.training.weightings import WeightingSampler, draw_weightings
 
 Bools = NDArray[np.bool_]
 Mode = Literal["independent", "evolved", "base_mutates"]
@@ -96,7 +96,7 @@ class ArmOutcome(EvidenceRecord):
     """One arm of one training seed.
 
     Attributes:
-        task: Key of ``GROWN``.
+        task: Key of ``GENERATED``.
         arm: Name of the arm.
         seed: Training seed.
         start: Number of the first held-out problem.
@@ -201,12 +201,12 @@ def outcome_of(
 
 def problems_of(plan: TaskPlan) -> list[Problem]:
     """Return the held-out problems of a plan."""
-    return list(GROWN[plan.task].problems(Split.TEST, plan.problems, start=plan.start))
+    return list(GENERATED[plan.task].problems(Split.TEST, plan.problems, start=plan.start))
 
 
 def hits_of(plan: TaskPlan, pool: AnswerPool, target: str) -> Bools:
     """Return which answers meet a target, shape (N, n)."""
-    (problem,) = GROWN[plan.task].problems(Split.TEST, 1, start=plan.start)
+    (problem,) = GENERATED[plan.task].problems(Split.TEST, 1, start=plan.start)
     rule = parse_rule(next(t.rule for t in problem.targets if t.name == target), problem.space.names)
     flat = pool.rewards.reshape(-1, pool.rewards.shape[2])
     return np.array([rule.holds(tuple(row)) for row in flat]).reshape(pool.rewards.shape[:2])
@@ -222,7 +222,7 @@ def _met(plan: TaskPlan, pool: AnswerPool) -> TargetHits:
 
 def _measured(pool: AnswerPool) -> Measured:
     weights = draw_weightings(
-        1, _WEIGHTINGS, pool.rewards.shape[2], alpha=1.0, sampler=Sampler.IID, rng=np.random.default_rng(0)
+        1, _WEIGHTINGS, pool.rewards.shape[2], alpha=1.0, sampler=WeightingSampler.IID, rng=np.random.default_rng(0)
     )[0]
     weighted = np.mean([expected_best_at_k(rewards, KS, weights) for rewards in pool.rewards], axis=0)
     spread = [diversity(rewards, rewards.max(axis=1) > 0) for rewards in pool.rewards]

@@ -37,7 +37,7 @@ from experiments.reproduction.report import write_ablations, write_report
 from speciate.domain.errors import SpeciateError
 from speciate.domain.problem import Problem
 from speciate.policies.manifest import MANIFEST, read_manifest, weights_digest
-from speciate.training.tasks import GROWN
+from speciate.training.tasks import GENERATED
 
 Work = tuple[TaskPlan, TrainingArm, int]
 """A task, an arm and a training seed."""
@@ -116,7 +116,7 @@ def ask(folder: Path, evidence: Evidence, plan: TaskPlan, arm: TrainingArm, seed
     made = checkpoint(folder, plan, arm, seed)
     base = LocalPolicy(checkpoint(folder, plan, ARMS[0], seed))
     policy = base if arm.method == "base" else LocalPolicy(made)
-    task, problems = GROWN[plan.task], _problems(plan)
+    task, problems = GENERATED[plan.task], _problems(plan)
     grown = evolved(policy, list(dict.fromkeys([policy, base])), task, problems, plan.answers, seed)
     pools: dict[Mode, AnswerPool] = {
         "independent": independent(policy, task, problems, plan.answers, seed),

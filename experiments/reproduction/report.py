@@ -26,7 +26,7 @@ from experiments.reproduction.evidence import KS, ArmOutcome, Bools, Evidence, M
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
 from speciate.training.curve import save_svg
-from speciate.training.tasks import GROWN
+from speciate.training.tasks import GENERATED
 
 DECLARED: Final = "<!-- results: begin -->"
 """What stands above this line in the report was written before any result, and is never changed by a run."""
@@ -179,8 +179,8 @@ def tables(result: TaskResults) -> str:
             " answers for each. Means over seeds, with the single seeds in brackets."
         )
     ]
-    if hasattr(GROWN[plan.task], "solvable"):
-        solvable = sum(GROWN[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
+    if hasattr(GENERATED[plan.task], "solvable"):
+        solvable = sum(GENERATED[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
         text.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
     head = "| arm | best@1 | @5 | @10 | @30 | @90 | E_w[best@30] | diversity, all | valid | entropy | repeats |"
     rows = [head, "|---|" + "---|" * 10]

@@ -10,6 +10,7 @@ from service.dependencies import Cursor, Limit, StoresDep
 from service.strict_json import StrictRoute
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
+from speciate.policies import can_advise
 from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 from speciate.runs.declarations import pin_campaign
@@ -50,7 +51,7 @@ def create_campaign(
 ) -> CampaignRecord:
     """Declare a campaign; it begins at once and can never be declared otherwise. Names are pinned to versions."""
     campaign_id, _ = stores.campaigns.create(
-        pin_campaign(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+        pin_campaign(body, stores.catalog, can_advise), request_digest=body.digest, idempotency_key=idempotency_key
     )
     response.headers["Location"] = f"/v1/campaigns/{campaign_id}"
     return stores.campaigns.get(campaign_id)

@@ -14,6 +14,7 @@ from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
 from speciate.domain.values import WORD
+from speciate.policies import can_advise
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import RunRecord
 from speciate.runs.declarations import policies_of
@@ -71,6 +72,7 @@ def create_run(
         ensembles=ensembles,
         labels=body.labels(),
         idempotency_key=idempotency_key,
+        can_advise=can_advise,
     )
     run = stores.runs.get(run_id)
     response.headers["Location"] = f"/v1/runs/{run_id}"

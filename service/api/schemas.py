@@ -14,7 +14,8 @@ from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Slug, Value
-from speciate.policies.surroundings import KEY_VARIABLES, KEYED_KINDS
+from speciate.policies import KINDS, policy_kind, takes_key
+from speciate.policies.kind import KEY_VARIABLE_PREFIX
 from speciate.ports.records.base import Page, Record
 from speciate.ports.records.runs import WorkerProcess, WorkRecord
 
@@ -97,13 +98,14 @@ class PolicySubmission(Value):
         variable = self.definition.api_key_env
         if self.definition.api_key_id is not None:
             raise ValueError("definition.api_key_id is set by the service: leave it out, and send the key as 'api_key'")
-        if variable is not None and not variable.startswith(KEY_VARIABLES):
+        if variable is not None and not variable.startswith(KEY_VARIABLE_PREFIX):
             raise ValueError(
-                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLES}, so that no policy can name"
-                " another secret of the workers; or hand in the key itself as 'api_key'"
+                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLE_PREFIX}, so that no policy can"
+                " name another secret of the workers; or send the key itself as 'api_key'"
             )
-        if self.api_key is not None and (variable is not None or self.definition.kind not in KEYED_KINDS):
-            raise ValueError(f"api_key: expected only for {' and '.join(KEYED_KINDS)}, and without api_key_env")
+        if self.api_key is not None and (variable is not None or not takes_key(self.definition)):
+            kinds = " and ".join(name for name in KINDS if policy_kind(name).takes_key)
+            raise ValueError(f"api_key: expected only for {kinds}, and without api_key_env")
         return self
 
 

@@ -12,6 +12,7 @@ from service.responses import JSON_LINES, json_lines
 from service.strict_json import StrictRoute
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Extension, Tournament
+from speciate.policies import can_advise
 from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import pin_extension, pin_tournament
@@ -43,7 +44,7 @@ def cancel_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest
 def extend_tournament(name: NameInPath, body: Extension, stores: StoresDep) -> TournamentRecord:
     """Add problems or seeds for all entrants; recorded as an amendment, with how many runs had ended."""
     record = stores.tournaments.get(name)
-    stores.tournaments.extend(record.id, pin_extension(body, record.declaration, stores.catalog))
+    stores.tournaments.extend(record.id, pin_extension(body, record.declaration, stores.catalog, can_advise))
     return stores.tournaments.get(record.id)
 
 
@@ -61,7 +62,7 @@ def create_tournament(
 ) -> TournamentRecord:
     """Declare a tournament; it begins at once and can never be declared otherwise. Names are pinned to versions."""
     tournament_id, _ = stores.tournaments.create(
-        pin_tournament(body, stores.catalog), request_digest=body.digest, idempotency_key=idempotency_key
+        pin_tournament(body, stores.catalog, can_advise), request_digest=body.digest, idempotency_key=idempotency_key
     )
     record = stores.tournaments.get(tournament_id)
     response.headers["Location"] = f"/v1/tournaments/{tournament_id}"

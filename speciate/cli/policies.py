@@ -13,6 +13,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, parse_key_values
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.policies import KINDS
 
 if TYPE_CHECKING:
     from speciate.domain.policy import Policy
@@ -44,9 +45,7 @@ Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version 
 def add(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Lower-case words joined by hyphens.")] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="Which client asks it: openai_compatible, embedded, program_mutator, scripted.")
-    ] = None,
+    kind: Annotated[str | None, typer.Option(help=f"Policy kind: {', '.join(KINDS)}.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder that `speciate train` wrote: its manifest says the rest.")
     ] = None,

@@ -21,7 +21,7 @@ from speciate import process_roots
 from speciate.cli.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
-from speciate.egress import secret_keys
+from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
@@ -31,8 +31,8 @@ from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, ht
 READY_LIMIT_S: Final = 180.0
 PREDECESSOR_LIMIT_S: Final = 15.0
 _WITHHELD: Final = {
-    "evaluate": (secret_keys.VARIABLE, SERVE_TOKEN_VARIABLE),
-    "policies": (secret_keys.VARIABLE,),
+    "evaluate": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE),
+    "policies": (sealing.VARIABLE,),
 }
 """Secrets that a process has no use for, and so cannot lose."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is asked where all are listened on

@@ -75,7 +75,7 @@ def train_command(
             remedy="pip install 'speciate[train]' (for a machine without a GPU, first torch from its CPU index).",
         ) from None
     from speciate.training.recipe import BASES, check_run, grow_base, train_policy
-    from speciate.training.tasks import DATASETS, GROWN
+    from speciate.training.tasks import DATASETS, GENERATED
 
     if task in DATASETS and base is None:
         raise InvalidInputError(
@@ -101,7 +101,7 @@ def train_command(
             with _Shown(f"{task}, base") as shown:
                 from dataclasses import replace
 
-                grow_base(GROWN[task], replace(BASES[task], seed=seed), base, shown.step)
+                grow_base(GENERATED[task], replace(BASES[task], seed=seed), base, shown.step)
         if config is not None:
             with _Shown(f"{task}, {method}") as shown:
                 train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=shown.step)
@@ -148,11 +148,11 @@ def config_of(
     from speciate.domain.validation import validation_message
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import as_json
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
 
     start = (
         TrainConfig.paper(method, seed=seed)
-        if paper or task not in GROWN
+        if paper or task not in GENERATED
         else TrainConfig.tiny(method, task, seed=seed)
     )
     values: dict[str, Any] = as_json(start.to_change() if mutator else start)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
-
-_EDITORS: Final = frozenset({"program_mutator"})
-"""Kinds that read programs and no prompt."""
 
 
 class PromptFormat(StrEnum):
@@ -107,7 +104,7 @@ class Policy(Value):
 
     Attributes:
         slug: Name; all versions of a policy share it.
-        kind: Which client asks it, a key of ``speciate.policies.CLIENTS``.
+        kind: Which client asks it, a key of ``speciate.policies.KINDS``.
         description: One line for people.
         base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
         model: Model or adapter name at that endpoint.
@@ -165,9 +162,9 @@ class Policy(Value):
         return digest_of(kept.stored_json())
 
     @property
-    def converses(self) -> bool:
-        """Whether it can be asked for something else than a program."""
-        return self.codec is None and self.prompt_format is PromptFormat.CHAT and self.kind not in _EDITORS
+    def writes_text(self) -> bool:
+        """True if it answers in free text: it chats, and no codec restricts it to programs."""
+        return self.codec is None and self.prompt_format is PromptFormat.CHAT
 
     def answers_for(self, role: PolicyRole) -> int:
         """Return how many answers one completion holds: a tiny model changes one candidate at a time."""

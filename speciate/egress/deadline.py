@@ -22,7 +22,7 @@ _own: Final = threading.local()
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Give what this thread asks by ``Timely`` connections in the block so many seconds in all."""
+    """Give what this thread asks by ``DeadlineBackend`` connections in the block so many seconds in all."""
     _own.until = time.monotonic() + seconds
     try:
         yield
@@ -39,7 +39,7 @@ def _left(timeout_s: float | None, error: type[httpcore.TimeoutException]) -> fl
     return left if timeout_s is None else min(left, timeout_s)
 
 
-class Timely(httpcore.SyncBackend):
+class DeadlineBackend(httpcore.SyncBackend):
     """Opens connections that keep the deadline of the thread that uses them."""
 
     def connect_tcp(
@@ -52,10 +52,10 @@ class Timely(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         """Connect; see ``httpcore``."""
         left = _left(timeout, httpcore.ConnectTimeout)
-        return _Stream(super().connect_tcp(host, port, left, local_address, socket_options))
+        return _DeadlineStream(super().connect_tcp(host, port, left, local_address, socket_options))
 
 
-class _Stream(httpcore.NetworkStream):
+class _DeadlineStream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
 
@@ -73,7 +73,9 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _left(timeout, httpcore.ConnectTimeout)))
+        return _DeadlineStream(
+            self._stream.start_tls(ssl_context, server_hostname, _left(timeout, httpcore.ConnectTimeout))
+        )
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

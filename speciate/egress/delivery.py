@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from speciate.egress.network import ForbiddenAddressError, Network
+from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
 from speciate.egress.transport import AsyncGuardedTransport
 
 TIMEOUT_S: Final = 10.0
@@ -19,7 +19,7 @@ SIGNATURE_HEADER: Final = "Speciate-Signature"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DeliveryResponse:
     """What came of an attempt.
 
     Attributes:
@@ -46,29 +46,29 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
 
 async def send(
-    url: str, body: bytes, headers: dict[str, str], network: Network, timeout_s: float = TIMEOUT_S
-) -> Answer:
+    url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks, timeout_s: float = TIMEOUT_S
+) -> DeliveryResponse:
     """Send a body and return what came of it; nothing that a receiver does raises."""
     try:
         # Looking the name up, connecting, sending and reading: all of it.
         async with asyncio.timeout(timeout_s):
             return await _send(url, body, headers, network)
     except TimeoutError:
-        return Answer(False, error=f"no answer within {timeout_s:g} s")
+        return DeliveryResponse(False, error=f"no answer within {timeout_s:g} s")
     except ForbiddenAddressError as error:
-        return Answer(False, error=str(error))
+        return DeliveryResponse(False, error=str(error))
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        return Answer(False, error=f"the connection failed ({type(error).__name__})")
+        return DeliveryResponse(False, error=f"the connection failed ({type(error).__name__})")
 
 
-async def _send(url: str, body: bytes, headers: dict[str, str], network: Network) -> Answer:
+async def _send(url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks) -> DeliveryResponse:
     # A client of its own: two names may share an address, but not a connection.
     async with (
         httpx.AsyncClient(transport=AsyncGuardedTransport(network), timeout=TIMEOUT_S) as client,
         client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,
     ):
         if response.is_success:
-            return Answer(True, response.status_code)
+            return DeliveryResponse(True, response.status_code)
         said = bytearray()
         async for chunk in response.aiter_raw(KEPT_BYTES):
             said += chunk
@@ -76,4 +76,6 @@ async def _send(url: str, body: bytes, headers: dict[str, str], network: Network
                 break
         text = bytes(said[:KEPT_BYTES]).decode("utf-8", "replace")
         hint = " (redirections are not followed)" if response.is_redirect else ""
-        return Answer(False, response.status_code, f"it answered {response.status_code}{hint}: {text}".rstrip(": "))
+        return DeliveryResponse(
+            False, response.status_code, f"it answered {response.status_code}{hint}: {text}".rstrip(": ")
+        )

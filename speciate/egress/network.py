@@ -52,7 +52,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Network:
+class AllowedNetworks:
     """What may be asked.
 
     Attributes:

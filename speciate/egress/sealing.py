@@ -1,51 +1,65 @@
-"""Secrets that have to be read again, such as the key of a policy's endpoint: kept encrypted, opened when used.
+"""Seal secrets that must be readable again, such as the API key of a policy's endpoint.
 
-``SPECIATE_SECRET_KEY`` seals (Fernet: AES-128-CBC with HMAC-SHA256). It is never in the database, so a dump of that
-gives nothing away. Of several keys the first one seals and all of them open: a new one is put in front, everything is
-sealed anew, and the old one is dropped.
+``SPECIATE_SECRET_KEY`` seals them (Fernet: AES-128-CBC with HMAC-SHA256). It is never stored in the database, so a
+database dump reveals nothing. With several keys the first one seals and all of them open. To rotate, put the new key in
+front, seal everything again, and drop the old key.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING, Final
 
 from speciate.domain.errors import UnavailableError
-from speciate.egress.secret_keys import VARIABLE
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet, MultiFernet
+
+VARIABLE: Final = "SPECIATE_SECRET_KEY"
+SHORTEST: Final = 32
+"""Minimum length of a secret key, in characters: a shorter one could be guessed."""
+
+
+def split_keys(text: str) -> tuple[str, ...]:
+    """Return the secret keys of a comma-separated text.
+
+    Raises:
+        ValueError: There is no key, or one is too short; the message does not repeat it.
+    """
+    keys = tuple(part.strip() for part in text.replace("\n", ",").split(",") if part.strip())
+    if not keys or any(len(key) < SHORTEST for key in keys):
+        raise ValueError(f"expected one or several keys of at least {SHORTEST} characters, separated by commas")
+    return keys
 
 
 class SecretKeyError(UnavailableError):
-    """A secret cannot be sealed or opened: there is no secret key, or another one."""
+    """A secret cannot be sealed or opened: the secret key is missing or a different one."""
 
     slug = "secret-key"
-    title = "The secret key is missing or another one"
+    title = "The secret key is missing or a different one"
 
 
 class Sealer:
-    """Seals and opens secrets. Neither it nor its errors ever show one.
+    """Seal and open secrets. Neither the object nor its errors show a secret.
 
     Args:
-        keys: Secret keys, at least 32 random characters each; the first one seals. None means that nothing can be
-            sealed or opened.
+        keys: Secret keys of at least 32 random characters; the first one seals. Without keys every operation fails.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
-        self._fernet = MultiFernet([_fernet(key) for key in keys]) if keys else None
+        self._fernet = _fernets(keys) if keys else None
 
     @property
     def keyless(self) -> bool:
-        """Whether nothing can be sealed or opened."""
+        """True if there is no key, so that nothing can be sealed or opened."""
         return self._fernet is None
 
     def seal(self, purpose: str, secret: str) -> str:
-        """Return a secret as it is stored.
+        """Return the sealed form of a secret, for storage.
 
         Args:
-            purpose: What it is for, such as ``policy:ID``; it opens for nothing else.
+            purpose: The secret's use, such as ``policy:ID``; it opens for no other.
             secret: The secret.
 
         Raises:
@@ -57,22 +71,24 @@ class Sealer:
         """Return the secret.
 
         Raises:
-            SecretKeyError: There is no secret key, or none of them sealed this, or it was sealed for something else.
+            SecretKeyError: There is no secret key, no key opens it, or it was sealed for another purpose.
         """
+        from cryptography.fernet import InvalidToken
+
         try:
             text = self._of_keys(purpose).decrypt(sealed.encode()).decode()
         except InvalidToken:
             text = ""
-        kept, _, secret = text.partition("\n")
-        if kept != purpose:
+        sealed_for, _, secret = text.partition("\n")
+        if sealed_for != purpose:
             raise SecretKeyError(
                 f"the secret of {purpose} does not open with the {VARIABLE} of this process.",
-                remedy=f"Put the key that sealed it after the present one ({VARIABLE}=new,old), or store it again.",
+                remedy=f"Append the key that sealed it to the current one ({VARIABLE}=new,old), or store it again.",
             )
         return secret
 
     def opens(self, purpose: str, sealed: str) -> bool:
-        """Tell whether ``open`` would return the secret."""
+        """Return True if ``open`` would return the secret."""
         try:
             self.open(purpose, sealed)
         except SecretKeyError:
@@ -86,13 +102,21 @@ class Sealer:
     def _of_keys(self, purpose: str) -> MultiFernet:
         if self._fernet is None:
             raise SecretKeyError(
-                f"the secret of {purpose} can be neither stored nor read without {VARIABLE}.",
-                remedy=f"Give every API, generate and control process one {VARIABLE} or {VARIABLE}_FILE"
-                " (`openssl rand -hex 32`); `speciate up` makes its own.",
+                f"the secret of {purpose} cannot be stored or read without {VARIABLE}.",
+                remedy=f"Give every API, generate and control process the same {VARIABLE} or {VARIABLE}_FILE"
+                " (`openssl rand -hex 32`); `speciate up` creates its own.",
             )
         return self._fernet
 
 
-def _fernet(key: str) -> Fernet:
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"speciate: sealing").derive(key.encode())
-    return Fernet(base64.urlsafe_b64encode(derived))
+def _fernets(keys: Sequence[str]) -> MultiFernet:
+    # Imported here: most commands seal nothing, and it takes as long to load as they run.
+    from cryptography.fernet import Fernet, MultiFernet
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    def fernet(key: str) -> Fernet:
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"speciate: sealing").derive(key.encode())
+        return Fernet(base64.urlsafe_b64encode(derived))
+
+    return MultiFernet([fernet(key) for key in keys])

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import httpx
 
-from speciate.egress.deadline import Timely
-from speciate.egress.network import ForbiddenAddressError, Network, Resolve, resolve
+from speciate.egress.deadline import DeadlineBackend
+from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, Resolve, resolve
 
 KEPT_S: Final = 30.0
 """Seconds for which a checked address is used again without asking for the name."""
@@ -32,11 +32,11 @@ class GuardedTransport(httpx.BaseTransport):
         options: Of ``httpx.HTTPTransport``.
     """
 
-    def __init__(self, network: Network, *, resolve: Resolve = resolve, **options: Any) -> None:
+    def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._addresses = _Addresses(network, resolve)
         self._transport = httpx.HTTPTransport(trust_env=False, **options)
         # httpx has no other way to hand one in.
-        self._transport._pool._network_backend = Timely()
+        self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host.
@@ -63,7 +63,7 @@ class GuardedTransport(httpx.BaseTransport):
 class AsyncGuardedTransport(httpx.AsyncBaseTransport):
     """The same for one asynchronous request or a few; names are looked up in a thread."""
 
-    def __init__(self, network: Network, *, resolve: Resolve = resolve) -> None:
+    def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve) -> None:
         self._addresses = _Addresses(network, resolve)
         self._transport = httpx.AsyncHTTPTransport(trust_env=False)
 
@@ -83,7 +83,7 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
 class _Addresses:
     """Checked addresses of hosts."""
 
-    def __init__(self, network: Network, resolve: Resolve) -> None:
+    def __init__(self, network: AllowedNetworks, resolve: Resolve) -> None:
         self._network = network
         self._resolve = resolve
         self._lock = threading.Lock()
@@ -121,7 +121,7 @@ def _bound(request: httpx.Request, address: str) -> httpx.Request:
     )
 
 
-def check_url(url: str, network: Network, *, resolve: Resolve = resolve) -> str | None:
+def check_url(url: str, network: AllowedNetworks, *, resolve: Resolve = resolve) -> str | None:
     """Return what is wrong with an address that a user hands in, or None.
 
     A name that leads nowhere yet is not wrong: it is looked at again whenever it is asked.

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
-from speciate.egress.secret_keys import VARIABLE, split_keys
+from speciate.egress.sealing import VARIABLE, split_keys
 from speciate.settings import Settings
 
 FILE: Final = "secret.key"

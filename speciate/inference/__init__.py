@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from speciate.inference.engine import Draw, Engine, Request, Sampled
+from speciate.inference.engine import Engine, GenerationRequest, SampledCompletion, SamplingParams
 
-__all__ = ["Draw", "Engine", "Request", "Sampled"]
+__all__ = ["Engine", "GenerationRequest", "SampledCompletion", "SamplingParams"]

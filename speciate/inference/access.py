@@ -12,13 +12,13 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from speciate.inference.wire import refusal
+from speciate.inference.protocol import error_response
 from speciate.loopback import bearer_token, same_token, stranger
 
 MAX_BODY_BYTES: Final = 8 << 20
 
 
-class Access:
+class AccessMiddleware:
     """Lets a request in, or answers 401, 403, 411 or 413.
 
     Args:
@@ -42,9 +42,9 @@ class Access:
         if self._token is not None:
             if not same_token(bearer_token(headers), self._token):
                 message = "this server asks for a token: send it as 'Authorization: Bearer TOKEN'."
-                return refusal(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
+                return error_response(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
         elif (reason := stranger(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)) is not None:
-            return refusal(HTTPStatus.FORBIDDEN, reason)
+            return error_response(HTTPStatus.FORBIDDEN, reason)
         return _too_large(scope, headers)
 
 
@@ -54,8 +54,8 @@ def _too_large(scope: Scope, headers: Headers) -> Response | None:
     declared = headers.get("content-length", "")
     closing = {"Connection": "close"}  # what else is on its way is not read
     if not declared.isdecimal():
-        return refusal(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
+        return error_response(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
     if int(declared) > MAX_BODY_BYTES:
         message = f"the body is over {MAX_BODY_BYTES} bytes."
-        return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, headers=closing)
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, headers=closing)
     return None

@@ -21,19 +21,19 @@ from starlette.exceptions import HTTPException
 from speciate.domain import errors
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.validation import validation_message
-from speciate.inference.access import Access
-from speciate.inference.answers import chat_completions, completions
-from speciate.inference.engine import Draw, Engine, Request
-from speciate.inference.metrics import Counters, exposition
-from speciate.inference.scheduler import Scheduler
-from speciate.inference.text import Text
-from speciate.inference.wire import (
+from speciate.inference.access import AccessMiddleware
+from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
+from speciate.inference.metrics import ModelCounters, exposition
+from speciate.inference.protocol import (
     MAX_N,
     ChatRequest,
     CompletionRequest,
     SamplingRequest,
-    refusal,
+    error_response,
 )
+from speciate.inference.responses import chat_completions, completions
+from speciate.inference.scheduler import Scheduler
+from speciate.inference.tokenizer import TextTokenizer
 from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_wire import fingerprint
 
@@ -47,12 +47,12 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LoadedModel:
     """A model that is served; ``digest`` is the SHA-256 of its weights, which every answer carries as fingerprint."""
 
     engine: Engine
-    text: Text
-    counters: Counters
+    text: TextTokenizer
+    counters: ModelCounters
     digest: str
 
 
@@ -85,15 +85,15 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(Access, token=token)
+    app.add_middleware(AccessMiddleware, token=token)
     return app
 
 
-def _load(folder: Path) -> Served:
+def _load(folder: Path) -> LoadedModel:
     engine = Engine.load(folder)
     config = engine.checkpoint.config
-    text = Text(folder, config.vocab_size, config.max_position_embeddings)
-    return Served(engine, text, Counters(), weights_digest(folder))
+    text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
+    return LoadedModel(engine, text, ModelCounters(), weights_digest(folder))
 
 
 class Routes:
@@ -101,7 +101,7 @@ class Routes:
 
     scheduler: Scheduler
 
-    def __init__(self, served: Mapping[str, Served]) -> None:
+    def __init__(self, served: Mapping[str, LoadedModel]) -> None:
         self._served = served
         self._started = int(time.time())
 
@@ -164,16 +164,18 @@ class Routes:
         answer = chat_completions(asked.model, served.text, request, logprobs=asked.logprobs)
         return JSONResponse(answer | fingerprint(served.digest))
 
-    def _find(self, model: str) -> Served:
+    def _find(self, model: str) -> LoadedModel:
         if model not in self._served:
             raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served)}.")
         return self._served[model]
 
-    async def _complete(self, model: str, asked: Iterable[Request], http: HttpRequest) -> list[Request]:
+    async def _complete(
+        self, model: str, asked: Iterable[GenerationRequest], http: HttpRequest
+    ) -> list[GenerationRequest]:
         """Wait for requests; when the client hangs up or one of them fails, all are given up."""
         counters, begun = self._served[model].counters, time.monotonic()
-        requests: list[Request] = []
-        futures: list[asyncio.Future[Request]] = []
+        requests: list[GenerationRequest] = []
+        futures: list[asyncio.Future[GenerationRequest]] = []
         try:
             # All are checked before any of them begins, and each before the next one's text is split into tokens.
             for request in asked:
@@ -194,13 +196,15 @@ class Routes:
         return requests
 
 
-def _request(text: Text, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int) -> Request:
+def _request(
+    text: TextTokenizer, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int
+) -> GenerationRequest:
     seed = secrets.randbits(63) if asked.seed is None else asked.seed
-    draw = Draw(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops)
-    return Request(prompt, draw, stops=text.watch(asked.stops) if asked.stops else None)
+    params = SamplingParams(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops)
+    return GenerationRequest(prompt, params, stops=text.watch(asked.stops) if asked.stops else None)
 
 
-async def _while_connected(futures: Sequence[asyncio.Future[Request]], http: HttpRequest) -> None:
+async def _while_connected(futures: Sequence[asyncio.Future[GenerationRequest]], http: HttpRequest) -> None:
     """Wait for futures.
 
     Raises:
@@ -229,7 +233,7 @@ async def _gone(http: HttpRequest) -> None:
 async def _ours(_: HttpRequest, error: Exception) -> JSONResponse:
     status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
     headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-    return refusal(status, str(error), headers=headers)
+    return error_response(status, str(error), headers=headers)
 
 
 async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
@@ -240,19 +244,19 @@ async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
     words = (
         "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else validation_message(detail)
     )
-    return refusal(
+    return error_response(
         HTTPStatus.BAD_REQUEST, f"{place[:200]}: {words}." if place else f"{words}.", param=place[:200] or None
     )
 
 
 async def _http(_: HttpRequest, error: Exception) -> JSONResponse:
     status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else 500)
-    return refusal(status, f"{status.phrase}: this server has {', '.join(_PATHS)}.")
+    return error_response(status, f"{status.phrase}: this server has {', '.join(_PATHS)}.")
 
 
 async def _unexpected(_: HttpRequest, __: Exception) -> JSONResponse:
     # Starlette raises the error again after this answer, so the server logs it with its traceback.
-    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request; its log says why.")
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request; its log says why.")
 
 
 _PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics")

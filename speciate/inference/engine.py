@@ -15,8 +15,8 @@ import numpy.typing as npt
 from speciate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 from speciate.inference.checkpoint import Array, Checkpoint, load_checkpoint
 from speciate.inference.model import Model, padded
-from speciate.inference.rows import Rows
 from speciate.inference.sampling import Tokens, sample, top_logprobs, uniforms
+from speciate.inference.sequences import SequenceTable
 
 MAX_LIVE: Final = 128
 """Sequences that are continued at once, by default: more of them gain nothing."""
@@ -31,7 +31,7 @@ Alternatives = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class SamplingParams:
     """How completions of a prompt are drawn.
 
     Attributes:
@@ -52,7 +52,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledCompletion:
     """A completion.
 
     Attributes:
@@ -69,12 +69,12 @@ class Sampled:
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class GenerationRequest:
     """A prompt on its way.
 
     Attributes:
         prompt: Token ids.
-        draw: What is wanted.
+        params: What is wanted.
         stops: Told index and token of everything drawn; ends that completion by returning True.
         sampled: Completions by index, as they are finished.
         cancelled: Nobody waits for it any more.
@@ -82,23 +82,23 @@ class Request:
     """
 
     prompt: tuple[int, ...]
-    draw: Draw
+    params: SamplingParams
     stops: Callable[[int, int], bool] | None = None
-    sampled: dict[int, Sampled] = field(default_factory=dict)
+    sampled: dict[int, SampledCompletion] = field(default_factory=dict)
     cancelled: bool = False
     started: int = 0
 
     @property
     def done(self) -> bool:
         """Whether every completion is there."""
-        return len(self.sampled) == self.draw.n
+        return len(self.sampled) == self.params.n
 
 
 @dataclass(slots=True)
-class _Owner:
+class _RowOwner:
     """Whose a row is."""
 
-    request: Request
+    request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)
 
@@ -114,9 +114,9 @@ class Engine:
 
     def __init__(self, checkpoint: Checkpoint, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> None:
         self.checkpoint = checkpoint
-        self._rows = Rows(checkpoint.config)
-        self._owners: list[_Owner] = []
-        self._waiting: deque[Request] = deque()
+        self._rows = SequenceTable(checkpoint.config)
+        self._owners: list[_RowOwner] = []
+        self._waiting: deque[GenerationRequest] = deque()
         self._prefilled: dict[tuple[int, ...], tuple[Array, Array]] = {}
         self._max_live, self._memory_bytes = max_live, memory_bytes
         self._ends = np.zeros(checkpoint.config.vocab_size, np.bool_)
@@ -153,7 +153,7 @@ class Engine:
     def waiting(self) -> int:
         """Sequences that have not begun; may be asked from another thread than the engine's."""
         # A copy, made at one go: a deque that changes while it is gone through raises.
-        return sum(request.draw.n - request.started for request in self._waiting.copy())
+        return sum(request.params.n - request.started for request in self._waiting.copy())
 
     def generate(
         self,
@@ -164,7 +164,7 @@ class Engine:
         temperature: float = 1.0,
         top_p: float = 1.0,
         seeds: Sequence[int] | None = None,
-    ) -> list[list[Sampled]]:
+    ) -> list[list[SampledCompletion]]:
         """Complete prompts in the calling thread; a prompt's completions depend on its seed, not on the other prompts.
 
         Args:
@@ -186,7 +186,7 @@ class Engine:
         if len(chosen) != len(prompts):
             raise InvalidInputError(f"there are {len(chosen)} seeds for {len(prompts)} prompts: expected one for each.")
         requests = [
-            Request(tuple(prompt), Draw(n, max_tokens, temperature, top_p, seed))
+            GenerationRequest(tuple(prompt), SamplingParams(n, max_tokens, temperature, top_p, seed))
             for prompt, seed in zip(prompts, chosen, strict=True)
         ]
         for request in requests:
@@ -197,42 +197,48 @@ class Engine:
             self.step()
         return [[request.sampled[i] for i in range(n)] for request in requests]
 
-    def check(self, request: Request) -> None:
+    def check(self, request: GenerationRequest) -> None:
         """Refuse what could not be completed, before anything is done.
 
         Raises:
             InvalidInputError: The message names the numbers.
         """
-        config, draw = self.checkpoint.config, request.draw
+        config, params = self.checkpoint.config, request.params
         longest, prompt = config.max_position_embeddings, len(request.prompt)
         if not request.prompt:
             raise InvalidInputError("the prompt has no tokens: expected at least one.")
         if not all(0 <= token < config.vocab_size for token in request.prompt):
             raise InvalidInputError(f"the prompt holds a token id that is not below {config.vocab_size}.")
-        if draw.n < 1 or draw.max_tokens < 1 or draw.seed < 0 or draw.temperature < 0 or not 0 < draw.top_p <= 1:
+        if (
+            params.n < 1
+            or params.max_tokens < 1
+            or params.seed < 0
+            or params.temperature < 0
+            or not 0 < params.top_p <= 1
+        ):
             raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")
-        if prompt + draw.max_tokens > longest:
+        if prompt + params.max_tokens > longest:
             raise InvalidInputError(
-                f"the prompt has {prompt} tokens and max_tokens is {draw.max_tokens}, {prompt + draw.max_tokens}"
+                f"the prompt has {prompt} tokens and max_tokens is {params.max_tokens}, {prompt + params.max_tokens}"
                 f" together: this model reads {longest} tokens at most."
             )
-        need = Rows(config).bytes_with(1, prompt + draw.max_tokens, draw.max_tokens)
+        need = SequenceTable(config).bytes_with(1, prompt + params.max_tokens, params.max_tokens)
         if need > self._memory_bytes:
             raise InvalidInputError(
-                f"a sequence of {prompt + draw.max_tokens} tokens takes {need} bytes: this server has"
+                f"a sequence of {prompt + params.max_tokens} tokens takes {need} bytes: this server has"
                 f" {self._memory_bytes} for one model."
             )
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         """Let a checked request wait for room."""
         self._waiting.append(request)
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: GenerationRequest) -> None:
         """Give a request up; its rows are free at the next step."""
         request.cancelled = True
 
-    def step(self) -> list[Request]:
-        """Draw one token for every sequence that is live, and return the requests that are complete by it.
+    def step(self) -> list[GenerationRequest]:
+        """SamplingParams one token for every sequence that is live, and return the requests that are complete by it.
 
         Raises:
             UnavailableError: Memory is out; all requests are dropped.
@@ -252,9 +258,9 @@ class Engine:
         self._waiting.clear()
         self._prefilled.clear()
         self._owners.clear()
-        self._rows = Rows(self.checkpoint.config)
+        self._rows = SequenceTable(self.checkpoint.config)
 
-    def _step(self) -> list[Request]:
+    def _step(self) -> list[GenerationRequest]:
         self._forget_cancelled()
         self._admit()
         rows, live = self._rows, self._rows.live
@@ -290,14 +296,14 @@ class Engine:
         for row, tokens, values in zip(asking.tolist(), ids.tolist(), logprobs.tolist(), strict=True):
             self._owners[row].tops.append(tuple(zip(tokens, values, strict=True))[: tops[row]])
 
-    def _finish(self, stopped: npt.NDArray[np.bool_]) -> list[Request]:
+    def _finish(self, stopped: npt.NDArray[np.bool_]) -> list[GenerationRequest]:
         """Take finished sequences out, the last row first: what moves into a gap is live."""
         rows, complete = self._rows, []
         state = rows.state[: rows.live]
         for row in np.flatnonzero(stopped | (state["count"] >= state["limit"]))[::-1].tolist():
             owner, record = self._owners[row], rows.state[row]
             count = record["count"]
-            owner.request.sampled[owner.index] = Sampled(
+            owner.request.sampled[owner.index] = SampledCompletion(
                 tuple(record["tokens"][:count].tolist()),
                 tuple(record["logprobs"][:count].tolist()),
                 "stop" if stopped[row] else "length",
@@ -325,47 +331,47 @@ class Engine:
 
     def _admit(self) -> None:
         """Let waiting sequences join, in the order of their requests, while rows and memory last."""
-        joining: list[_Owner] = []
+        joining: list[_RowOwner] = []
         while self._waiting:
             request = self._waiting[0]
             count = self._room(request, len(joining))
             if not count:
                 break
-            joining += [_Owner(request, request.started + i) for i in range(count)]
+            joining += [_RowOwner(request, request.started + i) for i in range(count)]
             request.started += count
-            if request.started == request.draw.n:
+            if request.started == request.params.n:
                 self._waiting.popleft()
         if joining:
             self._join(joining)
         elif self._waiting and not self._rows.live:
-            # Rows that once grew for others are in the way.
-            self._rows = Rows(self.checkpoint.config)
+            # SequenceTable that once grew for others are in the way.
+            self._rows = SequenceTable(self.checkpoint.config)
             self._admit()
 
-    def _room(self, request: Request, joining: int) -> int:
+    def _room(self, request: GenerationRequest, joining: int) -> int:
         """Make room for as many sequences of a request as possible; return how many."""
-        live, draw = self._rows.live + joining, request.draw
-        count = min(draw.n - request.started, self._max_live - live)
-        length = len(request.prompt) + draw.max_tokens
-        while count and self._rows.bytes_with(live + count, length, draw.max_tokens) > self._memory_bytes:
+        live, params = self._rows.live + joining, request.params
+        count = min(params.n - request.started, self._max_live - live)
+        length = len(request.prompt) + params.max_tokens
+        while count and self._rows.bytes_with(live + count, length, params.max_tokens) > self._memory_bytes:
             count //= 2
         if count:
-            self._rows.reserve(live + count, length, draw.max_tokens)
+            self._rows.reserve(live + count, length, params.max_tokens)
         return count
 
-    def _join(self, owners: list[_Owner]) -> None:
+    def _join(self, owners: list[_RowOwner]) -> None:
         """Give sequences their rows; those of one prompt share its prefill."""
         self._prefill({owner.request.prompt for owner in owners})
         rows = self._rows
         for owner in owners:
-            request, row, draw = owner.request, rows.live, owner.request.draw
+            request, row, params = owner.request, rows.live, owner.request.params
             logits, keys_values = self._prefilled[request.prompt]
             rows.cache[:, row, :, :, : len(request.prompt)] = keys_values
             rows.logits[row] = logits
             state = rows.state[row]
-            state["position"], state["count"], state["limit"] = len(request.prompt), 0, draw.max_tokens
-            state["temperature"], state["top_p"], state["tops"] = draw.temperature, draw.top_p, draw.tops
-            state["uniforms"][: draw.max_tokens] = uniforms(draw.seed, owner.index, draw.max_tokens)
+            state["position"], state["count"], state["limit"] = len(request.prompt), 0, params.max_tokens
+            state["temperature"], state["top_p"], state["tops"] = params.temperature, params.top_p, params.tops
+            state["uniforms"][: params.max_tokens] = uniforms(params.seed, owner.index, params.max_tokens)
             rows.live += 1
             self._owners.append(owner)
         # Only the first request that waits may have begun.

@@ -1,4 +1,4 @@
-"""Counters as Prometheus reads them, under vLLM's names with our own prefix."""
+"""ModelCounters as Prometheus reads them, under vLLM's names with our own prefix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PREFIX: Final = "speciate_serve"
 
 
 @dataclass(slots=True)
-class Counters:
+class ModelCounters:
     """What one model has done.
 
     Attributes:
@@ -28,7 +28,7 @@ class Counters:
     seconds: float = 0.0
 
 
-def exposition(counters: Mapping[str, Counters], loads: Mapping[str, tuple[int, int]]) -> str:
+def exposition(counters: Mapping[str, ModelCounters], loads: Mapping[str, tuple[int, int]]) -> str:
     """Return the text format, version 0.0.4; ``loads`` are sequences running and waiting."""
     rows: list[tuple[str, str, str, Mapping[str, float]]] = [
         ("num_requests_running", "gauge", "Sequences being continued.", {m: load[0] for m, load in loads.items()}),

@@ -9,8 +9,10 @@ What does not depend on the token is done once when a model is loaded, and chang
 - q, k and v are one matrix;
 - the two halves of a head that RoPE (arXiv:2104.09864) rotates are interleaved, so that it is one complex product.
 
-No row's result depends on the rows beside it, to the last bit with the OpenBLAS of numpy's wheels: rows, positions and
-columns are padded to ``TILE``, since BLAS rounds differently at the edge of a matrix, and what is masked adds zeros.
+A row's result depends on the other rows of its batch by rounding only. Rows, positions and columns are padded to
+``TILE``, since BLAS rounds differently at the edge of a matrix. With one BLAS thread and OpenBLAS's kernels for AVX-512
+results then are equal to the last bit. Its kernels for AVX2 (Haswell, Zen) round a row by its place in the matrix, so
+there log-probabilities differ by about 1e-7 between batches.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def uniforms(seed: int, index: int, count: int) -> Array:
 
 
 def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Tokens, Array]:
-    """Draw a token for each row.
+    """SamplingParams a token for each row.
 
     Args:
         logits: (R, V), finite.

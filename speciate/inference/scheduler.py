@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from speciate.domain.errors import UnavailableError
-from speciate.inference.engine import Engine, Request
+from speciate.inference.engine import Engine, GenerationRequest
 
 MAX_WAITING: Final = 4096
 """Sequences that may wait for one model; whoever comes then is asked to come again."""
@@ -30,8 +30,8 @@ class Scheduler:
         self._engines = engines
         self._max_waiting = max_waiting
         self._change = threading.Condition()
-        self._arrived: list[tuple[str, Request, Future[Request]]] = []
-        self._futures: dict[str, dict[Request, Future[Request]]] = {name: {} for name in engines}
+        self._arrived: list[tuple[str, GenerationRequest, Future[GenerationRequest]]] = []
+        self._futures: dict[str, dict[GenerationRequest, Future[GenerationRequest]]] = {name: {} for name in engines}
         self._closed = False
         # One thread and not one for each model: they would only wait for each other's interpreter lock.
         self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
@@ -45,11 +45,11 @@ class Scheduler:
     def load(self, name: str) -> tuple[int, int]:
         """Return how many sequences of a model are being continued, and how many wait."""
         with self._change:
-            arrived = sum(request.draw.n for model, request, _ in self._arrived if model == name)
+            arrived = sum(request.params.n for model, request, _ in self._arrived if model == name)
         engine = self._engines[name]
         return engine.running, engine.waiting + arrived
 
-    def submit(self, name: str, request: Request) -> Future[Request]:
+    def submit(self, name: str, request: GenerationRequest) -> Future[GenerationRequest]:
         """Hand in a request. Its future holds it again, complete; cancelling the future gives the request up.
 
         Raises:
@@ -58,9 +58,9 @@ class Scheduler:
         """
         self._engines[name].check(request)
         waiting = self.load(name)[1]
-        if waiting + request.draw.n > self._max_waiting:
+        if waiting + request.params.n > self._max_waiting:
             raise UnavailableError(f"{waiting} completions of {name} wait already.", remedy="Try again in a moment.")
-        future: Future[Request] = Future()
+        future: Future[GenerationRequest] = Future()
         with self._change:
             if self._closed:
                 raise UnavailableError("the server is stopping.")

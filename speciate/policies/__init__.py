@@ -1,69 +1,64 @@
-"""Who can be asked for candidates: one file for each kind of policy, and one line in ``CLIENTS``."""
+"""Build the client of a policy. A kind of policy is one module and one line in ``KINDS``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.policy import Policy
-from speciate.policies.surroundings import ALONE, Surroundings
-from speciate.ports.policy import PolicyClient
-from speciate.prompts.codecs import codec_of
 
+if TYPE_CHECKING:
+    from speciate.domain.policy import Policy
+    from speciate.policies.kind import ClientContext, PolicyKind
+    from speciate.ports.policy import PolicyClient
 
-# Imported when first used: a worker that mutates programs needs no HTTP client.
-def _openai_compatible(policy: Policy, surroundings: Surroundings) -> PolicyClient:
-    from speciate.policies.openai_compatible import OpenAICompatible
-
-    return OpenAICompatible(policy, surroundings)
-
-
-def _embedded(policy: Policy, surroundings: Surroundings) -> PolicyClient:
-    from speciate.policies.embedded import Embedded
-
-    return Embedded(policy, surroundings)
-
-
-def _program_mutator(policy: Policy, _: Surroundings) -> PolicyClient:
-    from speciate.policies.program_mutator import ProgramMutator
-
-    return ProgramMutator(policy)
-
-
-def _scripted(policy: Policy, _: Surroundings) -> PolicyClient:
-    from speciate.policies.scripted import Scripted
-
-    return Scripted(policy)
-
-
-CLIENTS: Final[dict[str, Callable[[Policy, Surroundings], PolicyClient]]] = {
-    "embedded": _embedded,
-    "openai_compatible": _openai_compatible,
-    "program_mutator": _program_mutator,
-    "scripted": _scripted,
+# Modules are imported when first used: the command line shows the names, and a worker that mutates programs needs no
+# HTTP client.
+KINDS: Final[dict[str, str]] = {
+    "embedded": "speciate.policies.embedded",
+    "openai_compatible": "speciate.policies.openai_compatible",
+    "program_mutator": "speciate.policies.program_mutator",
+    "scripted": "speciate.policies.scripted",
 }
-"""How each kind of policy is asked, by the name that a registration gives."""
+"""The module of each policy kind, which defines ``KIND``."""
+
+DEFAULT_KIND: Final = "openai_compatible"
 
 
-def build_client(policy: Policy, surroundings: Surroundings = ALONE) -> PolicyClient:
-    """Return the client that asks a policy. Nothing is contacted yet.
+def policy_kind(name: str) -> PolicyKind:
+    """Return the declaration of a kind, a key of ``KINDS``."""
+    kind: PolicyKind = import_module(KINDS[name]).KIND
+    return kind
+
+
+def takes_key(policy: Policy) -> bool:
+    """Return True if an API key may be stored for a policy's endpoint."""
+    return policy.kind in KINDS and policy_kind(policy.kind).takes_key
+
+
+def can_advise(policy: Policy) -> bool:
+    """Return True if a policy can write advice: it answers in free text, and its kind reads prompts."""
+    return policy.writes_text and policy.kind in KINDS and policy_kind(policy.kind).reads_prompts
+
+
+def build_client(policy: Policy, context: ClientContext | None = None) -> PolicyClient:
+    """Return the client of a policy, without contacting anything.
 
     Args:
-        policy: Who is asked.
-        surroundings: What this installation allows and keeps: networks, keys.
+        policy: The registration.
+        context: Networks and keys that the client may use; by default public addresses and loopback, without keys.
 
     Raises:
-        InvalidInputError: Kind or codec are unknown, or options or endpoint do not fit; the message lists what does.
+        InvalidInputError: The kind or codec is unknown, an option is invalid, or the kind needs a field that is
+            missing; the message lists what is valid.
     """
-    build = CLIENTS.get(policy.kind)
-    if build is None:
+    from speciate.policies.kind import STANDALONE
+    from speciate.prompts.codecs import codec_of
+
+    if policy.kind not in KINDS:
         raise InvalidInputError(
-            f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.", remedy=f"Kinds: {', '.join(CLIENTS)}."
+            f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.", remedy=f"Kinds: {', '.join(KINDS)}."
         )
     if policy.codec is not None:
         codec_of(policy.codec)
-    return build(policy, surroundings)
-
-
-__all__ = ["CLIENTS", "Surroundings", "build_client"]
+    return policy_kind(policy.kind).client(policy, context or STANDALONE)

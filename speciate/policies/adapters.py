@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from speciate.policies.identity import UnfitError
-from speciate.policies.openai_wire import Card, error_message
+from speciate.policies.identity import EndpointMismatchError
+from speciate.policies.openai_wire import ModelCard, error_message
 from speciate.policies.queueing import sequences_at_work
 
 Send = Callable[[str, str, Mapping[str, Any] | None], tuple[int, bytes]]
@@ -27,11 +27,11 @@ def adapter_name(slug: str, digest: str | None) -> str:
     return slug if digest is None else f"{slug}-{digest[:12]}"
 
 
-def load_adapter(name: str, path: str, cards: Sequence[Card], send: Send) -> None:
+def load_adapter(name: str, path: str, cards: Sequence[ModelCard], send: Send) -> None:
     """Load an adapter, after unloading idle ones of ours where the server holds as many as it computes at once.
 
     Raises:
-        UnfitError: The server does not load adapters, or not this one; the message says why.
+        EndpointMismatchError: The server does not load adapters, or not this one; the message says why.
     """
     _make_room(cards, send)
     status, body = send("POST", "load_lora_adapter", {"lora_name": name, "lora_path": path})
@@ -40,18 +40,18 @@ def load_adapter(name: str, path: str, cards: Sequence[Card], send: Send) -> Non
         return
     offers = ", ".join(card.id for card in cards[:10]) or "no model"
     if status in (404, 405, 501) and path not in said:
-        raise UnfitError(
+        raise EndpointMismatchError(
             f"it serves {offers}, not the adapter {name}, and loads none at run time",
             "Start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, on a private network only, or"
             f" with --lora-modules {name}={path}.",
         )
-    raise UnfitError(
+    raise EndpointMismatchError(
         f"it does not load the adapter {path}: it answered {status}: {said[:300]}",
         "The path is one of the server's machine; its --max-lora-rank and base model have to fit the adapter.",
     )
 
 
-def _make_room(cards: Sequence[Card], send: Send) -> None:
+def _make_room(cards: Sequence[ModelCard], send: Send) -> None:
     """Unload idle adapters that were loaded by us, the oldest first, until there is a slot. Others are left alone."""
     loaded = [card.id for card in cards if card.parent is not None]
     status, body = send("GET", "/metrics", None)

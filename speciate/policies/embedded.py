@@ -12,18 +12,18 @@ from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.settings import SERVE_TOKEN_VARIABLE, secret_of
 
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
 
 
-class Embedded:
+class InferenceServerPolicy:
     """A checkpoint of the policy server beside us, by the name that it is served under."""
 
-    def __init__(self, policy: Policy, surroundings: Surroundings = ALONE) -> None:
+    def __init__(self, policy: Policy, context: ClientContext = STANDALONE) -> None:
         if policy.base_url is not None or policy.model is None:
             raise InvalidInputError(
                 f"policy {policy.slug!r} of kind 'embedded' needs a model and no base_url.",
@@ -31,7 +31,7 @@ class Embedded:
             )
         self._policy = policy
         # Its address is a setting of the operator's, so it may be anywhere.
-        self._surroundings = replace(surroundings, network=None)
+        self._context = replace(context, network=None)
         # The address is looked up when it is needed; what a request costs at most does not depend on it.
         self._unasked = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
         self._client: OpenAICompatible | None = None
@@ -77,5 +77,10 @@ class Embedded:
             # It asks for a token where it listens to other machines.
             if secret_of(SERVE_TOKEN_VARIABLE) is not None:
                 where["api_key_env"] = SERVE_TOKEN_VARIABLE
-            self._client = OpenAICompatible(self._policy.model_copy(update=where), self._surroundings)
+            self._client = OpenAICompatible(self._policy.model_copy(update=where), self._context)
         return self._client
+
+
+KIND: Final = PolicyKind(
+    InferenceServerPolicy, "a checkpoint of the inference server beside the service", takes_key=True
+)

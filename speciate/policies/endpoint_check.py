@@ -8,8 +8,8 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.policies.adapters import Send, load_adapter
 from speciate.policies.guides import MALFORMED, Guide, constraint
-from speciate.policies.identity import Identity, UnfitError, check_length, identify
-from speciate.policies.openai_wire import Card, GarbageError, error_message, model_cards, path_of
+from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
+from speciate.policies.openai_wire import MalformedResponseError, ModelCard, error_message, model_cards, path_of
 from speciate.prompts.text import bounded, printable
 
 _MOST_SHOWN: Final = 300
@@ -42,16 +42,16 @@ class EndpointCheck:
         self._exchange, self._send = exchange, send
         self._guided = False
 
-    def look(self) -> Identity:
+    def look(self) -> WeightsIdentity:
         """Return what is served under the policy's name; an adapter is loaded where the policy says from where.
 
         Raises:
-            UnfitError: The policy cannot be used there as it is registered.
-            GarbageError: It is not well, or what it answers is no list of models; that may pass.
+            EndpointMismatchError: The policy cannot be used there as it is registered.
+            MalformedResponseError: It is not well, or what it answers is no list of models; that may pass.
         """
         status, _ = self._send("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
-            raise GarbageError(f"it is not well: GET /health answers {status}")
+            raise MalformedResponseError(f"it is not well: GET /health answers {status}")
         cards = self._cards()
         card = self._find(cards)
         if card is None and self._adapter_path is not None:
@@ -59,7 +59,7 @@ class EndpointCheck:
             cards = self._cards()
             card = self._find(cards)
         if card is None:
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"it serves {_names(cards)}, not {self._model!r}",
                 "Correct the policy's model, or serve it under that name.",
             )
@@ -71,32 +71,32 @@ class EndpointCheck:
             self._guided = True
         return identity
 
-    def _cards(self) -> list[Card]:
+    def _cards(self) -> list[ModelCard]:
         status, body = self._send("GET", "models", None)
         if status == 200:
             return model_cards(body)
         if status in (404, 405):
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"it lists no models: GET models answers {status}",
                 "Correct base_url (it usually ends in /v1), or set the option check to false for gateways without one.",
             )
         return model_cards(self._exchange("GET", "models", None))
 
-    def _find(self, cards: Sequence[Card]) -> Card | None:
+    def _find(self, cards: Sequence[ModelCard]) -> ModelCard | None:
         return next((card for card in cards if card.id == self._model), None)
 
-    def _check_adapter(self, card: Card, cards: Sequence[Card]) -> None:
+    def _check_adapter(self, card: ModelCard, cards: Sequence[ModelCard]) -> None:
         if self._base_model is not None and self._base_model not in (other.id for other in cards):
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"it serves {_names(cards)}, not the base model {self._base_model!r}",
                 "Correct the policy's base_model, or serve it under that name.",
             )
         if self._base_model is not None and card.parent not in (None, self._base_model):
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"{card.id} is an adapter of {card.parent}, not of {self._base_model}", "Correct the base_model."
             )
         if self._adapter_path is not None and card.root not in (None, self._adapter_path):
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"{card.id} is loaded from {card.root}, not from {self._adapter_path}",
                 "Unload it there, or register the adapter under another model name.",
             )
@@ -106,12 +106,12 @@ class EndpointCheck:
         kept, body = self._send("POST", path_of(self._policy), self._asked(constraint(self._guide)))
         if kept != 200:
             said = bounded(printable(error_message(body)), _MOST_SHOWN)
-            raise UnfitError(
+            raise EndpointMismatchError(
                 f"it does not take the policy's guide: it answered {kept}: {said}",
                 "Leave out the option guide, correct it, or serve the model with vLLM.",
             )
         if self._send("POST", path_of(self._policy), self._asked(MALFORMED))[0] == 200:
-            raise UnfitError(
+            raise EndpointMismatchError(
                 "it ignores constraints: a malformed one was answered as if it were none",
                 "Leave out the option guide, or serve the model with a vLLM that knows structured_outputs.",
             )
@@ -123,5 +123,5 @@ class EndpointCheck:
         return {**body, "prompt": "1"}
 
 
-def _names(cards: Sequence[Card]) -> str:
+def _names(cards: Sequence[ModelCard]) -> str:
     return bounded(printable(", ".join(card.id for card in cards[:10])), _MOST_SHOWN) or "no model"

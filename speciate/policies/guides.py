@@ -13,7 +13,7 @@ from speciate.ports.policy import SampleRequest
 from speciate.prompts.diff import DIFF_GRAMMAR
 
 
-class OwnGuide(Value):
+class CustomGuide(Value):
     """A constraint of the user's own, in the language of the server's grammar engine.
 
     Attributes:
@@ -31,7 +31,7 @@ class OwnGuide(Value):
         return self
 
 
-Guide = Literal["diff"] | OwnGuide
+Guide = Literal["diff"] | CustomGuide
 
 MALFORMED: Final = {"structured_outputs": {"regex": "("}}
 """A constraint that no server can keep: one that accepts it ignores constraints."""

@@ -18,7 +18,7 @@ import httpx
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.policies.manifest import WEIGHTS, weights_digest
-from speciate.policies.openai_wire import Card
+from speciate.policies.openai_wire import ModelCard
 from speciate.settings import is_loopback
 
 _MOST_READ_BYTES: Final = 8 << 30
@@ -27,7 +27,7 @@ _AGAIN: Final = (
 )
 
 
-class UnfitError(Exception):
+class EndpointMismatchError(Exception):
     """The endpoint answers, and the policy cannot be used there as it is registered."""
 
     def __init__(self, message: str, remedy: str) -> None:
@@ -36,7 +36,7 @@ class UnfitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class WeightsIdentity:
     """What is known of the weights behind a model's name.
 
     Attributes:
@@ -48,16 +48,16 @@ class Identity:
     served: ServedWeights
 
 
-def identify(policy: Policy, card: Card, cards: Sequence[Card]) -> Identity:
+def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:
     """Return what can be known of a model that is served.
 
     Raises:
-        UnfitError: It is not what was registered; the message names what differs.
+        EndpointMismatchError: It is not what was registered; the message names what differs.
     """
     base = next((other for other in cards if other.id == card.parent), None)
     digest, source = _digest(policy, card)
     if digest is not None and policy.checkpoint_digest not in (None, digest):
-        raise UnfitError(
+        raise EndpointMismatchError(
             f"{card.id} is served with weights {digest} ({_told(card, source)}), and the registration says"
             f" {policy.checkpoint_digest}",
             _AGAIN,
@@ -70,19 +70,19 @@ def identify(policy: Policy, card: Card, cards: Sequence[Card]) -> Identity:
     )
     if policy.served is not None:
         _compare(card.id, policy.served, served)
-    return Identity(digest or policy.checkpoint_digest, served)
+    return WeightsIdentity(digest or policy.checkpoint_digest, served)
 
 
-def check_length(policy: Policy, card: Card, cards: Sequence[Card]) -> None:
+def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> None:
     """Check that an answer fits beside a prompt.
 
     Raises:
-        UnfitError: The model reads fewer tokens than the longest answer has.
+        EndpointMismatchError: The model reads fewer tokens than the longest answer has.
     """
     lengths = [other.max_model_len for other in (card, *cards) if other.id in (card.id, card.parent)]
     longest = next((length for length in lengths if length is not None), None)
     if longest is not None and policy.sampling.max_tokens >= longest:
-        raise UnfitError(
+        raise EndpointMismatchError(
             f"{card.id} reads {longest} tokens, prompt and answer together, and max_tokens is"
             f" {policy.sampling.max_tokens}",
             "Lower sampling's max_tokens, or serve it with a larger --max-model-len.",
@@ -95,10 +95,10 @@ def _compare(name: str, before: ServedWeights, now: ServedWeights) -> None:
         # What was known and no longer is may be the same as before: a server behind another address, for one.
         if was is not None and found is not None and was != found:
             words = what.replace("base_", "base model's ").replace("root", "source")
-            raise UnfitError(f"the {words} of {name} was {was} at registration and is {found} now", _AGAIN)
+            raise EndpointMismatchError(f"the {words} of {name} was {was} at registration and is {found} now", _AGAIN)
 
 
-def _digest(policy: Policy, card: Card) -> tuple[str | None, DigestFrom | None]:
+def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | None]:
     if card.digest is not None:
         return card.digest, DigestFrom.ENDPOINT
     # A path means the same thing here only if the endpoint runs on this machine.
@@ -110,7 +110,7 @@ def _digest(policy: Policy, card: Card) -> tuple[str | None, DigestFrom | None]:
     return None, DigestFrom.DECLARED if declared else None
 
 
-def _told(card: Card, source: DigestFrom | None) -> str:
+def _told(card: ModelCard, source: DigestFrom | None) -> str:
     return f"read from {card.root}" if source is DigestFrom.FILES else "it says"
 
 

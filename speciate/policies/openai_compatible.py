@@ -22,11 +22,12 @@ from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport
 from speciate.policies.endpoint_check import EndpointCheck
 from speciate.policies.guides import Guide, check_guide, constraint_of
-from speciate.policies.identity import Identity, UnfitError
+from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_wire import (
-    Ceilings,
-    GarbageError,
-    OtherWeightsError,
+    MalformedResponseError,
+    TokenCeilings,
+    WeightsMismatchError,
     ceilings_of,
     error_message,
     path_of,
@@ -34,10 +35,8 @@ from speciate.policies.openai_wire import (
     read_answer,
     reported_tokens,
 )
-from speciate.policies.own_options import own_options
-from speciate.policies.queueing import Gate
+from speciate.policies.queueing import QueueGate
 from speciate.policies.retries import Backoff, asked_wait_s, worth_another_try
-from speciate.policies.surroundings import ALONE, Surroundings
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
@@ -87,7 +86,7 @@ class OpenAICompatibleOptions(Value):
     longest_queue_s: float = Field(default=600.0, gt=0, le=86_400)
 
 
-class _PassingError(Exception):
+class TransientError(Exception):
     """An attempt failed in a way that may pass.
 
     Attributes:
@@ -114,7 +113,7 @@ class OpenAICompatible:
 
     Args:
         policy: What to ask, and where. The key is looked up when it is needed and kept nowhere.
-        surroundings: What may be asked, and who keeps keys.
+        context: What may be asked, and who keeps keys.
         sleep: Waits between attempts; a test hands in its own.
 
     Raises:
@@ -122,7 +121,7 @@ class OpenAICompatible:
     """
 
     def __init__(
-        self, policy: Policy, surroundings: Surroundings = ALONE, *, sleep: Callable[[float], None] = time.sleep
+        self, policy: Policy, context: ClientContext = STANDALONE, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         if policy.base_url is None or policy.model is None:
             missing = (
@@ -134,16 +133,16 @@ class OpenAICompatible:
                 f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", flaws=(missing,)
             )
         self._policy = policy
-        self._surroundings = surroundings
+        self._context = context
         self._model = policy.model
-        self._options = own_options(policy, OpenAICompatibleOptions)
+        self._options = client_options(policy, OpenAICompatibleOptions)
         self._url = policy.base_url.rstrip("/")
         self._backoff = Backoff(self._options.backoff_s, self._options.longest_wait_s)
         self._sleep = sleep
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
         check_guide(policy, self._options.guide)
-        self._gate = Gate(self._metrics, self._options.max_waiting)
+        self._gate = QueueGate(self._metrics, self._options.max_waiting)
         self._check = EndpointCheck(
             policy,
             adapter_path=self._options.adapter_path,
@@ -225,26 +224,26 @@ class OpenAICompatible:
         """Look at the endpoint again before the next answer, as a run that begins has it done."""
         self._due_at = 0.0
 
-    def _looked(self) -> Identity | None:
+    def _looked(self) -> WeightsIdentity | None:
         if not self._options.check:
             return None
         try:
             return self._look()
-        except _PassingError as error:
+        except TransientError as error:
             raise self._unavailable(str(error)) from None
 
-    def _look(self) -> Identity:
+    def _look(self) -> WeightsIdentity:
         """Look now.
 
         Raises:
-            _PassingError: Another attempt may succeed.
+            TransientError: Another attempt may succeed.
             PolicyUnavailableError: None will.
         """
         try:
             identity = self._check.look()
-        except GarbageError as error:
-            raise _PassingError(str(error)) from None
-        except UnfitError as error:
+        except MalformedResponseError as error:
+            raise TransientError(str(error)) from None
+        except EndpointMismatchError as error:
             raise self._unavailable(self._cleaned(str(error), 1000), remedy=error.remedy) from None
         self._due_at = time.monotonic() + _LOOK_AGAIN_S if self._pinned else math.inf
         return identity
@@ -272,7 +271,7 @@ class OpenAICompatible:
                 raise call.cause
             try:
                 return self._attempt(request, call)
-            except _PassingError as error:
+            except TransientError as error:
                 problem, asked_s = str(error), error.asked_s
                 tokens = max(tokens, error.tokens)
                 if error.elsewhere and self._pinned:
@@ -302,9 +301,9 @@ class OpenAICompatible:
         ceilings = self._ceilings(request)
         try:
             return read_answer(body, self._policy, request.n, ceilings, time.perf_counter() - started)
-        except GarbageError as error:
-            raise _PassingError(str(error), tokens=reported_tokens(body, ceilings)) from None
-        except OtherWeightsError as error:
+        except MalformedResponseError as error:
+            raise TransientError(str(error), tokens=reported_tokens(body, ceilings)) from None
+        except WeightsMismatchError as error:
             raise self._unavailable(
                 str(error), remedy="Serve what was registered, or register what is served as the next version."
             ) from None
@@ -313,7 +312,7 @@ class OpenAICompatible:
         """Return what the endpoint measures of itself, nothing where it does not; None where there is no answer now."""
         try:
             status, body = self._send_and_read("GET", "/metrics", None)
-        except (_PassingError, PolicyUnavailableError):
+        except (TransientError, PolicyUnavailableError):
             return None
         return body.decode("utf-8", "replace") if status == httpx.codes.OK else ""
 
@@ -323,7 +322,7 @@ class OpenAICompatible:
         """Send one request and return the body of its answer.
 
         Raises:
-            _PassingError: Another attempt may succeed.
+            TransientError: Another attempt may succeed.
             PolicyUnavailableError: None will.
         """
         response, body = self._send(method, path, payload, timeout_s or self._policy.timeout_s)
@@ -344,7 +343,7 @@ class OpenAICompatible:
         """Send one request; a path that begins with a slash is one of the server, any other one of the protocol.
 
         Raises:
-            _PassingError: There is no answer; another attempt may get one.
+            TransientError: There is no answer; another attempt may get one.
             PolicyUnavailableError: None will.
         """
         deadline = time.monotonic() + timeout_s
@@ -360,9 +359,9 @@ class OpenAICompatible:
                     return response, self._read(response, deadline, timeout_s, self._options.max_response_bytes)
                 return response, self._read(response, deadline, timeout_s, _ERROR_BODY_BYTES, cut=True)
         except httpx.TimeoutException:
-            raise _PassingError(f"no answer within {timeout_s:g} s") from None
+            raise TransientError(f"no answer within {timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise _PassingError(f"the connection failed ({type(error).__name__})", elsewhere=True) from None
+            raise TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True) from None
         except ForbiddenAddressError as error:
             raise self._unavailable(str(error).rstrip("."), remedy="") from None
         except (httpx.InvalidURL, httpx.DecodingError) as error:
@@ -375,7 +374,7 @@ class OpenAICompatible:
         if worth_another_try(status) or gone:
             # A proxy answers 5xx while the server behind it starts anew; an adapter that is gone is loaded again.
             asked_s = 0.0 if gone else asked_wait_s(response.headers.get("Retry-After"))
-            return _PassingError(message, asked_s, elsewhere=gone or status >= 500)
+            return TransientError(message, asked_s, elsewhere=gone or status >= 500)
         return self._unavailable(message, remedy=self._remedy(status))
 
     def _check_coding(self, response: httpx.Response) -> None:
@@ -396,9 +395,9 @@ class OpenAICompatible:
             if len(body) > limit:
                 if cut:
                     break
-                raise _PassingError(f"the response is longer than {limit} bytes")
+                raise TransientError(f"the response is longer than {limit} bytes")
             if time.monotonic() > deadline:
-                raise _PassingError(f"no complete answer within {timeout_s:g} s")
+                raise TransientError(f"no complete answer within {timeout_s:g} s")
         return bytes(body[:limit])
 
     def _client(self) -> httpx.Client:
@@ -406,7 +405,7 @@ class OpenAICompatible:
         with self._lock:
             if self._http is None:
                 limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._options.concurrency)
-                network = self._surroundings.network
+                network = self._context.network
                 guard = None if network is None else GuardedTransport(network, limits=limits)
                 self._http = httpx.Client(timeout=self._policy.timeout_s, limits=limits, transport=guard)
             return self._http
@@ -420,9 +419,9 @@ class OpenAICompatible:
 
     def _key(self) -> str | None:
         if (kept := self._policy.api_key_id) is not None:
-            if self._surroundings.key_of is None:
+            if self._context.key_of is None:
                 raise self._unavailable("its key is kept by the service", remedy="It can be asked by its workers only.")
-            return self._surroundings.key_of(kept)
+            return self._context.key_of(kept)
         if (variable := self._policy.api_key_env) is None:
             return None
         key = (secret_of(variable) or "").strip()
@@ -464,5 +463,8 @@ class OpenAICompatible:
         except httpx.InvalidURL:
             return "an invalid base_url"
 
-    def _ceilings(self, request: SampleRequest) -> Ceilings:
+    def _ceilings(self, request: SampleRequest) -> TokenCeilings:
         return ceilings_of(self._policy, request, self._options.chat_overhead_tokens)
+
+
+KIND: Final = PolicyKind(OpenAICompatible, "a model behind an endpoint that speaks the OpenAI protocol", takes_key=True)

@@ -21,16 +21,16 @@ _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
 
 
-class GarbageError(ValueError):
+class MalformedResponseError(ValueError):
     """The endpoint answered with something that is not a completion; the text says what is wrong."""
 
 
-class OtherWeightsError(ValueError):
+class WeightsMismatchError(ValueError):
     """The endpoint answered with other weights than those that were registered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class TokenCeilings:
     """What a request can cost at most, in tokens.
 
     Attributes:
@@ -45,7 +45,7 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ModelCard:
     """What a model list says of one model.
 
     Attributes:
@@ -92,29 +92,29 @@ def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any])
     return body
 
 
-def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> Ceilings:
+def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenCeilings:
     """Return what a request can cost at most; ``overhead`` is what a chat template adds to the prompt."""
     prompt = len(storable(request.prompt.text()).encode())
     chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
     longest = policy.tokens_for(request.role)
-    return Ceilings(prompt + chat, longest, request.n * longest)
+    return TokenCeilings(prompt + chat, longest, request.n * longest)
 
 
-def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: Ceilings, latency_s: float) -> SampleResult:
+def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeilings, latency_s: float) -> SampleResult:
     """Return the completions of a response, in the order of their index.
 
     Tokens are those the endpoint reports. Where it reports none, or more than is possible, every byte counts as a token
     up to the ceiling, so that a budget holds whatever the endpoint says.
 
     Raises:
-        GarbageError: The body is not a completion.
-        OtherWeightsError: It names the SHA-256 of its weights, and the policy was registered with another one.
+        MalformedResponseError: The body is not a completion.
+        WeightsMismatchError: It names the SHA-256 of its weights, and the policy was registered with another one.
     """
     data = _object(_json(body), "the response")
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise GarbageError("the response has no choices")
+        raise MalformedResponseError("the response has no choices")
     ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[:wanted]
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
     usage = data.get("usage")
@@ -142,33 +142,33 @@ def _check_weights(said: object, registered: str | None) -> None:
     if registered is None or not isinstance(said, str) or not said.startswith(_WEIGHTS):
         return
     if (served := said.removeprefix(_WEIGHTS)) != registered:
-        raise OtherWeightsError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
+        raise WeightsMismatchError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
 
 
-def reported_tokens(body: bytes, ceilings: Ceilings) -> int:
+def reported_tokens(body: bytes, ceilings: TokenCeilings) -> int:
     """Return the tokens that a response which is no completion says it took; 0 where it does not say."""
     try:
         usage = _object(_json(body), "the response").get("usage")
-    except GarbageError:
+    except MalformedResponseError:
         return 0
     reported = usage if isinstance(usage, dict) else {}
     prompt = _possible(reported.get("prompt_tokens"), ceilings.prompt)
     return (prompt or 0) + (_possible(reported.get("completion_tokens"), ceilings.completion) or 0)
 
 
-def model_cards(body: bytes) -> list[Card]:
+def model_cards(body: bytes) -> list[ModelCard]:
     """Return the models that ``GET /models`` lists.
 
     Raises:
-        GarbageError: The body is not such a list.
+        MalformedResponseError: The body is not such a list.
     """
     listed = _object(_json(body), "the response").get("data")
     if not isinstance(listed, list):
-        raise GarbageError("the response lists no models")
+        raise MalformedResponseError("the response lists no models")
     return [_card(item) for item in listed if isinstance(item, dict) and "id" in item]
 
 
-def _card(item: Mapping[str, Any]) -> Card:
+def _card(item: Mapping[str, Any]) -> ModelCard:
     length, more = item.get("max_model_len"), item.get("metadata")
     digest = more.get("checkpoint_digest") if isinstance(more, dict) else None
     root, parent, digest = (
@@ -176,7 +176,7 @@ def _card(item: Mapping[str, Any]) -> Card:
         for value in (item.get("root"), item.get("parent"), digest)
     )
     longest = length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
-    return Card(str(item["id"]), root, parent, longest, digest and digest[:_MOST_DIGEST])
+    return ModelCard(str(item["id"]), root, parent, longest, digest and digest[:_MOST_DIGEST])
 
 
 def error_message(body: bytes) -> str:
@@ -200,12 +200,12 @@ def _json(body: bytes) -> object:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise GarbageError(f"the response is not JSON ({type(error).__name__})") from None
+        raise MalformedResponseError(f"the response is not JSON ({type(error).__name__})") from None
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise GarbageError(f"{what} is {type(value).__name__}: expected an object")
+        raise MalformedResponseError(f"{what} is {type(value).__name__}: expected an object")
     return value
 
 
@@ -224,7 +224,7 @@ def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
             # Cut off while it was still thinking, or refused: an answer without a program, and it was paid for.
             return ""
     if not isinstance(text, str):
-        raise GarbageError(f"the text of a choice is {type(text).__name__}: expected a string")
+        raise MalformedResponseError(f"the text of a choice is {type(text).__name__}: expected a string")
     return text
 
 

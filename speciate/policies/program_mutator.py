@@ -16,10 +16,10 @@ from speciate.domain.files import heading_in
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value, storable
-from speciate.policies.mutators.children import Rates, child_of
-from speciate.policies.mutators.numbers import Steps
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.policies.mutators.children import OperatorRates, child_of
+from speciate.policies.mutators.numbers import StepSizes
 from speciate.policies.mutators.reading import read_source
-from speciate.policies.own_options import own_options
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.fences import SEPARATOR
 from speciate.prompts.text import fenced
@@ -60,25 +60,25 @@ class ProgramMutatorOptions(Value):
             raise ValueError(f"sigma_low is {self.sigma_low}: expected at most sigma_high, {self.sigma_high}")
         return self
 
-    def rates(self, *, heavy: bool) -> Rates:
+    def rates(self, *, heavy: bool) -> OperatorRates:
         """Return the rates; ``heavy`` for programs that are written from the seed: only large steps."""
         low = max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low
-        return Rates(
+        return OperatorRates(
             constants=self.constants,
             operators=self.operators,
             expressions=self.expressions,
             statements=self.statements,
             elements=self.elements,
             crossover=self.crossover,
-            steps=Steps(low, self.sigma_high),
+            steps=StepSizes(low, self.sigma_high),
         )
 
 
 class ProgramMutator:
     """Answers with random edits of the request's parents, or of the seed program; uses no tokens."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._options = own_options(policy, ProgramMutatorOptions)
+    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        self._options = client_options(policy, ProgramMutatorOptions)
         self._answers = policy.answers_per_rollout
         self._light = self._options.rates(heavy=False)
         self._heavy = self._options.rates(heavy=True)
@@ -130,3 +130,8 @@ def _shown(program: str, *, is_python: bool) -> str:
     if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files are read in fences
         return fenced(program)
     return f"<answer>\n{program}\n{_ANSWER_END}"
+
+
+KIND: Final = PolicyKind(
+    ProgramMutator, "random edits of programs, without a model and an endpoint", reads_prompts=False
+)

@@ -29,7 +29,7 @@ def sequences_at_work(metrics: str) -> int:
     return int(sum(map(float, _RUNNING.findall(metrics)))) + (waiting_sequences(metrics) or 0)
 
 
-class Gate:
+class QueueGate:
     """Lets requests pass while fewer sequences than a bound wait at the endpoint.
 
     What was sent after the last reading and is not answered yet counts as waiting, so that a second is not long enough

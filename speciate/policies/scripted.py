@@ -12,13 +12,13 @@ from pydantic import Field, model_validator
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.values import Value
-from speciate.policies.own_options import own_options
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _NUMBER: Final = "{number}"
 
 
-class Order(StrEnum):
+class CompletionOrder(StrEnum):
     """How a completion is chosen; it depends on the request's seed alone, never on what was asked before."""
 
     CYCLE = "cycle"
@@ -40,7 +40,7 @@ class ScriptedOptions(Value):
 
     completions: tuple[str, ...] = Field(default=(), max_length=100_000)
     template: str = Field(default="", max_length=1 << 20)
-    order: Order = Order.CYCLE
+    order: CompletionOrder = CompletionOrder.CYCLE
     tokens_per_completion: int = Field(default=0, ge=0, le=10**9)
     prompt_tokens: int = Field(default=0, ge=0, le=10**9)
 
@@ -51,11 +51,11 @@ class ScriptedOptions(Value):
         return self
 
 
-class Scripted:
+class ScriptedPolicy:
     """Answers every request from its script; equal seeds get equal answers."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._options = own_options(policy, ScriptedOptions)
+    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        self._options = client_options(policy, ScriptedOptions)
 
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return what the request will be charged."""
@@ -77,7 +77,7 @@ class Scripted:
     def _text(self, seed: int, position: int) -> str:
         if self._options.template:
             return self._options.template.replace(_NUMBER, str(_hashed(seed, position)))
-        cycled = self._options.order is Order.CYCLE
+        cycled = self._options.order is CompletionOrder.CYCLE
         chosen = seed + position if cycled else _hashed(seed, position)
         return self._options.completions[chosen % len(self._options.completions)]
 
@@ -85,3 +85,6 @@ class Scripted:
 def _hashed(seed: int, position: int) -> int:
     """Return a number below 2**53, which every JSON reader keeps whole."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{position}".encode()).digest()[:8]) >> 11
+
+
+KIND: Final = PolicyKind(ScriptedPolicy, "answers from a script, for tests and replays")

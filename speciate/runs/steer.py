@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
-from speciate.domain.policy import PolicyRole
+from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec, RunState
@@ -21,6 +21,14 @@ from speciate.prompts.template import uses
 from speciate.search.strategies import build_strategy
 from speciate.telemetry.logs import note
 
+CanAdvise = Callable[[Policy], bool]
+"""Return True if a policy can write advice; kinds of policies differ."""
+
+
+def writes_text(policy: Policy) -> bool:
+    """Return True if a policy answers in free text, whatever its kind."""
+    return policy.writes_text
+
 
 def check_run(
     problem: ProblemVersion,
@@ -28,6 +36,7 @@ def check_run(
     mutator: PolicyVersion | None,
     spec: RunSpec,
     ensembles: Ensembles = NO_ENSEMBLES,
+    can_advise: CanAdvise = writes_text,
 ) -> None:
     """Let a run go on only if it can work.
 
@@ -39,7 +48,7 @@ def check_run(
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(ensembles, spec)
     if spec.guidance is not None:
-        _check_guidance(problem.definition, _who_changes(policy, mutator, ensembles))
+        _check_guidance(problem.definition, _who_changes(policy, mutator, ensembles), can_advise)
     shares = (share.version for of_role in ensembles.values() for share in of_role)
     for asked in (policy, mutator, *shares):
         if asked is not None and asked.definition.codec is not None:
@@ -57,6 +66,7 @@ def start_run(
     ensembles: Ensembles = NO_ENSEMBLES,
     labels: Labels = NO_LABELS,
     idempotency_key: str | None = None,
+    can_advise: CanAdvise = writes_text,
 ) -> tuple[UUID, bool]:
     """Create a run and begin it; with an idempotency key that was used before, return the run of then.
 
@@ -70,7 +80,7 @@ def start_run(
         InvalidInputError: The run could not work, see ``check_run``.
         ConflictError: The key was used for another request.
     """
-    check_run(problem, policy, mutator, spec, ensembles)
+    check_run(problem, policy, mutator, spec, ensembles, can_advise)
     run_id, new = store.create(
         problem, policy, mutator, spec, ensembles=ensembles, labels=labels, idempotency_key=idempotency_key
     )
@@ -108,9 +118,9 @@ def _who_changes(policy: PolicyVersion, mutator: PolicyVersion | None, ensembles
     return [share.version for share in ensembles.get(role, ())] or [mutator or policy]
 
 
-def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion]) -> None:
+def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion], can_advise: CanAdvise) -> None:
     for version in asked:
-        if not version.definition.converses:
+        if not can_advise(version.definition):
             raise InvalidInputError(
                 f"guidance: policy {version.name} can be asked for programs only, not for"
                 " advice: expected one that changes programs without a codec, in the prompt format 'chat'."

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.weightings import Sampler, draw_weightings
+from speciate.training.weightings import WeightingSampler, draw_weightings
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -59,7 +59,7 @@ class EstimatorConfig:
     weights: tuple[float, ...] | None = None
     draws: int = 100
     alpha: float = 1.0
-    sampler: Sampler = Sampler.IID
+    sampler: WeightingSampler = WeightingSampler.IID
     kappa: int | None = None
     norm: Norm = Norm.GROUP_STD
     goals: Sequence[Sequence[float]] | None = None
@@ -123,7 +123,7 @@ def grpo(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """GRPO: the fixed scalarization w*ᵀr, standardised within the group (arXiv 2402.03300, section 4.1). m = 1."""
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     return batch.standardised(batch.answers @ batch.scalarization(config))
 
 
@@ -131,7 +131,7 @@ def gdpo(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """GDPO: GRPO's advantage of every component by itself, averaged over the k components. m = 1."""
-    batch = _Batch(rewards, groups, single=True)
+    batch = _RewardBatch(rewards, groups, single=True)
     columns = [batch.standardised(batch.answers[:, i]).values for i in range(batch.dimensions)]
     values = np.mean(columns, axis=0)
     return Advantages(values, batch.diagnostics(batch.answers.mean(axis=1), values))
@@ -141,7 +141,7 @@ def maxrl(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """MaxRL: w*ᵀr, centred and divided by the group's mean in place of its deviation (arXiv 2602.02710). m = 1."""
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
     values = np.where(batch.group_std(scores) < _FLAT, 0.0, (scores - mean) / (mean + config.epsilon))
@@ -152,7 +152,7 @@ def random_weighting(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """GRPO with one weighting w ~ Dir(α) for each group, unknown to the policy (arXiv 2605.22817, section 4). m = 1."""
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     drawn = draw_weightings(batch.count, 1, batch.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng)[:, 0]
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, drawn[batch.index]))
 
@@ -161,7 +161,7 @@ def goal_conditioned(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """GRPO with the weighting that was written into the group's prompt (arXiv 2605.22817, section 4). m = 1."""
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     expected = (batch.count, batch.dimensions)
     goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
     if goals.shape != expected:
@@ -176,7 +176,7 @@ def multi_rlvr(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """Multi-RLVR: the sum of w*ᵀr over a rollout's answers, standardised (arXiv 2605.22817, section 4)."""
-    batch, config = _Batch(rewards, groups), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups), config or EstimatorConfig()
     return batch.standardised((batch.rewards @ batch.scalarization(config)).sum(axis=1))
 
 
@@ -188,7 +188,7 @@ def vpo(
     The maximum inside rewards a set of answers that holds a specialist for every trade-off. The weightings are shared
     by the group, which makes its rollouts comparable (common random numbers). With m = 1 it is E_w[wᵀr].
     """
-    batch, config = _Batch(rewards, groups), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups), config or EstimatorConfig()
     scores = np.empty(len(batch.rewards))
     for members, weightings in batch.weightings(config, rng):
         # (groups, rollouts × answers, k) @ (groups, k, K): one product for all groups of a size.
@@ -203,7 +203,7 @@ def max_at_k(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
     """Max-at-K: each answer's share in E[max of κ answers] under w*, leave-one-out (Bagirov et al. 2025). m = 1."""
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scalarization = batch.scalarization(config)
     shares = np.empty(len(batch.rewards))
     for members in batch.by_size:
@@ -219,7 +219,7 @@ def vector_max_at_k(
     Without normalisation the estimator is unbiased for ∇ E_w E[max of κ samples of wᵀr]: every answer is credited for
     what the whole group covers because of it, where VPO gives one score to a set of answers.
     """
-    batch, config = _Batch(rewards, groups, single=True), config or EstimatorConfig()
+    batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     shares = np.empty(len(batch.rewards))
     for members, weightings in batch.weightings(config, rng):
         points = weightings @ batch.answers[members].transpose(0, 2, 1)  # (groups, K, n)
@@ -244,7 +244,7 @@ MULTI_ANSWER = frozenset({"multi_rlvr", "vpo"})
 """Estimators of rollouts with several answers; the others take single answers."""
 
 
-class _Batch:
+class _RewardBatch:
     """Checked rewards with what every estimator asks of them.
 
     Attributes:

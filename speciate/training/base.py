@@ -22,7 +22,7 @@ from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.training.config import check_seed
 from speciate.training.models import AT_ONCE, END, new_model, new_tokenizer
-from speciate.training.tasks import GrownTask, Split
+from speciate.training.tasks import GeneratedTask, Split
 from speciate.training.versions import versions
 from speciate.training.writing import writing
 
@@ -57,7 +57,7 @@ Progress = Callable[[int, dict[str, float]], None]
 """Called after every update with its number, from 1, and measurements."""
 
 
-def train_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
+def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
     """Train a model from nothing on demonstrations and write its checkpoint.
 
     Args:
@@ -113,7 +113,7 @@ def train_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Prog
         )
 
 
-def demonstrations(task: GrownTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
     """Yield prompts with answers, seven for most training problems.
 
     Args:
@@ -132,7 +132,7 @@ def demonstrations(task: GrownTask, count: int, rng: np.random.Generator) -> Ite
         yield from _edits(task, codec, problem, rng)
 
 
-def _edits(task: GrownTask, codec: Codec, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+def _edits(task: GeneratedTask, codec: Codec, problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
     for _ in range(_CHILDREN):
         if (pair := task.improve(problem, rng)) is not None:
             parent = Individual(1, pair[0], task.score([(problem, [pair[0]])])[0][0])

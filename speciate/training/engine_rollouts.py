@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.inference.checkpoint import Checkpoint, checkpoint_of
-from speciate.inference.engine import Draw, Engine, Request
+from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
 
 MAX_LIVE: Final = 256
 
@@ -53,14 +53,16 @@ def write_rollouts(
     requests = []
     for place, (asked, same) in enumerate(groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))):
         prompt, answers, most = asked
-        draw = Draw(n=len(list(same)), max_tokens=most, temperature=temperature, seed=seed + place)
-        requests.append(Request(prompt, draw, _closed(close, answers) if answers > 1 and close is not None else None))
+        params = SamplingParams(n=len(list(same)), max_tokens=most, temperature=temperature, seed=seed + place)
+        requests.append(
+            GenerationRequest(prompt, params, _closed(close, answers) if answers > 1 and close is not None else None)
+        )
     for request in requests:
         engine.check(request)
         engine.add(request)
     while not all(request.done for request in requests):
         engine.step()
-    return [list(request.sampled[i].token_ids) for request in requests for i in range(request.draw.n)]
+    return [list(request.sampled[i].token_ids) for request in requests for i in range(request.params.n)]
 
 
 def _checkpoint(model: Any, end: int) -> Checkpoint:

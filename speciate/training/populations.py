@@ -13,7 +13,7 @@ from speciate.domain.candidate import Individual
 _LARGEST: Final = 32
 
 
-class Populations:
+class TrainingPopulations:
     """Distinct answers with their rewards for the problems that were met last.
 
     Args:

@@ -28,7 +28,7 @@ from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
 from speciate.training.models import load_model
-from speciate.training.tasks import GROWN, GrownTask, Split, Task
+from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
 from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
 from speciate.training.versions import versions
 from speciate.training.writing import writing
@@ -64,7 +64,7 @@ Progress = Callable[[int, int, dict[str, float]], None]
 """Called after every update with its number, from 1, how many there will be, and measurements."""
 
 
-def grow_base(task: GrownTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
+def grow_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
     """Train the base of a task, or keep the one that stands in the folder and was trained in the same way.
 
     Raises:
@@ -170,7 +170,7 @@ def train_policy(
         processes.wait_for_everyone()  # all have looked before one of them writes
         if processes.is_main_process:
             _note(identity, folder)
-        watch = _Watch(config, folder, progress)
+        watch = _ProgressCallback(config, folder, progress)
         trainer = VectorTrainer(
             model=model,
             tokenizer=tokenizer,
@@ -315,7 +315,7 @@ def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
                 f"the model in {base} has no chat template, and task {task.name!r} is asked in messages.",
                 remedy="Take a model that was trained for chat, or put its chat_template.jinja beside it.",
             )
-    elif missing := sorted(set(GROWN[task.name].vocabulary()) - set(tokenizer.get_vocab())):
+    elif missing := sorted(set(GENERATED[task.name].vocabulary()) - set(tokenizer.get_vocab())):
         raise InvalidInputError(
             f"the tokenizer in {base} lacks {len(missing)} tokens of task {task.name!r}, such as {missing[0]!r}.",
             remedy="Begin with a base of that task: leave out --base to have one grown.",
@@ -341,7 +341,7 @@ def _lora(config: TrainConfig) -> Any:
     )
 
 
-class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
+class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
     """Tells of every update, and draws the course whenever a checkpoint is written."""
 
     def __init__(self, config: TrainConfig, folder: Path, progress: Progress | None) -> None:

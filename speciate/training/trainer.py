@@ -39,7 +39,7 @@ from speciate.training.engine_rollouts import write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
 from speciate.training.measures import measure
 from speciate.training.models import AT_ONCE
-from speciate.training.populations import Populations
+from speciate.training.populations import TrainingPopulations
 from speciate.training.rollouts import RolloutRewards, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
@@ -85,7 +85,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         peft_config: Any = None,
     ) -> None:
         self.task, self.problems, self.config = task, problems, config
-        self.populations = Populations(config.remembered)
+        self.populations = TrainingPopulations(config.remembered)
         self.rng = np.random.default_rng([config.seed, args.process_index])
         self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
         self._advantages = Advantages(np.zeros(0), {})

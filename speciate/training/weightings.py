@@ -17,7 +17,7 @@ from scipy.stats import qmc
 FloatArray = NDArray[np.float64]
 
 
-class Sampler(StrEnum):
+class WeightingSampler(StrEnum):
     """How weightings are drawn."""
 
     IID = "iid"
@@ -25,7 +25,7 @@ class Sampler(StrEnum):
 
 
 def draw_weightings(
-    groups: int, draws: int, dimensions: int, *, alpha: float, sampler: Sampler, rng: np.random.Generator
+    groups: int, draws: int, dimensions: int, *, alpha: float, sampler: WeightingSampler, rng: np.random.Generator
 ) -> FloatArray:
     """Return weightings for every group.
 
@@ -42,7 +42,7 @@ def draw_weightings(
     """
     if dimensions == 1:
         return np.ones((groups, draws, 1))
-    if sampler is Sampler.IID:
+    if sampler is WeightingSampler.IID:
         mass = rng.standard_gamma(alpha, (groups, draws, dimensions))
         return _normalised(mass, rng)
     columns = dimensions - 1 if alpha == 1.0 else dimensions

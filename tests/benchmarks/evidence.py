@@ -39,7 +39,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.training.tasks import GROWN, Split
+from speciate.training.tasks import GENERATED, Split
 from tests.benchmarks.parts import CONSOLE
 
 MUTATOR: Final = "program_mutator"
@@ -197,7 +197,7 @@ class _Computed(EvaluatorClient):
     tier = "computed"
 
     def __init__(self, task: str) -> None:
-        self._task = GROWN[task]
+        self._task = GENERATED[task]
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
@@ -211,7 +211,7 @@ def _problem(name: str) -> Problem:
     task, _, number = name.partition(":")
     if not number:
         return load_problem(bundled()[name])
-    (problem,) = GROWN[task].problems(Split.TEST, 1, start=int(number))
+    (problem,) = GENERATED[task].problems(Split.TEST, 1, start=int(number))
     return problem
 
 

@@ -32,7 +32,7 @@ from speciate.settings import Settings
 from speciate.storage.database import with_retries
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_problem
-from speciate.training.tasks import GROWN, Split
+from speciate.training.tasks import GENERATED, Split
 from tests.chaos.faults import KILL, Breaker, Fault, order
 from tests.chaos.fleet import Fleet
 from tests.chaos.round_robin import RoundRobin
@@ -159,7 +159,7 @@ class Storm:
             }
         )
         policy = Policy(slug="storm", kind="scripted", options={"template": "x = 1.{number}\ny = 3\n"})
-        (maze,) = GROWN["maze"].problems(Split.TEST, 1)
+        (maze,) = GENERATED["maze"].problems(Split.TEST, 1)
         self._mazes = maze.slug
         for each in (problem, maze):
             self.stores.catalog.add_problem(each)

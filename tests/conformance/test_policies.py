@@ -1,4 +1,4 @@
-"""Every kind of policy passes the suite; a new line in ``CLIENTS`` without a class here fails the last test."""
+"""Every kind of policy passes the suite; a new line in ``KINDS`` without a class here fails the last test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from speciate.domain.policy import Policy
 from speciate.inference.app import create_app
-from speciate.policies import CLIENTS, build_client
-from speciate.policies.embedded import ADDRESS_VARIABLE, Embedded
+from speciate.policies import KINDS, build_client
+from speciate.policies.embedded import ADDRESS_VARIABLE, InferenceServerPolicy
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient
 from speciate.testing.http_server import serve_app
@@ -93,10 +93,10 @@ class TestEmbedded(PolicyClientConformance):
     def make_client(self) -> PolicyClient:
         definition = {"model": "toy", "prompt_format": "completion", "sampling": {"max_tokens": 16}}
         policy = Policy.model_validate({"slug": "tiny", "kind": self.kind, **definition})
-        return self.clients.enter_context(Embedded(policy))
+        return self.clients.enter_context(InferenceServerPolicy(policy))
 
 
 def test_every_kind_is_covered() -> None:
     suites = (TestProgramMutator, TestScriptedTemplate, TestOpenAICompatibleChat, TestEmbedded)
     covered = {suite.kind for suite in suites}
-    assert covered == set(CLIENTS)
+    assert covered == set(KINDS)

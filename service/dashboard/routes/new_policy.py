@@ -23,19 +23,18 @@ from service.principal import PrincipalDep
 from service.strict_json import MalformedJsonError, parse
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.policy import Policy, Sampling
-from speciate.policies import CLIENTS
-from speciate.policies.surroundings import KEY_VARIABLES
+from speciate.policies import DEFAULT_KIND, KINDS, policy_kind
+from speciate.policies.kind import KEY_VARIABLE_PREFIX
 from speciate.prompts.codecs import CODECS
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
 
 _KEY: Final = "api_key"
-_USUAL_KIND: Final = "openai_compatible"
 _SAMPLING: Final = "sampling."
 _PARTS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Who": {
         "slug": ("Name", "lower-case words joined by hyphens; what changes under a name is its next version"),
-        "kind": ("Kind", "which client asks it; program_mutator needs no model and no endpoint"),
+        "kind": ("Kind", "; ".join(f"{name}: {policy_kind(name).summary}" for name in KINDS)),
         "description": ("Description", "one line for people"),
     },
     "Where": {
@@ -60,7 +59,7 @@ _PARTS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
 }
 """Label and note of every field, by the heading that it stands under."""
-_CHOICES: Final = {"kind": tuple(CLIENTS), "codec": ("", *CODECS)}
+_CHOICES: Final = {"kind": tuple(KINDS), "codec": ("", *CODECS)}
 _OWN: Final = {name for part in _PARTS.values() for name in part if not name.startswith(_SAMPLING)}
 # Rules about several fields have no place; their messages begin with the one to change.
 _BEGINS_WITH_PLACE: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_key): (.*)", re.DOTALL)
@@ -153,7 +152,7 @@ def _form(
     request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, sign: PingResult | None = None
 ) -> Response:
     # A key is typed again each time: no answer repeats it.
-    values = {"kind": _USUAL_KIND} | {name: text for name, text in values.items() if name != _KEY}
+    values = {"kind": DEFAULT_KIND} | {name: text for name, text in values.items() if name != _KEY}
     known = {
         field.name: field for field in (*build_fields(Policy, "", values), *build_fields(Sampling, _SAMPLING, values))
     }
@@ -165,7 +164,7 @@ def _form(
         "errors": errors,
         "sign": sign,
         "sections": sections,
-        "variables": KEY_VARIABLES,
+        "variables": KEY_VARIABLE_PREFIX,
     }
     return page(request, "new_policy.html", 200 if errors is None else 422, **context)
 

@@ -18,6 +18,7 @@ from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
+from speciate.policies import can_advise
 from speciate.runs.declarations import policies_of
 from speciate.runs.steer import start_run
 
@@ -87,6 +88,7 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         spec=submitted.spec(),
         ensembles=ensembles,
         labels=submitted.labels(),
+        can_advise=can_advise,
         # A form that is sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
     )

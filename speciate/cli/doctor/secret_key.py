@@ -11,7 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 from speciate.cli.doctor.findings import Finding, Status, error_finding
 from speciate.cli.servers import has_server_announcement, with_server_addresses
 from speciate.domain.errors import SpeciateError, UnavailableError
-from speciate.egress.secret_keys import VARIABLE
+from speciate.egress.sealing import VARIABLE
 from speciate.embedded.secret_key import FILE, with_own_secret_key
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores

@@ -14,9 +14,9 @@ import numpy as np
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.policies.mutators.crossover import cross
-from speciate.policies.mutators.numbers import Steps, perturb, swap_words
+from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
 from speciate.policies.mutators.reading import read_source
-from speciate.policies.mutators.source import Edit, Source, applied
+from speciate.policies.mutators.source import Source, SourceEdit, applied
 from speciate.policies.mutators.structure import (
     change_elements,
     change_expression,
@@ -27,11 +27,11 @@ from speciate.prompts.python_source import parse_python
 
 _ATTEMPTS: Final = 8
 
-Operation = Callable[[Source, np.random.Generator], list[Edit]]
+Operation = Callable[[Source, np.random.Generator], list[SourceEdit]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class OperatorRates:
     """How often each operator is tried, relative to the others.
 
     Attributes:
@@ -50,10 +50,10 @@ class Rates:
     statements: float
     elements: float
     crossover: float
-    steps: Steps
+    steps: StepSizes
 
 
-def child_of(programs: Sequence[str], rates: Rates, edits: int, rng: np.random.Generator) -> str:
+def child_of(programs: Sequence[str], rates: OperatorRates, edits: int, rng: np.random.Generator) -> str:
     """Return a child.
 
     Args:
@@ -76,7 +76,7 @@ def child_of(programs: Sequence[str], rates: Rates, edits: int, rng: np.random.G
     return text
 
 
-def _edited(text: str, rates: Rates, rng: np.random.Generator) -> str:
+def _edited(text: str, rates: OperatorRates, rng: np.random.Generator) -> str:
     for _ in range(_ATTEMPTS):
         operation, checked = _operation(read_source(text), rates, rng)
         child = _tried(text, operation, rng, checked=checked)
@@ -85,10 +85,10 @@ def _edited(text: str, rates: Rates, rng: np.random.Generator) -> str:
     return text
 
 
-def _operation(source: Source, rates: Rates, rng: np.random.Generator) -> tuple[Operation, bool]:
+def _operation(source: Source, rates: OperatorRates, rng: np.random.Generator) -> tuple[Operation, bool]:
     """Draw an operator among those that have something to work on, and whether its children must be checked."""
 
-    def step(source: Source, rng: np.random.Generator) -> list[Edit]:
+    def step(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
         return perturb(source, rates.steps, rng)
 
     # With sixty constants in a program, sixty coordinates want tuning; a few want a try now and then.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from speciate.policies.mutators.numbers import written
-from speciate.policies.mutators.source import Edit, Source
+from speciate.policies.mutators.source import Source, SourceEdit
 from speciate.policies.mutators.structure import operand, pick
 
 
-def cross(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+def cross(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Return edits that bring something of the second parent into the first; none when they have nothing in common."""
     if first.data == second.data:
         return []
@@ -21,7 +21,7 @@ def cross(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]
     return []
 
 
-def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Mix the constants of two programs that have the same ones in the same order.
 
     Either a run of constants is copied, or each is copied with probability 1/2, or all floats move along the line
@@ -44,28 +44,28 @@ def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> li
             return [written(a, a.value + share * (b.value - a.value)) for a, b in pairs]
 
 
-def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Take a function or class over from the second parent."""
     names = [n for n, span in first.definitions.items() if _other(first, second, n) not in (None, first.cut(span))]
     if not names:
         return []
     name = pick(names, rng)
-    return [Edit(first.definitions[name], second.cut(second.definitions[name]))]
+    return [SourceEdit(first.definitions[name], second.cut(second.definitions[name]))]
 
 
-def cross_expressions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+def cross_expressions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Put an expression of the second parent in the place of one of the first."""
     if not first.expressions or not second.expressions:
         return []
-    return [Edit(pick(first.expressions, rng).span, operand(second, pick(second.expressions, rng)))]
+    return [SourceEdit(pick(first.expressions, rng).span, operand(second, pick(second.expressions, rng)))]
 
 
-def cross_regions(first: Source, second: Source, rng: np.random.Generator) -> list[Edit]:
+def cross_regions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Take one EVOLVE-BLOCK over from the second parent, where there are several."""
     if len(first.regions) != len(second.regions) or len(first.regions) < 2:
         return []
     at = int(rng.integers(len(first.regions)))
-    return [Edit(first.regions[at], second.cut(second.regions[at]))]
+    return [SourceEdit(first.regions[at], second.cut(second.regions[at]))]
 
 
 def _other(first: Source, second: Source, name: str) -> bytes | None:

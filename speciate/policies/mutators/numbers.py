@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from speciate.policies.mutators.source import Edit, Number, Source, Span
+from speciate.policies.mutators.source import Number, Source, SourceEdit, Span
 
 _DIGITS: Final = 12
 _RELOCATED: Final = 0.12
@@ -22,7 +22,7 @@ _INT_LIMIT: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepSizes:
     """How far constants move.
 
     Attributes:
@@ -38,7 +38,7 @@ class Steps:
         return math.exp(rng.uniform(math.log(self.sigma_low), math.log(self.sigma_high)))
 
 
-def perturb(source: Source, steps: Steps, rng: np.random.Generator) -> list[Edit]:
+def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[SourceEdit]:
     """Return edits that move some constants of a source; none when it has no constants."""
     if not source.numbers:
         return []
@@ -62,14 +62,14 @@ def perturb(source: Source, steps: Steps, rng: np.random.Generator) -> list[Edit
     return edits
 
 
-def written(number: Number, value: float) -> Edit:
+def written(number: Number, value: float) -> SourceEdit:
     """Return the edit that gives a constant a new value of its own type; one that is not finite leaves it alone."""
     if isinstance(number.value, int):
         text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))
     else:
         rounded = float(f"{value:.{_DIGITS}g}")
         text = repr(rounded if math.isfinite(rounded) and abs(rounded) < 1e300 else float(number.value))
-    return Edit(number.span, text.encode())
+    return SourceEdit(number.span, text.encode())
 
 
 def _anchor(source: Source, rng: np.random.Generator) -> int:
@@ -77,7 +77,7 @@ def _anchor(source: Source, rng: np.random.Generator) -> int:
     return min(bisect_right(weights, rng.random() * weights[-1]), len(weights) - 1)
 
 
-def _relocated(source: Source, anchor: int, rng: np.random.Generator) -> Edit:
+def _relocated(source: Source, anchor: int, rng: np.random.Generator) -> SourceEdit:
     """Move a float anywhere between two others: what steps cannot reach, from a start that is far off."""
     one, two = (source.numbers[source.floats[int(rng.integers(len(source.floats)))]].value for _ in range(2))
     return written(source.numbers[anchor], one + float(rng.random()) * (two - one))
@@ -99,7 +99,7 @@ def _together(source: Source, anchor: int, rng: np.random.Generator) -> Sequence
     return floats
 
 
-def _change_ints(source: Source, anchor: int, rng: np.random.Generator) -> list[Edit]:
+def _change_ints(source: Source, anchor: int, rng: np.random.Generator) -> list[SourceEdit]:
     number = source.numbers[anchor]
     peers = [i for i, other in enumerate(source.numbers) if isinstance(other.value, int) and not other.structural]
     kind = rng.random()
@@ -118,7 +118,7 @@ def _stepped(number: Number, rng: np.random.Generator) -> float:
     return abs(value) if number.structural and number.value >= 0 else value
 
 
-def swap_words(source: Source, rng: np.random.Generator) -> list[Edit]:
+def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Return an edit of the characters of a text without regard for numbers: replace, delete, insert or exchange."""
     inside = (i for low, high in source.regions for i in range(low, high))
     places = [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]
@@ -128,12 +128,12 @@ def swap_words(source: Source, rng: np.random.Generator) -> list[Edit]:
     letter = source.data[(other := places[int(rng.integers(len(places)))]) : other + 1]
     match int(rng.integers(4)):
         case 0:
-            return [Edit(Span(at, at + 1), letter)]
+            return [SourceEdit(Span(at, at + 1), letter)]
         case 1:
-            return [Edit(Span(at, at + 1), b"")]
+            return [SourceEdit(Span(at, at + 1), b"")]
         case 2:
-            return [Edit(Span(at, at), letter)]
+            return [SourceEdit(Span(at, at), letter)]
         case _ if at != other:
-            return [Edit(Span(at, at + 1), letter), Edit(Span(other, other + 1), source.data[at : at + 1])]
+            return [SourceEdit(Span(at, at + 1), letter), SourceEdit(Span(other, other + 1), source.data[at : at + 1])]
         case _:
             return []

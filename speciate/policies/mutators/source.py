@@ -25,7 +25,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Edit(NamedTuple):
+class SourceEdit(NamedTuple):
     """A replacement of the bytes of a span."""
 
     span: Span
@@ -137,7 +137,7 @@ class Source:
         return self.data[span.start : span.end]
 
 
-def applied(data: bytes, edits: Iterable[Edit]) -> bytes:
+def applied(data: bytes, edits: Iterable[SourceEdit]) -> bytes:
     """Return the bytes with the edits made; their spans must not overlap."""
     parts: list[bytes] = []
     position = 0

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from speciate.policies.mutators.source import Edit, Expression, Source, Span, Statement
+from speciate.policies.mutators.source import Expression, Source, SourceEdit, Span, Statement
 
 T = TypeVar("T")
 
@@ -29,29 +29,29 @@ def pick(items: Sequence[T], rng: np.random.Generator) -> T:
     return items[int(rng.integers(len(items)))]
 
 
-def change_operator(source: Source, rng: np.random.Generator) -> list[Edit]:
+def change_operator(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Exchange an operator or comparison for a related one."""
     if not source.operators:
         return []
     operator = pick(source.operators, rng)
-    return [Edit(operator.span, pick(operator.choices, rng))]
+    return [SourceEdit(operator.span, pick(operator.choices, rng))]
 
 
-def change_expression(source: Source, rng: np.random.Generator) -> list[Edit]:
+def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Replace an expression by another one in sight, by a part of itself, or by a combination of both."""
     if not source.expressions:
         return []
     target = pick(source.expressions, rng)
     kind = rng.random()
     if kind < 0.35 and target.parts:
-        return [Edit(target.span, _enclosed(source.cut(pick(target.parts, rng))))]
+        return [SourceEdit(target.span, _enclosed(source.cut(pick(target.parts, rng))))]
     visible = [e for e in source.expressions if target.scope[: len(e.scope)] == e.scope]
     donor = pick(visible, rng)
     if kind < 0.7:
-        return [Edit(target.span, operand(source, donor))]
+        return [SourceEdit(target.span, operand(source, donor))]
     wrapper = pick(_WRAPPERS, rng)
     parts = (operand(source, target), operand(source, donor))[: wrapper.count(b"%s")]
-    return [Edit(target.span, wrapper % parts)]
+    return [SourceEdit(target.span, wrapper % parts)]
 
 
 def operand(source: Source, expression: Expression) -> bytes:
@@ -60,7 +60,7 @@ def operand(source: Source, expression: Expression) -> bytes:
     return text if expression.atomic else _enclosed(text)
 
 
-def change_statement(source: Source, rng: np.random.Generator) -> list[Edit]:
+def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Delete or repeat a statement, or exchange it with the next one of its body."""
     if not source.statements:
         return []
@@ -68,14 +68,14 @@ def change_statement(source: Source, rng: np.random.Generator) -> list[Edit]:
     match int(rng.integers(3)):
         case 0:
             empty = statement.margin + b"pass\n" if statement.alone else b""
-            return [Edit(statement.span, empty)]
+            return [SourceEdit(statement.span, empty)]
         case 1:
-            return [Edit(Span(statement.span.end, statement.span.end), _whole_lines(source, statement))]
+            return [SourceEdit(Span(statement.span.end, statement.span.end), _whole_lines(source, statement))]
         case _:
             return _exchange(source, statement)
 
 
-def change_elements(source: Source, rng: np.random.Generator) -> list[Edit]:
+def change_elements(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
     """Delete, repeat, exchange or move an element of a list, tuple or set display."""
     if not source.elements:
         return []
@@ -88,27 +88,30 @@ def change_elements(source: Source, rng: np.random.Generator) -> list[Edit]:
         case 0:
             return [_without(elements, at)]
         case 1:
-            return [Edit(Span(two.start, two.start), source.cut(one) + b", ")]
+            return [SourceEdit(Span(two.start, two.start), source.cut(one) + b", ")]
         case 2 if at != other:
-            return [Edit(one, source.cut(two)), Edit(two, source.cut(one))]
+            return [SourceEdit(one, source.cut(two)), SourceEdit(two, source.cut(one))]
         case 3 if other not in (at, at + 1) and at + 1 < len(elements):
-            return [_without(elements, at), Edit(Span(two.start, two.start), source.cut(one) + b", ")]
+            return [_without(elements, at), SourceEdit(Span(two.start, two.start), source.cut(one) + b", ")]
         case _:
             return []
 
 
-def _without(elements: Sequence[Span], at: int) -> Edit:
+def _without(elements: Sequence[Span], at: int) -> SourceEdit:
     if at + 1 < len(elements):
-        return Edit(Span(elements[at].start, elements[at + 1].start), b"")
-    return Edit(Span(elements[at - 1].end, elements[at].end), b"")
+        return SourceEdit(Span(elements[at].start, elements[at + 1].start), b"")
+    return SourceEdit(Span(elements[at - 1].end, elements[at].end), b"")
 
 
-def _exchange(source: Source, statement: Statement) -> list[Edit]:
+def _exchange(source: Source, statement: Statement) -> list[SourceEdit]:
     following = [s for s in source.statements if s.body == statement.body and s.span.start >= statement.span.end]
     if not following:
         return []
     other = following[0]
-    return [Edit(statement.span, _whole_lines(source, other)), Edit(other.span, _whole_lines(source, statement))]
+    return [
+        SourceEdit(statement.span, _whole_lines(source, other)),
+        SourceEdit(other.span, _whole_lines(source, statement)),
+    ]
 
 
 def _whole_lines(source: Source, statement: Statement) -> bytes:

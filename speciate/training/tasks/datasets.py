@@ -18,7 +18,7 @@ from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.values import text_digest
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.training.tasks.rows import Row
+from speciate.training.tasks.rows import DatasetRow
 from speciate.training.tasks.task import Split
 
 _WORKERS: Final = min(16, os.cpu_count() or 1)
@@ -43,7 +43,7 @@ def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
 
 
 def text_problem(
-    row: Row, script: ModuleType, weights: Mapping[str, float], files: Mapping[str, object], **rest: str
+    row: DatasetRow, script: ModuleType, weights: Mapping[str, float], files: Mapping[str, object], **rest: str
 ) -> Problem:
     """Return a problem of kind ``data``.
 

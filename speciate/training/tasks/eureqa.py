@@ -21,7 +21,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import eureqa_score
 from speciate.training.tasks.datasets import DatasetTask, slug_of, split_by_digest, text_problem
-from speciate.training.tasks.rows import Row, files_of, read_rows
+from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
 _LETTERS: Final = "ABCDE"
@@ -55,7 +55,7 @@ def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
             yield split_by_digest(problem.description) if hard else Split.TRAIN, problem
 
 
-def _problem(row: Row, level: str) -> Problem:
+def _problem(row: DatasetRow, level: str) -> Problem:
     number = row.value("idx")
     if isinstance(number, bool) or not isinstance(number, int | str):
         raise row.refusal("idx", "expected a number or a text")

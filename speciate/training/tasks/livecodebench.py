@@ -33,7 +33,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import livecodebench_score
 from speciate.training.tasks.datasets import DatasetTask, slug_of, unlock_all
-from speciate.training.tasks.rows import Row, files_of, read_rows, strict_json
+from speciate.training.tasks.rows import DatasetRow, files_of, read_rows, strict_json
 from speciate.training.tasks.task import Split
 
 MAX_TESTS: Final = 16
@@ -77,7 +77,7 @@ def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
                 yield _split(row), _problem(row, tests)
 
 
-def _split(row: Row) -> Split:
+def _split(row: DatasetRow) -> Split:
     try:
         day = date.fromisoformat(row.text("contest_date", 40)[:10])
     except ValueError:
@@ -85,7 +85,7 @@ def _split(row: Row) -> Split:
     return Split.TEST if day >= _TESTED_FROM else Split.TRAIN
 
 
-def _problem(row: Row, tests: list[Test]) -> Problem:
+def _problem(row: DatasetRow, tests: list[Test]) -> Problem:
     content = row.text("question_content", 80_000).strip()
     rewards = [f"test_{i + 1}" for i in range(len(tests))]
     base = {
@@ -120,7 +120,7 @@ def _problem(row: Row, tests: list[Test]) -> Problem:
     )
 
 
-def _function(row: Row) -> str:
+def _function(row: DatasetRow) -> str:
     try:
         name = strict_json(row.text("metadata", 10_000))["func_name"]
     except (ValueError, LookupError, TypeError):
@@ -130,7 +130,7 @@ def _function(row: Row) -> str:
     return name
 
 
-def _signature(row: Row, name: str) -> str:
+def _signature(row: DatasetRow, name: str) -> str:
     """Return the line that begins the function, without ``self`` and with types that need no import."""
     starter = row.text("starter_code", 10_000)
     found = re.search(rf"\bdef {name}\(\s*self\s*,?\s*", starter)
@@ -140,7 +140,7 @@ def _signature(row: Row, name: str) -> str:
     return f"def {name}({_GENERICS.sub(lambda match: match[1].lower(), rest)}:"
 
 
-def _case(row: Row, test: Test, reward: str) -> dict[str, object]:
+def _case(row: DatasetRow, test: Test, reward: str) -> dict[str, object]:
     try:
         given = [strict_json(line) for line in test["input"].split("\n") if line.strip()]
         expected = strict_json(test["output"])
@@ -162,7 +162,7 @@ def _has_fraction(value: object) -> bool:
     return isinstance(value, float) or any(map(_has_fraction, values))
 
 
-def _chosen(row: Row) -> list[Test]:
+def _chosen(row: DatasetRow) -> list[Test]:
     """Return the tests that count: public ones first, then private ones by size."""
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     tests = [test | {"public": True} for test in public]
@@ -177,7 +177,7 @@ def _chosen(row: Row) -> list[Test]:
     return chosen
 
 
-def _tests(row: Row, field: str) -> list[Test]:
+def _tests(row: DatasetRow, field: str) -> list[Test]:
     text = row.text(field, MAX_UNPACKED_BYTES)
     try:
         tests = strict_json(text if text.lstrip().startswith("[") else _unpacked(text))
@@ -185,7 +185,7 @@ def _tests(row: Row, field: str) -> list[Test]:
         raise row.refusal(field, f"expected a list of tests as JSON, plain or packed: {error}") from None
     if not isinstance(tests, list):
         raise row.refusal(field, "expected a list of tests")
-    checked = Row(row.file, row.number, {field: tests})
+    checked = DatasetRow(row.file, row.number, {field: tests})
     for i in range(len(tests)):
         for name in ("input", "output"):
             checked.text(f"{field}.{i}.{name}", MAX_UNPACKED_BYTES, empty=True)

@@ -20,7 +20,7 @@ from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import musique_score
 from speciate.training.tasks.datasets import DatasetTask, slug_of, text_problem
-from speciate.training.tasks.rows import Row, files_of, read_rows
+from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
 _WEIGHTS: Final = {f"hop_{i + 1}": 1.0 for i in range(musique_score.HOPS)} | {"answer_f1": 3.0}
@@ -56,7 +56,7 @@ def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
                 yield split, _problem(row)
 
 
-def _problem(row: Row) -> Problem:
+def _problem(row: DatasetRow) -> Problem:
     question = row.text("question", 2000)
     shown = [_paragraph(row, f"paragraphs.{i}") for i in range(row.length("paragraphs", 1, 100))]
     numbers = {number for number, _ in shown}
@@ -79,6 +79,6 @@ def _problem(row: Row) -> Problem:
     )
 
 
-def _paragraph(row: Row, path: str) -> tuple[int, str]:
+def _paragraph(row: DatasetRow, path: str) -> tuple[int, str]:
     number = row.whole(f"{path}.idx")
     return number, f"[{number}] {row.text(f'{path}.title', 1000)}\n{row.text(f'{path}.paragraph_text', 10_000)}"

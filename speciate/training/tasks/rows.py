@@ -21,7 +21,7 @@ _BATCH_ROWS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DatasetRow:
     """One row of a dataset's file; whatever does not fit is refused with its place.
 
     Attributes:
@@ -102,7 +102,7 @@ def strict_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[DatasetRow]:
     """Yield the rows of a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file.
 
     Raises:
@@ -113,7 +113,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     number = 0
     try:
         for number, values in readers.get(path.suffix, _lines)(path):
-            row = Row(path.name, number, values if isinstance(values, dict) else {})
+            row = DatasetRow(path.name, number, values if isinstance(values, dict) else {})
             if row.values is not values:
                 raise row.refusal("", f"expected an object, got {_kind(values)}")
             yield row

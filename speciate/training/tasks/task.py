@@ -23,7 +23,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Its key in ``GROWN`` or ``DATASETS``."""
+        """Its key in ``GENERATED`` or ``DATASETS``."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Task(Protocol):
         ...
 
 
-class GrownTask(Task, Protocol):
+class GeneratedTask(Task, Protocol):
     """A task whose policies are trained from nothing: it can also show how candidates look."""
 
     def vocabulary(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from speciate.domain.values import text_digest
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks import toolrl_score
 from speciate.training.tasks.datasets import DatasetTask, slug_of, split_by_digest, text_problem
-from speciate.training.tasks.rows import Row, files_of, read_rows
+from speciate.training.tasks.rows import DatasetRow, files_of, read_rows
 from speciate.training.tasks.task import Split
 
 _WEIGHTS: Final = dict.fromkeys(("format", "tool_name", "arg_key", "arg_value"), 1.0)
@@ -71,7 +71,7 @@ def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
             yield Split(path.stem) if parquet else split_by_digest(problem.description), problem
 
 
-def _problem(row: Row, *, packed: bool) -> Problem:
+def _problem(row: DatasetRow, *, packed: bool) -> Problem:
     system, user, answer = "instruction", "input", "output"
     if packed:
         system, user, answer = "prompt.0.content", "prompt.1.content", "reward_model.ground_truth"
@@ -93,7 +93,7 @@ def _problem(row: Row, *, packed: bool) -> Problem:
     )
 
 
-def _calls(row: Row, path: str) -> list[toolrl_score.Call]:
+def _calls(row: DatasetRow, path: str) -> list[toolrl_score.Call]:
     text = row.text(path, 50_000)
     called, rest = toolrl_score.section(text, "tool_call")
     calls, readable = toolrl_score.read_calls(called or "")

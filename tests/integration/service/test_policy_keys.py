@@ -21,7 +21,7 @@ from speciate.storage.tables import metadata
 from speciate.testing.openai_endpoint import serve as openai_endpoint
 from speciate.testing.runs import ToyEvaluator, toy_problem
 from tests.integration.service.conftest import Api, refused
-from workers.composition import ClientPool, Surroundings
+from workers.composition import ClientContext, ClientPool
 
 pytestmark = pytest.mark.servers
 
@@ -52,7 +52,7 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytes
         assert api.post("/v1/policies/hosted:ping").status_code == 200
         run = {"problem": "toy", "policy": "hosted", "budget": {"evaluations": 3}, "lanes": 1, "batch": 2}
         run_id = api.post("/v1/runs", run).json()["id"]
-        around = Surroundings(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
+        around = ClientContext(Settings(allowed_networks=("loopback",)).network, stores.policy_keys.open)
         clients = ClientPool(around, WorkerCounters(stores.redis))
         executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients)
         while waiting := stores.runs.work_in_flight(limit=1):
@@ -128,7 +128,7 @@ def test_a_missing_or_another_secret_key_is_named(
         fresh = open_stores(settings)
         version = fresh.catalog.policy("hosted").definition
         with pytest.raises(Exception, match="does not open"):
-            build_client(version, Surroundings(settings.network, fresh.policy_keys.open)).ping()  # type: ignore[attr-defined]
+            build_client(version, ClientContext(settings.network, fresh.policy_keys.open)).ping()  # type: ignore[attr-defined]
         fresh.close()
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from speciate.client import verify_webhook
 from speciate.domain.webhook import LONGEST_WAIT_S, TRIED_FOR_S, Webhook, WebhookEvent, wait_s
-from speciate.egress.delivery import Answer, send, signature
-from speciate.egress.network import Network
+from speciate.egress.delivery import DeliveryResponse, send, signature
+from speciate.egress.network import AllowedNetworks
 
 BODY = json.dumps({"id": "1", "event": "test"}).encode()
-HERE = Network(("loopback",))
+HERE = AllowedNetworks(("loopback",))
 
 
 class Receiver(ThreadingHTTPServer):
@@ -71,14 +71,14 @@ def receiver() -> Iterator[Receiver]:
     thread.join()
 
 
-def sent(url: str, network: Network = HERE, **options: Any) -> Answer:
+def sent(url: str, network: AllowedNetworks = HERE, **options: Any) -> DeliveryResponse:
     return asyncio.run(send(url, BODY, {"Content-Type": "application/json"}, network, **options))
 
 
 def test_any_status_of_success_takes_it(receiver: Receiver) -> None:
     for status in (200, 204, 299):
         receiver.status = status
-        assert sent(receiver.url) == Answer(True, status)
+        assert sent(receiver.url) == DeliveryResponse(True, status)
     assert [body for _, body in receiver.seen] == [BODY] * 3
 
 
@@ -98,7 +98,7 @@ def test_a_redirection_is_not_followed(receiver: Receiver) -> None:
 def test_a_receiver_that_drips_its_headers_is_left(receiver: Receiver) -> None:
     receiver.drip_s = 0.05
     begun = time.monotonic()
-    assert sent(receiver.url, timeout_s=0.5) == Answer(False, None, "no answer within 0.5 s")
+    assert sent(receiver.url, timeout_s=0.5) == DeliveryResponse(False, None, "no answer within 0.5 s")
     assert time.monotonic() - begun < 3
 
 

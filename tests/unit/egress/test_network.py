@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.egress.network import ForbiddenAddressError, Network, resolve
+from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, resolve
 
 METADATA = [
     "169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "::ffff:169.254.169.254",
@@ -25,12 +25,12 @@ PUBLIC = ["8.8.8.8", "134744072", "2001:4860:4860::8888", "64:ff9b::808:808", "1
 @pytest.mark.parametrize("host", [*METADATA, *LOCAL, *PRIVATE, *OTHERS])
 def test_what_is_not_public_is_refused_with_the_remedy(host: str) -> None:
     with pytest.raises(ForbiddenAddressError, match="SPECIATE_ALLOWED_NETWORKS"):
-        Network().addresses(host, 80)
+        AllowedNetworks().addresses(host, 80)
 
 
 @pytest.mark.parametrize("host", PUBLIC)
 def test_what_is_public_is_allowed(host: str) -> None:
-    assert Network().addresses(host, 80)
+    assert AllowedNetworks().addresses(host, 80)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_the_operator_names_is_allowed(allowed: tuple[str, ...], host: str,
     def look(name: str, port: int) -> list[str]:
         return ["172.18.0.5"] if name == "vllm" else resolve(name, port)
 
-    assert address in Network.of(allowed).addresses(host, 80, look)
+    assert address in AllowedNetworks.of(allowed).addresses(host, 80, look)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_what_the_operator_names_is_allowed(allowed: tuple[str, ...], host: str,
 )
 def test_nothing_else_is(allowed: tuple[str, ...], host: str) -> None:
     with pytest.raises(ForbiddenAddressError):
-        Network.of(allowed).addresses(
+        AllowedNetworks.of(allowed).addresses(
             host, 80, lambda name, port: ["10.9.9.9"] if "vil" in name else resolve(name, port)
         )
 
 
 def test_an_allowed_name_never_means_a_link_local_address() -> None:
     with pytest.raises(ForbiddenAddressError, match="link-local"):
-        Network.of(["vllm"]).addresses("vllm", 80, lambda *_: ["169.254.169.254"])
+        AllowedNetworks.of(["vllm"]).addresses("vllm", 80, lambda *_: ["169.254.169.254"])
 
 
 def test_of_several_addresses_only_the_allowed_ones_are_used() -> None:
     mixed = ["10.0.0.1", "8.8.8.8", "127.0.0.1"]
-    assert Network().addresses("mixed", 80, lambda *_: mixed) == ["8.8.8.8"]
+    assert AllowedNetworks().addresses("mixed", 80, lambda *_: mixed) == ["8.8.8.8"]
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "10.0.0", "*", "*.lan", "http://vllm", "a b", "vllm:8000", "-x"])
 def test_a_list_that_cannot_be_read_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="neither a network"):
-        Network.of(["loopback", entry])
+        AllowedNetworks.of(["loopback", entry])

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.egress.sealing import Sealer, SecretKeyError
-from speciate.egress.secret_keys import split_keys
+from speciate.egress.sealing import Sealer, SecretKeyError, split_keys
 
 OLD, NEW = "o" * 32, "n" * 40
 SECRET = "sk-secret\nwith a line — and é"

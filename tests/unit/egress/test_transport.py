@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from speciate.egress.network import ForbiddenAddressError, Network
+from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
 from speciate.egress.transport import AsyncGuardedTransport, GuardedTransport, check_url
 from speciate.testing.openai_endpoint import serve
 
-HERE = Network(("loopback",))
+HERE = AllowedNetworks(("loopback",))
 
 
 class Names:
@@ -47,8 +47,8 @@ def test_a_name_that_leads_elsewhere_later_is_not_followed() -> None:
     with serve() as endpoint:
         names = Names(["8.8.8.8"], ["127.0.0.1"])
         url = endpoint.url.replace("127.0.0.1", "rebinding.test")
-        assert check_url(url, Network(), resolve=names) is None
-        client = httpx.Client(transport=GuardedTransport(Network(), resolve=names))
+        assert check_url(url, AllowedNetworks(), resolve=names) is None
+        client = httpx.Client(transport=GuardedTransport(AllowedNetworks(), resolve=names))
         with client, pytest.raises(ForbiddenAddressError, match=r"rebinding\.test"):
             client.get(f"{url}/models")
         assert endpoint.headers == []
@@ -90,14 +90,14 @@ def test_a_redirection_is_not_followed() -> None:
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "localhost", "127.1"])
 def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:
-    with serve() as endpoint, httpx.Client(transport=GuardedTransport(Network())) as client:
+    with serve() as endpoint, httpx.Client(transport=GuardedTransport(AllowedNetworks())) as client:
         with pytest.raises(ForbiddenAddressError):
             client.get(f"{endpoint.url.replace('127.0.0.1', host)}/models")
         assert endpoint.headers == []
 
 
 def test_a_name_without_an_address_is_a_failed_connection() -> None:
-    with httpx.Client(transport=GuardedTransport(Network())) as client, pytest.raises(httpx.ConnectError):
+    with httpx.Client(transport=GuardedTransport(AllowedNetworks())) as client, pytest.raises(httpx.ConnectError):
         client.get("http://nobody.invalid/")
 
 
@@ -121,7 +121,7 @@ def test_a_name_without_an_address_is_a_failed_connection() -> None:
     ],
 )
 def test_addresses_that_users_hand_in(url: str, wrong: str | None) -> None:
-    found = check_url(url, Network())
+    found = check_url(url, AllowedNetworks())
     assert (found is None) if wrong is None else (wrong in (found or "nothing is wrong"))
 
 

@@ -24,9 +24,9 @@ from experiments.reproduction.arms import ABLATIONS, ARMS, HYPOTHESES, PLANS, SE
 from experiments.reproduction.evidence import KS, MODES, Evidence, hits_of, outcome_of
 from experiments.reproduction.pipeline import arms_of, command_of, make_all
 from experiments.reproduction.report import DECLARED, p_text, write_report
-from speciate.training.tasks import GROWN, Split
+from speciate.training.tasks import GENERATED, Split
 
-TASK = GROWN["programs"]
+TASK = GENERATED["programs"]
 PROBLEMS = list(TASK.problems(Split.TRAIN, 4, start=5000))
 
 

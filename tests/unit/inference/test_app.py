@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from speciate.domain.errors import UnavailableError
-from speciate.inference import Request
+from speciate.inference import GenerationRequest
 from speciate.inference.app import create_app
 from speciate.inference.scheduler import Scheduler
 from speciate.policies.manifest import weights_digest
@@ -198,9 +198,9 @@ def test_too_many_are_asked_to_come_again(http: TestClient, monkeypatch: pytest.
 
 
 def test_prompts_before_one_that_finds_no_room_are_given_up(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_in: list[Future[Request]] = []
+    handed_in: list[Future[GenerationRequest]] = []
 
-    def submit(*_: object) -> Future[Request]:
+    def submit(*_: object) -> Future[GenerationRequest]:
         if handed_in:
             raise UnavailableError("4096 completions of toy wait already.")
         handed_in.append(Future())

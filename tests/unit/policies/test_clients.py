@@ -9,7 +9,7 @@ import pytest
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
-from speciate.policies import CLIENTS, build_client
+from speciate.policies import KINDS, build_client
 from speciate.ports.policy import SampleRequest
 
 
@@ -26,7 +26,7 @@ def test_an_unknown_kind_lists_the_known_ones() -> None:
         build_client(policy("gpt"))
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_option_lists_the_valid_ones_with_defaults(kind: str) -> None:
     with pytest.raises(InvalidInputError, match=r"options\.wrong.*Options: \w+: .*default ") as caught:
         build_client(policy(kind, wrong=1))

@@ -15,10 +15,10 @@ import pytest
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
-from speciate.egress.network import Network
+from speciate.egress.network import AllowedNetworks
 from speciate.policies import build_client
+from speciate.policies.kind import ClientContext
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.policies.surroundings import Surroundings
 from speciate.ports.policy import SampleRequest
 from speciate.testing.openai_endpoint import Endpoint, Reply, serve
 
@@ -396,7 +396,7 @@ def test_the_time_is_for_the_whole_request_and_not_for_each_byte(drip: Callable[
     with dripping(drip) as url:
         definition = {"slug": "slow", "kind": "openai_compatible", "base_url": url, "model": "m", "timeout_s": 0.5}
         policy = Policy.model_validate(definition | {"options": {"max_retries": 0, "check": False}})
-        client = OpenAICompatible(policy, Surroundings(Network(("loopback",))))
+        client = OpenAICompatible(policy, ClientContext(AllowedNetworks(("loopback",))))
         begun = time.monotonic()
         with client, pytest.raises(PolicyUnavailableError, match=r"answer within 0\.5 s"):
             client.sample([request(user="x" * (8 << 20) if drip is _taking else "x")])

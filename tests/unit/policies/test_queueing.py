@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from speciate.policies.queueing import Gate, waiting_sequences
+from speciate.policies.queueing import QueueGate, waiting_sequences
 
 
 class Server:
@@ -29,11 +29,11 @@ class Server:
         if self.waiting is not None:
             self.waiting = max(0, self.waiting - self.drains)
 
-    def gate(self, bound: int) -> Gate:
-        return Gate(self.read, bound, pause=self.pause, clock=lambda: self.now)
+    def gate(self, bound: int) -> QueueGate:
+        return QueueGate(self.read, bound, pause=self.pause, clock=lambda: self.now)
 
 
-def enter(gate: Gate, size: int, stack: ExitStack, longest_s: float = 5.0, give_up: bool = False) -> bool:
+def enter(gate: QueueGate, size: int, stack: ExitStack, longest_s: float = 5.0, give_up: bool = False) -> bool:
     return stack.enter_context(gate.passage(size, give_up=lambda: give_up, longest_s=longest_s))
 
 
@@ -100,7 +100,7 @@ def test_an_answer_that_does_not_come_leaves_the_last_reading() -> None:
 
 
 def test_threads_together_keep_the_bound() -> None:
-    gate = Gate(lambda: "vllm:num_requests_waiting 0\n", 10, clock=lambda: 0.0)
+    gate = QueueGate(lambda: "vllm:num_requests_waiting 0\n", 10, clock=lambda: 0.0)
     held, most, lock = 0, 0, threading.Lock()
 
     def ask() -> None:

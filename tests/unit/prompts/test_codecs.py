@@ -11,9 +11,9 @@ from speciate.domain.policy import Policy, PolicyRole, PromptFormat
 from speciate.prompts.codecs import CODECS, codec_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
-from speciate.training.tasks import GROWN, Split
+from speciate.training.tasks import GENERATED, Split
 
-TASKS = [pytest.param(task, id=name) for name, task in GROWN.items()]
+TASKS = [pytest.param(task, id=name) for name, task in GENERATED.items()]
 ROUTE = "S00 .01 <b5>"
 
 
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_again(task):
 
 
 def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
-    problem = next(GROWN["programs"].problems(Split.TEST, 1))
+    problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     parent = Individual(4, "def solve(x):\n    return 3 if x < 7 else 1\n", (1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0))
     scratch = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy("programs"), rng()).text()
     change = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy("programs"), rng()).text()
@@ -64,7 +64,7 @@ def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
 
 
 def test_a_parent_in_other_words_is_left_out():
-    problem = next(GROWN["programs"].problems(Split.TEST, 1))
+    problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     parent = Individual(4, "def solve(x):\n    return max(x, 3)\n", (0.0,) * 8)
     asked = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy("programs"), rng()).text()
     assert asked == build_prompt(problem, PolicyRole.PROPOSE, [], [], policy("programs"), rng()).text()
@@ -74,14 +74,14 @@ def test_a_parent_in_other_words_is_left_out():
     ("codec", "other"), [("maze", "programs"), ("programs", "maze")], ids=["maze of programs", "programs of maze"]
 )
 def test_a_problem_of_another_task_is_refused_by_name(codec, other):
-    problem = next(GROWN[other].problems(Split.TEST, 1))
+    problem = next(GENERATED[other].problems(Split.TEST, 1))
     with pytest.raises(InvalidInputError, match=f"problem '{other}-test-0' .*codec '{codec}'") as caught:
         CODECS[codec].prompt(problem, answers=1)
     assert f"task:{codec}" in caught.value.remedy
 
 
 def test_hidden_cases_are_not_told():
-    problem = next(GROWN["programs"].problems(Split.TEST, 1))
+    problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     *shown, last = problem.cases
     secret = problem.model_copy(update={"cases": (*shown, last.model_copy(update={"hidden": True}))})
     with pytest.raises(InvalidInputError, match="hides one"):
@@ -117,13 +117,13 @@ def test_only_step_functions_are_read(text, programs):
 
 
 def test_repeats_and_unreadable_answers_of_a_rollout_are_rejected_by_reason():
-    problem = next(GROWN["programs"].problems(Split.TEST, 1))
+    problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     answers = parse_completion("y3 ; y3 ; x9 ;", problem=problem, policy=policy("programs", 3), parent=None)
     assert [a.failure and a.failure.reason for a in answers] == [None, "duplicate_in_rollout", "no_code_block"]
     assert answers[2].failure.kind is FailureKind.REJECTED
 
 
-@pytest.mark.parametrize("task", [GROWN["maze"], GROWN["programs"]], ids=["maze", "programs"])
+@pytest.mark.parametrize("task", [GENERATED["maze"], GENERATED["programs"]], ids=["maze", "programs"])
 @given(text=st.text(max_size=200), answers=st.integers(1, 4))
 def test_any_text_is_read(task, text, answers):
     read = CODECS[task.codec].read(text, answers=answers)

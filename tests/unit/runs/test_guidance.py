@@ -20,6 +20,7 @@ from speciate.domain.guidance import NO_ADVICE, Advice, Gain, draw
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
+from speciate.policies import can_advise
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
@@ -309,7 +310,7 @@ def _refusal(
     several = [WeightedPolicyVersion(version=_version(one)) for one in (policy, *more)]
     ensembles = {PolicyRole.PROPOSE: several} if more else {}
     try:
-        check_run(problem, several[0].version, mutator and _version(mutator), guided(), ensembles)
+        check_run(problem, several[0].version, mutator and _version(mutator), guided(), ensembles, can_advise)
     except InvalidInputError as error:
         return str(error)
     return None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig, Norm
-from speciate.training.weightings import Sampler, draw_weightings
+from speciate.training.weightings import WeightingSampler, draw_weightings
 
 SINGLE = sorted(ESTIMATORS.keys() - MULTI_ANSWER - {"goal_conditioned"})
 
@@ -78,7 +78,7 @@ def test_multi_rlvr_sums_over_answers(batch):
     assert np.allclose(advantages("multi_rlvr", rewards, groups).values, z(rewards.mean(axis=2).sum(axis=1), groups))
 
 
-@given(batches(answers=3), st.sampled_from(Sampler))
+@given(batches(answers=3), st.sampled_from(WeightingSampler))
 @settings(max_examples=30)
 def test_vpo_is_the_mean_of_maxima_under_weightings_shared_by_the_group(batch, sampler):
     rewards, groups = batch
@@ -118,7 +118,7 @@ def test_vector_max_at_k_averages_that_over_weightings(batch, kappa):
     rewards, groups = batch
     got = advantages("vector_max_at_k", rewards, groups, seed=3, kappa=kappa, draws=5, norm=Norm.NONE).values
     names = np.unique(groups)
-    drawn = draw_weightings(len(names), 5, rewards.shape[2], alpha=1.0, sampler=Sampler.IID, rng=rng(3))
+    drawn = draw_weightings(len(names), 5, rewards.shape[2], alpha=1.0, sampler=WeightingSampler.IID, rng=rng(3))
     for g, group in enumerate(names):
         (members,) = np.nonzero(groups == group)
         points = drawn[g] @ rewards[members, 0].T
@@ -149,7 +149,7 @@ def test_vector_max_at_k_is_an_unbiased_gradient():
 def test_with_one_answer_vpo_is_the_expected_scalarization(batch):
     rewards, groups = batch
     names = np.unique(groups)
-    drawn = draw_weightings(len(names), 9, rewards.shape[2], alpha=1.0, sampler=Sampler.IID, rng=rng(1))
+    drawn = draw_weightings(len(names), 9, rewards.shape[2], alpha=1.0, sampler=WeightingSampler.IID, rng=rng(1))
     scores = np.einsum("bk,bk->b", rewards[:, 0], drawn.mean(axis=1)[np.searchsorted(names, groups)])
     assert np.allclose(advantages("vpo", rewards, groups, seed=1, draws=9).values, z(scores, groups), atol=1e-8)
 
@@ -187,7 +187,7 @@ def test_the_order_of_rollouts_does_not_matter(name):
     made = rng(2)
     rewards = made.random((24, 3 if name in MULTI_ANSWER else 1, 4))
     groups = np.repeat([4, 9, 2], 8)
-    goals = draw_weightings(3, 1, 4, alpha=1.0, sampler=Sampler.IID, rng=rng(8))[:, 0]
+    goals = draw_weightings(3, 1, 4, alpha=1.0, sampler=WeightingSampler.IID, rng=rng(8))[:, 0]
     order = made.permutation(24)
     straight, mixed = (advantages(name, rewards[o], groups[o], goals=goals).values for o in (np.arange(24), order))
     assert np.allclose(straight[order], mixed)
@@ -295,7 +295,7 @@ def test_goals_and_weights_must_fit():
 
 def test_the_defaults_are_the_papers():
     config = EstimatorConfig()
-    assert (config.draws, config.alpha, config.sampler, config.weights) == (100, 1.0, Sampler.IID, None)
+    assert (config.draws, config.alpha, config.sampler, config.weights) == (100, 1.0, WeightingSampler.IID, None)
     rewards, groups = rng(0).random((16, 3, 2)), np.repeat([0, 1], 8)
     with_default = ESTIMATORS["vpo"](rewards, groups, rng=rng(1)).values
     assert np.array_equal(with_default, advantages("vpo", rewards, groups, seed=1).values)

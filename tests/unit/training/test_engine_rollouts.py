@@ -97,11 +97,11 @@ def test_an_engine_knows_no_adapters_and_is_no_vllm(choice):
 def test_a_processor_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     from dataclasses import replace
 
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
     from speciate.training.trainer import trl_arguments
 
     config = replace(TrainConfig.tiny("vpo", "maze"), group=group, use_engine=False)
-    args = trl_arguments(config, GROWN["maze"], tmp_path)
+    args = trl_arguments(config, GENERATED["maze"], tmp_path)
     rows = args.per_device_train_batch_size
     assert rows % group == 0
     assert rows == group or rows <= AT_ONCE

@@ -9,9 +9,9 @@ import pytest
 from evaluators.choose import open_broker
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import ProblemKind
-from speciate.training.tasks import GROWN, Split, open_task
+from speciate.training.tasks import GENERATED, Split, open_task
 
-TASKS = [pytest.param(task, id=name) for name, task in GROWN.items()]
+TASKS = [pytest.param(task, id=name) for name, task in GENERATED.items()]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -50,7 +50,7 @@ def test_children_are_better_than_their_parents_and_parents_not_solved(task):
 @pytest.mark.parametrize("name", ["maze", "programs", "programs-hard"])
 def test_trusted_scores_are_those_of_the_sandbox(name):
     """Training scores without a sandbox what cannot do harm: the service must come to the same rewards."""
-    task = GROWN[name]
+    task = GENERATED[name]
     rng = np.random.default_rng(5)
     with closing(open_broker("auto")) as broker:
         for problem in task.problems(Split.TEST, 3):
@@ -63,9 +63,9 @@ def test_trusted_scores_are_those_of_the_sandbox(name):
 
 
 def test_short_programs_cannot_solve_everything_and_long_ones_can():
-    standard = [GROWN["programs"].solvable(p) for p in GROWN["programs"].problems(Split.TEST, 60)]
+    standard = [GENERATED["programs"].solvable(p) for p in GENERATED["programs"].problems(Split.TEST, 60)]
     assert 0.2 < np.mean(standard) < 0.8
-    assert all(GROWN["programs-hard"].solvable(p) for p in GROWN["programs-hard"].problems(Split.TEST, 60))
+    assert all(GENERATED["programs-hard"].solvable(p) for p in GENERATED["programs-hard"].problems(Split.TEST, 60))
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():

@@ -41,13 +41,13 @@ def base(tmp_path_factory):
 
     from speciate.training.base import BaseConfig
     from speciate.training.recipe import grow_base
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
 
     threads = torch.get_num_threads()
     folder = tmp_path_factory.mktemp("base") / "programs-base"
     losses = []
     config = BaseConfig(problems=600, steps=120, batch=64, learning_rate=3e-3)
-    grow_base(GROWN["programs"], config, folder, lambda step, steps, seen: losses.append(seen["loss"]))
+    grow_base(GENERATED["programs"], config, folder, lambda step, steps, seen: losses.append(seen["loss"]))
     torch.set_num_threads(threads)
     assert np.mean(losses[-10:]) < 0.6 * losses[0]
     return folder
@@ -56,11 +56,11 @@ def base(tmp_path_factory):
 def held_out(folder, m):
     """Return the mean reward of 15 answers, m to a rollout, to each of 60 problems that were not trained on."""
     from experiments.reproduction.answers import LocalPolicy, independent
-    from speciate.training.tasks import GROWN, Split
+    from speciate.training.tasks import GENERATED, Split
 
-    problems = list(GROWN["programs"].problems(Split.TEST, 60))
+    problems = list(GENERATED["programs"].problems(Split.TEST, 60))
     policy = LocalPolicy(folder, answers_per_rollout=m)
-    return independent(policy, GROWN["programs"], problems, 15, seed=0).rewards.mean()
+    return independent(policy, GENERATED["programs"], problems, 15, seed=0).rewards.mean()
 
 
 def metrics(folder):
@@ -97,10 +97,10 @@ def test_a_policy_learns(base, tmp_path, method):
     from speciate.domain.policy import PolicyRole
     from speciate.policies.manifest import policy_of
     from speciate.training.config import TrainConfig
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
     from speciate.training.trainer import trl_arguments
 
-    trained = trl_arguments(TrainConfig.tiny(method, "programs"), GROWN["programs"], tmp_path).max_completion_length
+    trained = trl_arguments(TrainConfig.tiny(method, "programs"), GENERATED["programs"], tmp_path).max_completion_length
     assert trained == policy_of(tmp_path / "policy", "served").tokens_for(PolicyRole.PROPOSE)
 
 
@@ -141,7 +141,7 @@ def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_w
 
     from speciate.training.config import LossConfig, TrainConfig
     from speciate.training.recipe import train_policy
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
     from speciate.training.trainer import VectorTrainer
 
     # The clip draws tokens at random, a fifth of all of them, in each of the two passes of an update.
@@ -155,14 +155,14 @@ def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_w
             raise KeyboardInterrupt
         return compute_loss(self, model, inputs)
 
-    train_policy(GROWN["programs"], config, base, tmp_path / "whole")
+    train_policy(GENERATED["programs"], config, base, tmp_path / "whole")
     monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+        train_policy(GENERATED["programs"], config, base, tmp_path / "cut")
     monkeypatch.undo()
     kept = {path.name for path in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
     assert kept == {"checkpoint-2"}
-    train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+    train_policy(GENERATED["programs"], config, base, tmp_path / "cut", resume=True)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert weights[0] == weights[1]
 
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatc
 
     from trl import GRPOTrainer
 
-    from speciate.training.populations import Populations
+    from speciate.training.populations import TrainingPopulations
     from speciate.training.recipe import last_checkpoint
     from speciate.training.trainer import VectorTrainer
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatc
     trainer = VectorTrainer.__new__(VectorTrainer)  # without a model: nothing else of it is asked
     trainer.args = SimpleNamespace(process_index=0, world_size=1)
     trainer.state = SimpleNamespace(global_step=2)
-    trainer.rng, trainer.populations = np.random.default_rng(0), Populations(9)
+    trainer.rng, trainer.populations = np.random.default_rng(0), TrainingPopulations(9)
     monkeypatch.setattr(VectorTrainer, "_get_output_dir", lambda *_, **__: tmp_path / "checkpoints")
     (tmp_path / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", lambda *_: None)
@@ -218,17 +218,17 @@ def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
     from speciate.domain.errors import ConflictError
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import train_policy
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
     from speciate.training.trainer import VectorTrainer
 
     class Other:
         """The same task, whose files were exchanged."""
 
         def __getattr__(self, name):
-            return getattr(GROWN["programs"], name)
+            return getattr(GENERATED["programs"], name)
 
         def problems(self, split, count):
-            return GROWN["programs"].problems(split, count, start=count)
+            return GENERATED["programs"].problems(split, count, start=count)
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -236,7 +236,7 @@ def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
     config = replace(TrainConfig.tiny("grpo", "programs"), steps=1, prompts=8, problems=40)
     monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+        train_policy(GENERATED["programs"], config, base, tmp_path / "cut")
     monkeypatch.undo()
     with pytest.raises(ConflictError, match="holds a run with other problems"):
         train_policy(Other(), config, base, tmp_path / "cut", resume=True)
@@ -351,7 +351,7 @@ def test_a_checkpoint_that_lost_a_file_is_named_or_passed_over(base, tmp_path, m
     from speciate.domain.errors import ConflictError
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import train_policy
-    from speciate.training.tasks import GROWN
+    from speciate.training.tasks import GENERATED
     from speciate.training.trainer import VectorTrainer
 
     config = replace(TrainConfig.tiny("grpo", "programs"), steps=3, prompts=8, problems=40)
@@ -364,14 +364,14 @@ def test_a_checkpoint_that_lost_a_file_is_named_or_passed_over(base, tmp_path, m
 
     monkeypatch.setattr(VectorTrainer, "_compute_loss", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_policy(GROWN["programs"], config, base, tmp_path / "cut")
+        train_policy(GENERATED["programs"], config, base, tmp_path / "cut")
     monkeypatch.undo()
     (tmp_path / "cut/checkpoints/checkpoint-2" / file).write_bytes(b"")  # as a power failure leaves it
     if file != "speciate_state.json":
         with pytest.raises(ConflictError, match=r"checkpoint-2 cannot be read: .* Remove its folder"):
-            train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+            train_policy(GENERATED["programs"], config, base, tmp_path / "cut", resume=True)
         return
-    train_policy(GROWN["programs"], config, base, tmp_path / "cut", resume=True)
+    train_policy(GENERATED["programs"], config, base, tmp_path / "cut", resume=True)
     assert len(metrics(tmp_path / "cut")) == 3
 
 

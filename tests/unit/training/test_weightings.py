@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from speciate.training.weightings import Sampler, draw_weightings
+from speciate.training.weightings import WeightingSampler, draw_weightings
 
 
-def draw(groups, draws, k, alpha=1.0, sampler=Sampler.IID, seed=0):
+def draw(groups, draws, k, alpha=1.0, sampler=WeightingSampler.IID, seed=0):
     return draw_weightings(groups, draws, k, alpha=alpha, sampler=sampler, rng=np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("sampler", Sampler)
+@pytest.mark.parametrize("sampler", WeightingSampler)
 @pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_they_lie_on_the_simplex(sampler, alpha, k):
@@ -20,7 +20,7 @@ def test_they_lie_on_the_simplex(sampler, alpha, k):
     assert np.allclose(drawn.sum(axis=-1), 1)
 
 
-@pytest.mark.parametrize("sampler", Sampler)
+@pytest.mark.parametrize("sampler", WeightingSampler)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
 def test_mean_and_variance_are_those_of_the_dirichlet_distribution(sampler, alpha):
     k = 4
@@ -37,10 +37,10 @@ def test_sobol_estimates_vary_less():
         return (draw(500, 64, 4, alpha, sampler) @ answers.T).max(axis=-1).mean(axis=-1).var()
 
     for alpha in (1.0, 2.0):
-        assert variance(Sampler.SOBOL, alpha) < variance(Sampler.IID, alpha) / 2
+        assert variance(WeightingSampler.SOBOL, alpha) < variance(WeightingSampler.IID, alpha) / 2
 
 
-@pytest.mark.parametrize("sampler", Sampler)
+@pytest.mark.parametrize("sampler", WeightingSampler)
 def test_a_seed_gives_the_same_again(sampler):
     assert np.array_equal(draw(2, 8, 3, sampler=sampler, seed=7), draw(2, 8, 3, sampler=sampler, seed=7))
     assert not np.array_equal(draw(2, 8, 3, sampler=sampler, seed=7), draw(2, 8, 3, sampler=sampler, seed=8))

@@ -10,7 +10,7 @@ from speciate.inference.checkpoint import Array, ModelConfig
 from speciate.inference.model import LEAST_POSITIONS, padded
 
 
-class Rows:
+class SequenceTable:
     """Arrays that hold the live sequences in their first rows; they grow when that is needed and never shrink.
 
     Attributes:

@@ -126,7 +126,7 @@ class CompletionRequest(SamplingRequest):
         return [each for each in self.prompt if not isinstance(each, int)]
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """One turn of a conversation."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -146,7 +146,7 @@ class ChatRequest(SamplingRequest):
         top_logprobs: Likeliest tokens to report at every place.
     """
 
-    messages: list[Message] = Field(min_length=1, max_length=1000)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
@@ -167,7 +167,7 @@ _TYPES: Final = {
 }
 
 
-def refusal(
+def error_response(
     status: HTTPStatus, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """Return the answer that refuses a request, in vLLM's form."""

@@ -7,22 +7,24 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from speciate.inference.engine import Request, Sampled
-from speciate.inference.text import StopWatch, Text
+from speciate.inference.engine import GenerationRequest, SampledCompletion
+from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
 
 
-def completion_text(text: Text, request: Request, index: int) -> str:
+def completion_text(text: TextTokenizer, request: GenerationRequest, index: int) -> str:
     """Return the text of a completion, up to its stop string."""
-    if isinstance(request.stops, StopWatch) and index in request.stops.cut:
+    if isinstance(request.stops, StopStringWatcher) and index in request.stops.cut:
         return request.stops.cut[index]
     return text.decode(request.sampled[index].token_ids)
 
 
-def completions(model: str, text: Text, requests: Sequence[Request], *, logprobs: bool) -> dict[str, Any]:
+def completions(
+    model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool
+) -> dict[str, Any]:
     """Return the answer of ``/v1/completions``: the choices of the first prompt, then those of the second."""
     choices: list[dict[str, Any]] = []
     for request in requests:
-        for index in range(request.draw.n):
+        for index in range(request.params.n):
             sampled = request.sampled[index]
             choices.append(
                 {
@@ -35,7 +37,7 @@ def completions(model: str, text: Text, requests: Sequence[Request], *, logprobs
     return _answer("cmpl", "text_completion", model, choices, requests)
 
 
-def chat_completions(model: str, text: Text, request: Request, *, logprobs: bool) -> dict[str, Any]:
+def chat_completions(model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
     """Return the answer of ``/v1/chat/completions``."""
     choices = [
         {
@@ -44,13 +46,13 @@ def chat_completions(model: str, text: Text, request: Request, *, logprobs: bool
             "logprobs": _chat_logprobs(text, request.sampled[index]) if logprobs else None,
             "finish_reason": request.sampled[index].finish_reason,
         }
-        for index in range(request.draw.n)
+        for index in range(request.params.n)
     ]
     return _answer("chatcmpl", "chat.completion", model, choices, [request])
 
 
 def _answer(
-    prefix: str, kind: str, model: str, choices: list[dict[str, Any]], requests: Sequence[Request]
+    prefix: str, kind: str, model: str, choices: list[dict[str, Any]], requests: Sequence[GenerationRequest]
 ) -> dict[str, Any]:
     read = sum(len(request.prompt) for request in requests)
     drawn = sum(len(sampled.token_ids) for request in requests for sampled in request.sampled.values())
@@ -64,7 +66,7 @@ def _answer(
     }
 
 
-def _completion_logprobs(text: Text, sampled: Sampled) -> dict[str, Any]:
+def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:
     tokens = [text.token(token) for token in sampled.token_ids]
     offsets, offset = [], 0
     for token in tokens:
@@ -82,7 +84,7 @@ def _completion_logprobs(text: Text, sampled: Sampled) -> dict[str, Any]:
     }
 
 
-def _chat_logprobs(text: Text, sampled: Sampled) -> dict[str, Any]:
+def _chat_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:
     def entry(token: int, logprob: float) -> dict[str, Any]:
         shown = text.token(token)
         return {"token": shown, "logprob": logprob, "bytes": list(shown.encode("utf-8", "replace"))}

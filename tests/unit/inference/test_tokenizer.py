@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from speciate.domain.errors import InvalidInputError
-from speciate.inference.text import StopWatch, Text
+from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
 from tests.unit.inference.checkpoints import words
 
 SENTENCE = "naïve café – 日本語 🙂 and so on, naïvely"
@@ -27,7 +27,7 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-def _until_stopped(watch: StopWatch, tokens: list[int], index: int = 0) -> int | None:
+def _until_stopped(watch: StopStringWatcher, tokens: list[int], index: int = 0) -> int | None:
     return next((i for i, token in enumerate(tokens) if watch(index, token)), None)
 
 
@@ -42,23 +42,23 @@ def _until_stopped(watch: StopWatch, tokens: list[int], index: int = 0) -> int |
     ],
 )
 def test_stop_strings_in_bytes(byte_level: Tokenizer, stops: list[str], cut: str | None) -> None:
-    watch = StopWatch(byte_level, stops)
+    watch = StopStringWatcher(byte_level, stops)
     place = _until_stopped(watch, byte_level.encode(SENTENCE).ids)
     assert (place is None) == (cut is None)
     assert watch.cut.get(0) == cut
 
 
 def test_stop_strings_in_words_and_side_by_side() -> None:
-    watch = StopWatch(words(9), ["w2 w3"])
+    watch = StopStringWatcher(words(9), ["w2 w3"])
     assert _until_stopped(watch, [1, 2, 2, 0, 3, 4]) == 4  # the special token is no part of the text
     assert _until_stopped(watch, [1, 2, 4, 3], index=1) is None
     assert watch.cut == {0: "w1 w2 "}
 
 
-def _text(folder: Path, **config: object) -> Text:
+def _text(folder: Path, **config: object) -> TextTokenizer:
     words(9).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return Text(folder, 9, 128)
+    return TextTokenizer(folder, 9, 128)
 
 
 def test_texts_and_tokens(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_word_without_a_token_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="<unk>"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InvalidInputError, match="cannot be written in the tokens of"):
-        Text(tmp_path, 9, 128).encode("b")
+        TextTokenizer(tmp_path, 9, 128).encode("b")
 
 
 def test_chat(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _LEAST_WIDEST: Final = 64
 """Characters that a token may stand for in any case: some tokenizers leave out blanks, or know no long word."""
 
 
-class Text:
+class TextTokenizer:
     """The tokenizer of a checkpoint.
 
     Args:
@@ -104,16 +104,16 @@ class Text:
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text, special=False)
 
-    def watch(self, stops: Sequence[str]) -> StopWatch:
+    def watch(self, stops: Sequence[str]) -> StopStringWatcher:
         """Return what looks for stop strings in completions while they are drawn."""
-        return StopWatch(self._tokenizer, stops)
+        return StopStringWatcher(self._tokenizer, stops)
 
     def _special(self, name: str) -> str:
         value: Any = self._config.get(name)
         return str(value.get("content", "") if isinstance(value, dict) else value or "")
 
 
-class StopWatch:
+class StopStringWatcher:
     """Looks for stop strings in the completions of one prompt.
 
     Attributes:

@@ -1,0 +1,65 @@
+"""Define a policy kind: its client, what the client may use, and what the command line and the form show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from speciate.domain.policy import Policy
+from speciate.domain.validation import read_options
+from speciate.domain.values import Value
+from speciate.egress.network import LOOPBACK, AllowedNetworks
+from speciate.ports.policy import PolicyClient
+
+KEY_VARIABLE_PREFIX: Final = "POLICY_KEY"
+"""Prefix of the environment variables that a policy may name for its API key. Without it a policy could send any other
+secret of the workers to its endpoint."""
+
+_THIS_MACHINE: Final = AllowedNetworks((LOOPBACK,))
+
+Options = TypeVar("Options", bound=Value)
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """The networks and keys that an installation gives its policy clients.
+
+    Attributes:
+        network: Networks that a client may contact; None for an address that the operator configured.
+        key_of: Return the API key stored under an id; raises ``UnavailableError``.
+    """
+
+    network: AllowedNetworks | None = _THIS_MACHINE
+    key_of: Callable[[str], str] | None = None
+
+
+STANDALONE: Final = ClientContext()
+"""Context of a program without an installation: public addresses and loopback, no stored keys."""
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """Declare a kind of policy; its module calls the declaration ``KIND``.
+
+    Attributes:
+        client: Build the client without contacting anything. Raises ``InvalidInputError`` if the registration lacks a
+            field that the kind needs, or an option is invalid.
+        summary: Noun phrase that the command line and the form show.
+        takes_key: True if an API key may be stored for its endpoint.
+        reads_prompts: True if it can follow any prompt, and thus write advice.
+    """
+
+    client: Callable[[Policy, ClientContext], PolicyClient]
+    summary: str
+    takes_key: bool = False
+    reads_prompts: bool = True
+
+
+def client_options(policy: Policy, model: type[Options]) -> Options:
+    """Return the options of a policy as its client's model.
+
+    Raises:
+        InvalidInputError: An option is unknown or out of range; the message lists the valid ones.
+    """
+    return read_options(f"policy {policy.slug!r} of kind {policy.kind!r}", model, policy.options, where="options")
