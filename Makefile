@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos openapi pictures release clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos client openapi pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -76,6 +76,9 @@ chaos: $(STAMP) ## Kill and restart every process at random under load, write do
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md; hours
 	@$(BIN)/python -m experiments.reproduction
+
+client: $(STAMP) ## Generate the blocking client from the asyncio client
+	@$(BIN)/python scripts/generate_client.py
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import Path
-from pydantic import AfterValidator, Field, JsonValue, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.errors import NotFoundError
@@ -160,14 +160,6 @@ class DiffAnswer(Record):
     parent: int | None
     minimal: bool
     diff: str
-
-
-class StrategyRecord(Record):
-    """A strategy and the JSON schema of its options."""
-
-    name: str
-    description: str
-    options: dict[str, JsonValue]
 
 
 class WorkersAnswer(Page[WorkerProcess]):

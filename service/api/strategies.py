@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.api.schemas import StrategyRecord
 from speciate.ports.records.base import Page
+from speciate.ports.records.runs import StrategyRecord
 from speciate.search.strategies import STRATEGIES
 
 router = APIRouter(prefix="/v1/strategies", tags=["runs"])

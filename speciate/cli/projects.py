@@ -29,9 +29,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a project; without limits it may use any amount."""
-    from speciate.client import requests
+    from speciate.client import arguments
 
-    limits = requests.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
+    limits = arguments.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
     with client(ctx) as service:
         made = service.projects.create(slug, title=title, quota=limits)
     if as_json:
@@ -89,7 +89,7 @@ def quota(
     as_json: AsJson = False,
 ) -> None:
     """Set limits of a project; those that are not named stay. What has begun goes on."""
-    from speciate.client import requests
+    from speciate.client import arguments
 
     given = {"runs": runs, "evaluations": evaluations, "tokens": tokens}
     freed = unlimited or []
@@ -104,7 +104,7 @@ def quota(
             "no limit is named.", remedy="Give --runs, --evaluations, --tokens or --unlimited WHAT."
         )
     with client(ctx) as service:
-        changed = service.projects.limit(name, requests.quota(**limits))
+        changed = service.projects.limit(name, arguments.quota(**limits))
     if as_json:
         output.print_json(changed)
     else:

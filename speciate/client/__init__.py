@@ -8,16 +8,16 @@
             ...
         best = run.front()[0]
 
-What comes back are the records of ``speciate.ports.records``; what goes wrong are the errors of
-``speciate.domain.errors``, with the messages that the service gave.
+Methods return the records of ``speciate.ports.records`` and raise the errors of ``speciate.domain.errors`` with the
+messages of the service.
 """
 
 from __future__ import annotations
 
-from speciate.client.aio import AsyncClient
-from speciate.client.async_run import AsyncRunHandle
-from speciate.client.run import RunHandle
-from speciate.client.sync import Client
-from speciate.client.webhooks import verify_webhook
+from speciate.client.aio.client import AsyncClient
+from speciate.client.aio.run import AsyncRunHandle
+from speciate.client.sync.client import Client
+from speciate.client.sync.run import RunHandle
+from speciate.client.webhook_signature import verify_webhook
 
 __all__ = ["AsyncClient", "AsyncRunHandle", "Client", "RunHandle", "verify_webhook"]

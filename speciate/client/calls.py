@@ -1,4 +1,4 @@
-"""What is asked of the service, as values: both clients send the same calls and differ only in how they wait."""
+"""Describe one request to the REST API and how its response is read."""
 
 from __future__ import annotations
 
@@ -16,48 +16,51 @@ from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page, Record
 
 PAGE_LIMIT: Final = 100
-"""Items that are asked for at once when a list is walked."""
+"""Page size when a client iterates over a list."""
+
+LONG_TIMEOUT_S: Final = 150.0
+"""Timeout for requests that wait for a policy endpoint, pin thousands of problems or compute a large report."""
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
 Query = str | int | bool | UUID | StrEnum | Sequence[str] | None
-"""A parameter; of a list each item is sent, and nothing of an empty one."""
+"""A query parameter. A list repeats the parameter; None and an empty list omit it."""
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
-    """One request and how its answer is read.
+class ApiCall(Generic[T]):
+    """A request and the reader of its response.
 
     Attributes:
         method: HTTP method.
-        path: Path below the service's address.
-        read: Makes the result of the answer's JSON value; raises ``pydantic.ValidationError`` when it does not fit.
+        path: Path below the base URL of the service.
+        read: Converts the JSON value of the response. Raises ``pydantic.ValidationError`` if it does not fit.
         query: Query parameters.
-        body: JSON value that is sent.
-        idempotency_key: Makes a POST that spends something safe to repeat.
-        timeout_s: Seconds the answer may take, where that is more than usual.
+        body: JSON value to send.
+        idempotency_key: Makes it safe to repeat a POST that spends compute.
+        timeout_s: Read timeout in seconds, or None for the default.
     """
 
     method: str
     path: str
     read: Callable[[Any], T]
     query: Mapping[str, str | list[str]] = field(default_factory=dict)
-    body: Any = field(default=None, repr=False)  # it may hold a key
+    body: Any = field(default=None, repr=False)  # may contain an API key
     idempotency_key: str | None = None
     timeout_s: float | None = None
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it twice does no more than sending it once."""
+        """True if sending the request twice has the same effect as sending it once."""
         return self.method == "GET" or self.idempotency_key is not None
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that this call needs besides the usual ones.
+        """Headers of this request besides those that every request has.
 
         Raises:
-            InvalidInputError: The idempotency key holds what no header can.
+            InvalidInputError: The idempotency key has characters that a header cannot carry.
         """
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
@@ -67,10 +70,10 @@ class Call(Generic[T]):
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
     def content(self) -> bytes | None:
-        """Return the body as it is sent.
+        """Return the encoded body.
 
         Raises:
-            InvalidInputError: A number in it is NaN or infinite, or a text is not Unicode: JSON has no such values.
+            InvalidInputError: The body holds NaN, an infinite number or text that is not Unicode.
         """
         if self.body is None:
             return None
@@ -81,54 +84,54 @@ class Call(Generic[T]):
             raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,)) from None
 
     def at(self, cursor: str) -> Self:
-        """Return the call for the page of a list that begins at ``cursor``."""
+        """Return the request for the page of a list that begins at ``cursor``."""
         return replace(self, query={**self.query, "cursor": cursor})
 
 
-def get(path: str, model: type[T], **query: Query) -> Call[T]:
-    """Return the call that reads one thing."""
-    return Call("GET", path, TypeAdapter(model).validate_python, _query(query))
+def get(path: str, model: type[T], *, timeout_s: float | None = None) -> ApiCall[T]:
+    """Return a GET request for one object."""
+    return ApiCall("GET", path, TypeAdapter(model).validate_python, timeout_s=timeout_s)
 
 
-def walk(path: str, item: type[R], **query: Query) -> Call[Page[R]]:
-    """Return the call for the first page of a list."""
-    return Call("GET", path, Page[item].model_validate, _query({"limit": PAGE_LIMIT, **query}))  # type: ignore[valid-type]
+def get_page(path: str, item: type[R], **query: Query) -> ApiCall[Page[R]]:
+    """Return the request for the first page of a list."""
+    values = {name: _text(value) for name, value in query.items() if value is not None}
+    return ApiCall("GET", path, Page[item].model_validate, {"limit": str(PAGE_LIMIT), **values})  # type: ignore[valid-type]
 
 
-def listing(path: str, item: type[R], **query: Query) -> Call[tuple[R, ...]]:
-    """Return the call for a list that comes whole."""
+def get_list(path: str, item: type[R]) -> ApiCall[tuple[R, ...]]:
+    """Return the request for a list that has only one page."""
 
     def read(value: Any) -> tuple[R, ...]:
         return Page[item].model_validate(value).items  # type: ignore[valid-type]
 
-    return Call("GET", path, read, _query(query))
+    return ApiCall("GET", path, read)
 
 
-def post(path: str, model: type[T], body: Any = None, *, timeout_s: float | None = None) -> Call[T]:
-    """Return the call that makes or changes something."""
-    return Call("POST", path, TypeAdapter(model).validate_python, body=body, timeout_s=timeout_s)
+def post(
+    path: str, model: type[T], body: Any = None, *, timeout_s: float | None = None, idempotency_key: str | None = None
+) -> ApiCall[T]:
+    """Return a POST request."""
+    read = TypeAdapter(model).validate_python
+    return ApiCall("POST", path, read, body=body, idempotency_key=idempotency_key, timeout_s=timeout_s)
 
 
-def patch(path: str, model: type[T], body: Any) -> Call[T]:
-    """Return the call that changes a part of something."""
-    return Call("PATCH", path, TypeAdapter(model).validate_python, body=body)
+def patch(path: str, model: type[T], body: Any) -> ApiCall[T]:
+    """Return a PATCH request."""
+    return ApiCall("PATCH", path, TypeAdapter(model).validate_python, body=body)
 
 
-def segment(name: object, what: str) -> str:
-    """Return a name or id as one segment of a path.
+def path_segment(name: object, what: str) -> str:
+    """Return a name or id encoded as one segment of a path.
 
     Raises:
-        InvalidInputError: It is empty, which would name the whole list.
+        InvalidInputError: It is empty, which would address the whole list.
     """
     text = str(name)
     if not text or text in {".", ".."}:
         flaw = FieldError(f"is {text!r}: expected a name or an id", where=what)
         raise InvalidInputError(f"The {what} is not valid: {flaw}", flaws=(flaw,))
     return quote(text.encode("utf-8", "replace"), safe="@")
-
-
-def _query(values: Mapping[str, Query]) -> dict[str, str | list[str]]:
-    return {name: _text(value) for name, value in values.items() if value is not None}
 
 
 def _text(value: Query) -> str | list[str]:

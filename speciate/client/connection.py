@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from speciate import __version__
-from speciate.client.calls import Call
+from speciate.client.calls import ApiCall
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
 from speciate.settings import is_loopback, load_settings
 
@@ -66,7 +66,7 @@ class Connection:
             "trust_env": not is_loopback(httpx.URL(self.url).host),
         }
 
-    def arguments(self, call: Call[Any]) -> dict[str, Any]:
+    def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:
         """Return the arguments of ``request`` for a call; raises as ``Call.content`` does."""
         arguments: dict[str, Any] = {
             "method": call.method,
@@ -93,7 +93,7 @@ class Connection:
         return UnavailableError(f"the service at {self.url} cannot be reached: {reason.rstrip('.')}.", remedy=remedy)
 
 
-def worth_repeating(call: Call[Any], error: httpx.RequestError, tries: int) -> bool:
+def should_retry(call: ApiCall[Any], error: httpx.RequestError, tries: int) -> bool:
     """Tell whether a call should be sent again after ``tries`` tries.
 
     A refused connection is not: nobody is there, and whoever waits wants to know.

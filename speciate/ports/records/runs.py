@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from pydantic import JsonValue
@@ -147,3 +148,17 @@ class WorkerProcess(Record):
     queues: tuple[str, ...]
     slots: int
     tier: str
+
+
+class StrategyRecord(Record):
+    """A strategy that runs may use.
+
+    Attributes:
+        name: Name in the spec of a run.
+        description: One line.
+        options: JSON schema of its options.
+    """
+
+    name: str
+    description: str
+    options: dict[str, Any]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-from speciate.client.campaigns import AsyncCampaigns, Campaigns
 from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 from tests.unit.client.campaign_records import campaign, slice_record
 from tests.unit.client.conftest import Ask
@@ -41,9 +39,3 @@ def test_decisions_are_read_page_by_page(ask: Ask, service: StandIn) -> None:
     service.on("GET", f"{PATH}/slices", page(*made[:2], cursor="c"), page(made[2]))
     found = ask(lambda client: client.campaigns.slices("sweep"))
     assert found == [SliceRecord.model_validate(each) for each in made]
-
-
-def test_both_clients_take_the_same() -> None:
-    for name in (name for name in vars(Campaigns) if not name.startswith("_")):
-        here, there = getattr(Campaigns, name), getattr(AsyncCampaigns, name)
-        assert inspect.signature(here).parameters == inspect.signature(there).parameters

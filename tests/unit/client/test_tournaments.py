@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from uuid import UUID
 
-from speciate.client.tournaments import AsyncTournaments, Tournaments
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
@@ -72,9 +70,3 @@ def test_every_run_arrives_line_by_line(ask: Ask, service: StandIn) -> None:
     line = run.model_dump_json().encode() + b"\n"
     service.on("GET", f"{PATH}/export", stream(line[:20], line[20:] + line, kind="application/x-ndjson"))
     assert ask(lambda client: client.tournaments.export("synthetic")) == [run, run]
-
-
-def test_both_clients_take_the_same() -> None:
-    for name in (name for name in vars(Tournaments) if not name.startswith("_")):
-        here, there = getattr(Tournaments, name), getattr(AsyncTournaments, name)
-        assert inspect.signature(here).parameters == inspect.signature(there).parameters

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 import pytest
+from httpx_sse import ServerSentEvent
 
-from speciate.client import course
+from speciate.client import event_cursor
 from speciate.domain import errors
 from tests.unit.client.conftest import Ask
 from tests.unit.client.stand_in import END, RUN, StandIn, event, hang_up, problem, run_json, say, stream
@@ -18,8 +19,8 @@ EVENTS = f"/v1/runs/{RUN}/events"
 @pytest.fixture(autouse=True)
 def _run(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
-    monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(course, "_LONGEST_DELAY_S", 0.005)
+    monkeypatch.setattr(event_cursor, "_FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(event_cursor, "_LONGEST_DELAY_S", 0.005)
 
 
 def _watch(ask: Ask, after: int = 0) -> Any:
@@ -67,12 +68,12 @@ def test_it_gives_up_after_a_while(ask: Ask, service: StandIn, answer: Any, reas
     service.on("GET", EVENTS, answer)
     with pytest.raises(errors.UnavailableError, match=reason) as raised:
         _watch(ask)
-    assert len(service.asked(EVENTS)) == course.MAX_ATTEMPTS
+    assert len(service.asked(EVENTS)) == event_cursor.MAX_ATTEMPTS
     assert str(RUN) in str(raised.value)
 
 
 def test_progress_starts_the_count_anew(ask: Ask, service: StandIn) -> None:
-    total = 2 * course.MAX_ATTEMPTS
+    total = 2 * event_cursor.MAX_ATTEMPTS
     service.on("GET", EVENTS, *(stream(event(seq), broken=True) for seq in range(1, total)), stream(event(total), END))
     assert _watch(ask) == list(range(1, total + 1))
 
@@ -93,24 +94,24 @@ def test_a_refusal_is_final(ask: Ask, service: StandIn, answer: Any, kind: type[
 
 
 def test_delays_grow_and_heed_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "_FIRST_DELAY_S", 0.1)
-    monkeypatch.setattr(course, "_LONGEST_DELAY_S", 5.0)
-    follower = course.Course(RUN)
-    delays = [follower.delay_after(None) for _ in range(course.MAX_ATTEMPTS - 1)]
+    monkeypatch.setattr(event_cursor, "_FIRST_DELAY_S", 0.1)
+    monkeypatch.setattr(event_cursor, "_LONGEST_DELAY_S", 5.0)
+    follower = event_cursor.EventCursor(RUN)
+    delays = [follower.delay_after(None) for _ in range(event_cursor.MAX_ATTEMPTS - 1)]
     assert delays == sorted(delays)
     assert delays[0] == 0.1
     assert delays[-1] == 5.0
     assert 50 < sum(delays) < 75
-    patient = course.Course(RUN)
-    list(patient.take(b"retry: 2000\n\n"))
+    patient = event_cursor.EventCursor(RUN)
+    assert patient.accept(ServerSentEvent(retry=2000)) is None
     assert patient.delay_after(None) == 2.0
 
 
 def test_a_long_quiet_connection_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    follower = course.Course(RUN)
-    follower._attempts = course.MAX_ATTEMPTS - 1
+    follower = event_cursor.EventCursor(RUN)
+    follower._attempts = event_cursor.MAX_ATTEMPTS - 1
     follower._connected_at = time.monotonic() - 60
-    assert follower.delay_after(None) == course._FIRST_DELAY_S
+    assert follower.delay_after(None) == event_cursor._FIRST_DELAY_S
 
 
 @pytest.mark.parametrize("last", ["run.completed", "run.paused"])

@@ -23,7 +23,7 @@ BudgetLike = int | Budget | Mapping[str, float | None]
 
 
 PoliciesLike = str | UUID | Mapping[str, float]
-"""A policy by id or name, or several of them with their weights."""
+"""A policy by id or name, or as_tuple of them with their weights."""
 
 
 def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
@@ -48,7 +48,7 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
 
 def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
     """Return what a new run is called; raises as ``run_spec`` does."""
-    return _valid(Labels, {"name": name, "tags": several(tags), "note": note})
+    return _valid(Labels, {"name": name, "tags": as_tuple(tags), "note": note})
 
 
 def relabelling(
@@ -59,8 +59,8 @@ def relabelling(
     note: str | None,
 ) -> Relabelling:
     """Return what is changed in what a run is called; raises as ``run_spec`` does."""
-    lists = {"add_tags": several(add_tags), "remove_tags": several(remove_tags)}
-    return _valid(Relabelling, {"name": name, "tags": None if tags is None else several(tags), "note": note, **lists})
+    lists = {"add_tags": as_tuple(add_tags), "remove_tags": as_tuple(remove_tags)}
+    return _valid(Relabelling, {"name": name, "tags": None if tags is None else as_tuple(tags), "note": note, **lists})
 
 
 def quota(**limits: int | None) -> Quota:
@@ -68,7 +68,7 @@ def quota(**limits: int | None) -> Quota:
     return _valid(Quota, limits, "quota")
 
 
-def several(tags: Iterable[str]) -> tuple[str, ...]:
+def as_tuple(tags: Iterable[str]) -> tuple[str, ...]:
     """Return tags as a tuple."""
     # One tag alone would be taken for its letters.
     return (tags,) if isinstance(tags, str) else tuple(tags)

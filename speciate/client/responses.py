@@ -1,16 +1,16 @@
-"""Reading answers: a value when all is well, otherwise the error that the service raised, with the same message."""
+"""Read responses: return the value, or raise the error of the service with its class and message."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import httpx
 from pydantic import ValidationError
 
 from speciate import __version__
-from speciate.client.calls import Call
+from speciate.client.calls import ApiCall
 from speciate.domain import errors
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 
@@ -47,52 +47,85 @@ _BY_STATUS: Final[dict[int, type[SpeciateError]]] = {
 }
 
 
-def read_answer(call: Call[T], response: httpx.Response) -> T:
-    """Return what a complete answer says.
+def read_response(call: ApiCall[T], response: httpx.Response) -> T:
+    """Return the result of a complete response.
 
     Raises:
-        SpeciateError: The service refused; the class and the message are those that it raised.
-        ConfigurationError: Something else than this service answered.
+        SpeciateError: The service responded with an error, which has the same class and message there.
+        ConfigurationError: The response does not come from this service.
     """
-    refuse_errors(response)
+    raise_for_error(response)
     try:
         return call.read(_json(response) if response.content else None)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise foreign(response, f"{place}: {first['msg']}") from None
+        place = ".".join(str(part) for part in first["loc"]) or "the response"
+        raise unexpected_response(response, f"{place}: {first['msg']}") from None
 
 
-def refuse_errors(response: httpx.Response) -> None:
-    """Raise the error that an answer stands for; its body must have been read. Raises as ``read_answer`` does."""
+def raise_for_error(response: httpx.Response) -> None:
+    """Raise the error of a response whose body has been read. Raises as ``read_response`` does."""
     if response.is_success:
         return
     if response.is_redirect:
-        raise foreign(response, f"a redirection to {response.headers.get('Location', 'nowhere')}")
+        raise unexpected_response(response, f"a redirect to {response.headers.get('Location', 'an unknown address')}")
     problem = _problem_details(response)
     if problem is None:
-        if response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise errors.UnavailableError(f"{_place(response)} answered {response.status_code} without saying why.")
-        raise foreign(response, f"status {response.status_code} without problem details")
+        raise _error_without_details(response)
     message = str(problem.get("detail") or problem.get("title") or f"status {response.status_code}")
     slug = str(problem.get("type", "")).removeprefix(ERROR_TYPE)
-    kind = _BY_SLUG.get(slug) or _BY_STATUS.get(response.status_code) or _by_class(response.status_code)
     if slug == errors.TooManyRequestsError.slug:
         raise errors.TooManyRequestsError(message, retry_after_s=_seconds(response.headers.get("Retry-After")))
+    kind = _BY_SLUG.get(slug) or _BY_STATUS.get(response.status_code) or _class_of_status(response.status_code)
     if issubclass(kind, InvalidInputError):
         raise InvalidInputError(message, flaws=_flaws(problem.get("errors")))
     raise kind(message)
 
 
-def foreign(response: httpx.Response, what: str) -> errors.ConfigurationError:
-    """Return the error for an answer that this service would not give."""
+def _error_without_details(response: httpx.Response) -> SpeciateError:
+    status = response.status_code
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR:
+        return errors.UnavailableError(f"{_place(response)} responded with status {status} and no problem details.")
+    return unexpected_response(response, f"status {status} without problem details")
+
+
+class JsonLinesReader(Generic[T]):
+    """Reads JSON Lines from the chunks of a stream, splitting at line feeds only."""
+
+    def __init__(self, call: ApiCall[T]) -> None:
+        self._call = call
+        self._rest = b""
+
+    def feed(self, chunk: bytes, response: httpx.Response) -> Iterator[T]:
+        """Yield the values of the lines that a chunk completes.
+
+        Raises:
+            ConfigurationError: A line is not a value of the expected type.
+        """
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return (self._value(line, response) for line in lines if line.strip())
+
+    def finish(self, response: httpx.Response) -> Iterator[T]:
+        """Yield the value of a last line without a line feed. Raises as ``feed`` does."""
+        if self._rest.strip():
+            yield self._value(self._rest, response)
+
+    def _value(self, line: bytes, response: httpx.Response) -> T:
+        try:
+            return self._call.read(json.loads(line))
+        except (ValidationError, ValueError):
+            raise unexpected_response(response, "a line that is not such a record") from None
+
+
+def unexpected_response(response: httpx.Response, what: str) -> errors.ConfigurationError:
+    """Return the error for a response that this service does not send."""
     return errors.ConfigurationError(
-        f"{_place(response)} does not answer as Speciate {__version__} does ({what}).",
-        remedy="Check SPECIATE_URL, and that client and service have the same version.",
+        f"{_place(response)} does not respond like Speciate {__version__} ({what}).",
+        remedy="Check SPECIATE_URL and that client and service have the same version.",
     )
 
 
-def _by_class(status: int) -> type[SpeciateError]:
+def _class_of_status(status: int) -> type[SpeciateError]:
     return errors.UnavailableError if status > httpx.codes.INTERNAL_SERVER_ERROR else SpeciateError
 
 
@@ -133,7 +166,9 @@ def _json(response: httpx.Response) -> Any:
     try:
         return json.loads(response.content)
     except ValueError:
-        raise foreign(response, f"not JSON but {response.headers.get('Content-Type', 'nameless bytes')}") from None
+        raise unexpected_response(
+            response, f"not JSON but {response.headers.get('Content-Type', 'an untyped body')}"
+        ) from None
 
 
 def _place(response: httpx.Response) -> str:

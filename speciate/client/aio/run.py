@@ -1,0 +1,188 @@
+"""A run as an object: its record, its actions and its results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+from uuid import UUID
+
+from speciate.client import notebook
+from speciate.client.aio.transport import AsyncRestTransport
+from speciate.client.arguments import relabelling
+from speciate.client.calls import get, get_list, get_page, patch, path_segment, post
+from speciate.client.event_cursor import EventCursor
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
+from speciate.domain.run import RunState
+from speciate.ports.records.candidates import (
+    AdviceRecord,
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    ExportedCandidate,
+    RolloutRecord,
+)
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.ports.records.unlocks import UnlockRecord
+
+
+class AsyncRunHandle:
+    """A run of the service. Every method may raise ``speciate.domain.errors.SpeciateError``.
+
+    Attributes:
+        record: The run as last read. ``refresh`` reads it again.
+    """
+
+    def __init__(self, transport: AsyncRestTransport, record: RunRecord) -> None:
+        self._transport = transport
+        self._path = f"/v1/runs/{path_segment(record.id, 'run')}"
+        self.record = record
+
+    @property
+    def id(self) -> UUID:
+        """Id of the run."""
+        return self.record.id
+
+    @property
+    def state(self) -> RunState:
+        """State of the run as last read."""
+        return self.record.state
+
+    async def refresh(self) -> RunRecord:
+        """Read the run again."""
+        return self._keep(await self._transport.send(get(self._path, RunRecord)))
+
+    async def pause(self, reason: str | None = None) -> RunRecord:
+        """Pause the run. Work in flight still counts."""
+        return await self._steer("pause", reason)
+
+    async def resume(self) -> RunRecord:
+        """Resume a paused run."""
+        return await self._steer("resume")
+
+    async def cancel(self, reason: str | None = None) -> RunRecord:
+        """Cancel the run. Committed results stay."""
+        return await self._steer("cancel", reason)
+
+    async def label(
+        self,
+        *,
+        name: str | None = None,
+        tags: Iterable[str] | None = None,
+        add_tags: Iterable[str] = (),
+        remove_tags: Iterable[str] = (),
+        note: str | None = None,
+    ) -> RunRecord:
+        """Change name, tags or note, in any state. Omitted values stay; an empty text or list clears the value."""
+        change = relabelling(name, tags, add_tags, remove_tags, note).model_dump(mode="json", exclude_defaults=True)
+        return self._keep(await self._transport.send(patch(self._path, RunRecord, change)))
+
+    def watch(self, *, after: int = 0) -> AsyncIterator[EventRecord]:
+        """Yield the events of the run as they happen, each once and in order, until the run ends.
+
+        Broken connections are reopened and continue after the last event.
+
+        Args:
+            after: Sequence number of the last event to skip. With 0, begin with the first event.
+        """
+        return self._transport.events(EventCursor(self.id, after=after))
+
+    async def wait(self) -> RunRecord:
+        """Wait until the run has ended or is paused, and return it."""
+        record = await self.refresh()
+        if record.state in {RunState.CREATED, RunState.RUNNING}:
+            async for event in self.watch(after=record.last_event):
+                # A pause may be over already, as between two slices of a campaign.
+                if event.kind == EventKind.RUN_PAUSED and (await self.refresh()).state is RunState.PAUSED:
+                    break
+        return await self.refresh()
+
+    async def problem(self) -> ProblemVersion:
+        """Return the problem version of the run, as submitted."""
+        return await self._transport.send(get(f"/v1/problems/{self.record.problem_id}", ProblemVersion))
+
+    def candidates(
+        self,
+        *,
+        status: CandidateStatus | str | None = None,
+        island: int | None = None,
+        role: PolicyRole | str | None = None,
+        policy: str | UUID | None = None,
+        target: str | None = None,
+        rule: str | None = None,
+        elite: bool = False,
+        sort: str | None = None,
+    ) -> AsyncIterator[CandidateRecord]:
+        """Yield candidates without their texts, newest first.
+
+        Args:
+            status: Limit to an outcome.
+            island: Limit to an island.
+            role: Limit to candidates that a policy generated in this role.
+            policy: Limit to candidates of a policy version.
+            target: Limit to candidates whose rewards meet a target, or any target with ``any``.
+            rule: Limit to candidates whose rewards satisfy a rule, such as ``"gain >= 5 and cost < 9"``.
+            elite: Limit to the current elites of the archive.
+            sort: Reward name, or ``scalar``, to sort by, best first.
+        """
+        call = get_page(
+            f"{self._path}/candidates",
+            CandidateRecord,
+            status=status,
+            island=island,
+            role=role,
+            policy=policy,
+            target=target,
+            rule=rule,
+            elite=elite or None,
+            sort=sort,
+        )
+        return self._transport.items(call)
+
+    async def candidate(self, number: int) -> CandidateDetail:
+        """Return the candidate with a number, including its texts."""
+        return await self._transport.send(get(f"{self._path}/candidates/{number}", CandidateDetail))
+
+    async def front(self) -> tuple[EliteRecord, ...]:
+        """Return the Pareto front of the archive, best first by the first objective."""
+        return await self._transport.send(get_list(f"{self._path}/front", EliteRecord))
+
+    async def archive(self) -> tuple[EliteRecord, ...]:
+        """Return the elite of every cell."""
+        return await self._transport.send(get_list(f"{self._path}/archive", EliteRecord))
+
+    def rollouts(self) -> AsyncIterator[RolloutRecord]:
+        """Yield rollouts without their texts, newest first."""
+        return self._transport.items(get_page(f"{self._path}/rollouts", RolloutRecord))
+
+    def guidance(self) -> AsyncIterator[AdviceRecord]:
+        """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
+        return self._transport.items(get_page(f"{self._path}/guidance", AdviceRecord))
+
+    def unlocks(self) -> AsyncIterator[UnlockRecord]:
+        """Yield the targets that the run reached."""
+        return self._transport.items(get_page(f"{self._path}/unlocks", UnlockRecord))
+
+    def export(self) -> AsyncIterator[ExportedCandidate]:
+        """Yield every candidate with its texts, by number."""
+        return self._transport.lines(get(f"{self._path}/export", ExportedCandidate))
+
+    async def to_pandas(self) -> Any:
+        """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""
+        return notebook.frame([candidate async for candidate in self.candidates()])
+
+    async def _steer(self, action: str, reason: str | None = None) -> RunRecord:
+        body = None if reason is None else {"reason": reason}
+        return self._keep(await self._transport.send(post(f"{self._path}:{action}", RunRecord, body)))
+
+    def _keep(self, record: RunRecord) -> RunRecord:
+        self.record = record
+        return record
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} {self.state.value}: {notebook.progress(self.record)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self.record)

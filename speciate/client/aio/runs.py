@@ -1,0 +1,117 @@
+"""Client groups for runs and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+from pydantic import JsonValue
+
+from speciate.client.aio.run import AsyncRunHandle
+from speciate.client.aio.transport import AsyncResourceClient
+from speciate.client.arguments import BudgetLike, PoliciesLike, as_tuple, run_labels, run_spec
+from speciate.client.calls import get, get_list, get_page, path_segment, post
+from speciate.domain.run import RunState
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
+from speciate.ports.records.runs import RunRecord
+
+
+class AsyncRunsClient(AsyncResourceClient):
+    """Runs."""
+
+    async def create(
+        self,
+        problem: str | UUID,
+        policy: PoliciesLike,
+        *,
+        budget: BudgetLike,
+        mutator: PoliciesLike | None = None,
+        name: str = "",
+        tags: Iterable[str] = (),
+        note: str = "",
+        idempotency_key: str | None = None,
+        **spec: Any,
+    ) -> AsyncRunHandle:
+        """Start a run.
+
+        Args:
+            problem: Id, ``slug`` (the newest version) or ``slug@version`` of the problem.
+            policy: Id or name of the policy, or an ensemble as ``{name: weight, …}``.
+            budget: Number of evaluations, or limits for evaluations, tokens and seconds.
+            mutator: Another policy or ensemble that changes parents.
+            name: Name of the run, one line.
+            tags: Tags shared with other runs.
+            note: Free text. Like the name and the tags, not part of the spec.
+            idempotency_key: Repeating a request with the same key returns the same run. Default: a new key per call.
+            spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …
+
+        Raises:
+            InvalidInputError: A value is not valid.
+            NotFoundError: The problem or a policy does not exist.
+            ConflictError: The key was used for another request.
+        """
+        labels = run_labels(name, tags, note)
+        body = {
+            "problem": str(problem),
+            "policy": _policies(policy),
+            "mutator": mutator and _policies(mutator),
+            **run_spec(budget, **spec).model_dump(mode="json"),
+            **labels.model_dump(mode="json", exclude_defaults=True),
+        }
+        # The key makes it safe to repeat the request after a broken connection.
+        call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))
+        return AsyncRunHandle(self._transport, await self._transport.send(call))
+
+    async def get(self, run_id: str | UUID) -> AsyncRunHandle:
+        """Return a run."""
+        call = get(f"/v1/runs/{path_segment(run_id, 'run')}", RunRecord)
+        return AsyncRunHandle(self._transport, await self._transport.send(call))
+
+    async def list(
+        self,
+        *,
+        problem: str | None = None,
+        policy: str | None = None,
+        state: RunState | str | None = None,
+        tags: Iterable[str] = (),
+        name: str | None = None,
+    ) -> AsyncIterator[AsyncRunHandle]:
+        """Yield runs, newest first.
+
+        Args:
+            problem: Limit to a problem version.
+            policy: Limit to a policy version.
+            state: Limit to a state.
+            tags: Limit to runs that have all of these tags.
+            name: Limit to runs whose name contains this text.
+        """
+        call = get_page(
+            "/v1/runs", RunRecord, problem=problem, policy=policy, state=state, tag=as_tuple(tags), name=name
+        )
+        async for record in self._transport.items(call):
+            yield AsyncRunHandle(self._transport, record)
+
+
+class AsyncCandidatesClient(AsyncResourceClient):
+    """Candidates by id."""
+
+    async def get(self, candidate_id: str | UUID) -> CandidateDetail:
+        """Return a candidate with its texts."""
+        return await self._transport.send(get(_candidate(candidate_id), CandidateDetail))
+
+    async def diff(self, candidate_id: str | UUID) -> dict[str, JsonValue]:
+        """Return the changes of a candidate relative to its first parent."""
+        return await self._transport.send(get(f"{_candidate(candidate_id)}/diff", dict[str, JsonValue]))
+
+    async def lineage(self, candidate_id: str | UUID) -> tuple[CandidateRecord, ...]:
+        """Return the ancestors of a candidate."""
+        return await self._transport.send(get_list(f"{_candidate(candidate_id)}/lineage", CandidateRecord))
+
+
+def _candidate(candidate_id: str | UUID) -> str:
+    return f"/v1/candidates/{path_segment(candidate_id, 'candidate')}"
+
+
+def _policies(policies: PoliciesLike) -> str | dict[str, float]:
+    return dict(policies) if isinstance(policies, Mapping) else str(policies)

@@ -1,0 +1,102 @@
+"""Client groups for problems, problem sets and policies.
+
+Generated from ``aio/catalog.py`` by ``make client``: do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, get, get_page, path_segment, post
+from speciate.client.sync.transport import ResourceClient
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+
+_PROBLEMS: Final = "/v1/problems"
+_SETS: Final = "/v1/problem-sets"
+_POLICIES: Final = "/v1/policies"
+
+
+class ProblemsClient(ResourceClient):
+    """Problems and their versions."""
+
+    def add(self, definition: Problem | Mapping[str, Any]) -> ProblemVersion:
+        """Submit a problem. Submitting the same definition again returns the same version."""
+        return self._transport.send(_add_problem(definition))
+
+    def submit(self, definition: Problem | Mapping[str, Any]) -> tuple[ProblemVersion, bool]:
+        """Submit a problem as ``add`` does, and return also True if the version is new."""
+        return self._transport.create(_add_problem(definition))
+
+    def add_files(self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml") -> ProblemVersion:
+        """Submit the text of a ``problem.toml`` and of the files it names, so that errors name files and lines."""
+        body = {"toml": toml, "files": dict(files), "file": file}
+        return self._transport.send(post(_PROBLEMS, ProblemVersion, body))
+
+    def get(self, name: str | UUID) -> ProblemVersion:
+        """Return a problem version by id, ``slug`` (the newest version) or ``slug@version``."""
+        return self._transport.send(get(f"{_PROBLEMS}/{path_segment(name, 'problem')}", ProblemVersion))
+
+    def list(self, slug: str | None = None) -> Iterator[ProblemSummary]:
+        """Yield problem versions, newest first, optionally of one slug only."""
+        path = _PROBLEMS if slug is None else f"{_PROBLEMS}/{path_segment(slug, 'problem')}/versions"
+        return self._transport.items(get_page(path, ProblemSummary))
+
+
+class ProblemSetsClient(ResourceClient):
+    """Frozen lists of problem versions."""
+
+    def create(self, slug: str, problems: Sequence[str | UUID], *, title: str = "") -> ProblemSet:
+        """Freeze a list of problem versions under a name."""
+        body = {"slug": slug, "title": title, "problems": [str(name) for name in problems]}
+        return self._transport.send(post(_SETS, ProblemSet, body))
+
+    def get(self, name: str | UUID) -> ProblemSet:
+        """Return a problem set by id or name."""
+        return self._transport.send(get(f"{_SETS}/{path_segment(name, 'problem set')}", ProblemSet))
+
+    def list(self) -> Iterator[ProblemSet]:
+        """Yield problem sets, newest first."""
+        return self._transport.items(get_page(_SETS, ProblemSet))
+
+
+class PoliciesClient(ResourceClient):
+    """Policies and their versions."""
+
+    def add(
+        self, definition: Policy | Mapping[str, Any], *, api_key: str | None = None, check: bool = True
+    ) -> PolicyVersion:
+        """Register a policy. The same registration returns the same version; other weights make another version.
+
+        Args:
+            definition: The policy.
+            api_key: API key of its endpoint. Stored encrypted, never returned; a new key replaces the old one.
+            check: Contact the endpoint first to see that it serves the policy, and record which weights it serves.
+        """
+        values = definition.definition() if isinstance(definition, Policy) else dict(definition)
+        body = {"definition": values, "check": check, **({} if api_key is None else {"api_key": api_key})}
+        return self._transport.send(post(_POLICIES, PolicyVersion, body, timeout_s=LONG_TIMEOUT_S))
+
+    def get(self, name: str | UUID) -> PolicyVersion:
+        """Return a policy version by id, ``slug`` (the newest version) or ``slug@version``."""
+        return self._transport.send(get(f"{_POLICIES}/{path_segment(name, 'policy')}", PolicyVersion))
+
+    def list(self, slug: str | None = None) -> Iterator[PolicyVersion]:
+        """Yield policy versions, newest first, optionally of one slug only."""
+        return self._transport.items(get_page(_POLICIES, PolicyVersion, slug=slug))
+
+    def ping(self, name: str | UUID) -> dict[str, JsonValue]:
+        """Request one completion from a policy to check that its endpoint works."""
+        path = f"{_POLICIES}/{path_segment(name, 'policy')}:ping"
+        return self._transport.send(post(path, dict[str, JsonValue], timeout_s=LONG_TIMEOUT_S))
+
+
+def _add_problem(definition: Problem | Mapping[str, Any]) -> ApiCall[ProblemVersion]:
+    values = definition.definition() if isinstance(definition, Problem) else dict(definition)
+    return post(_PROBLEMS, ProblemVersion, {"definition": values})

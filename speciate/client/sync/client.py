@@ -1,0 +1,149 @@
+"""The client of a Speciate service.
+
+Generated from ``aio/client.py`` by ``make client``: do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from speciate.client.calls import get, get_list, get_page, path_segment
+from speciate.client.connection import Connection
+from speciate.client.sync.administration import ProjectsClient, TokensClient, WebhooksClient
+from speciate.client.sync.campaigns import CampaignsClient
+from speciate.client.sync.catalog import PoliciesClient, ProblemsClient, ProblemSetsClient
+from speciate.client.sync.runs import CandidatesClient, RunsClient
+from speciate.client.sync.tournaments import TournamentsClient
+from speciate.client.sync.transport import RestTransport
+from speciate.domain.target import ClaimState
+from speciate.ports.records.candidates import RolloutDetail
+from speciate.ports.records.projects import AuditRecord, PrincipalRecord
+from speciate.ports.records.runs import StrategyRecord, WorkerProcess
+from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+
+
+class Client:
+    """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``.
+
+    Attributes:
+        problems: Problems and their versions.
+        problem_sets: Frozen lists of problem versions.
+        policies: Policies and their versions.
+        runs: Runs.
+        candidates: Candidates by id.
+        tournaments: Head-to-head comparisons of policies.
+        campaigns: Searches of many problems that share one budget.
+        tokens: Tokens of the project.
+        webhooks: Webhooks of the project.
+        projects: Projects and their quotas.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
+        """Configure the client. Nothing is sent yet.
+
+        Args:
+            url: Base URL of the service. Default: ``SPECIATE_URL``, else this machine.
+            token: Bearer token. Default: ``SPECIATE_TOKEN``.
+            project: Project to work in, for tokens that are not bound to one. Default: ``SPECIATE_PROJECT``.
+
+        Raises:
+            ConfigurationError: The URL or a setting is not valid.
+        """
+        connection = Connection.to(url, token, project)
+        self.url = connection.url
+        self._transport = RestTransport(connection)
+        self.problems = ProblemsClient(self._transport)
+        self.problem_sets = ProblemSetsClient(self._transport)
+        self.policies = PoliciesClient(self._transport)
+        self.runs = RunsClient(self._transport)
+        self.candidates = CandidatesClient(self._transport)
+        self.tournaments = TournamentsClient(self._transport)
+        self.campaigns = CampaignsClient(self._transport)
+        self.tokens = TokensClient(self._transport)
+        self.webhooks = WebhooksClient(self._transport)
+        self.projects = ProjectsClient(self._transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+
+    def unlocks(
+        self,
+        *,
+        run: str | UUID | None = None,
+        problem: str | UUID | None = None,
+        policy: str | UUID | None = None,
+        strategy: str | None = None,
+        first: bool = False,
+        unlocks_only: bool = False,
+        state: ClaimState | str | None = None,
+    ) -> Iterator[UnlockRecord]:
+        """Yield reached targets, newest run first.
+
+        Args:
+            run: Limit to a run.
+            problem: Limit to a problem version.
+            policy: Limit to a policy version.
+            strategy: Limit to a strategy.
+            first: Yield only the first confirmed claim per problem version, target, policy version and strategy.
+            unlocks_only: Omit targets that do not unlock.
+            state: State of the claims, or ``any``. Default: confirmed.
+        """
+        call = get_page(
+            "/v1/unlocks",
+            UnlockRecord,
+            run=run,
+            problem=problem,
+            policy=policy,
+            strategy=strategy,
+            state=state,
+            first=first or None,
+            unlocks_only=unlocks_only or None,
+        )
+        return self._transport.items(call)
+
+    def problem_unlocks(self, name: str | UUID) -> ProblemUnlocks:
+        """Return which policies unlocked a problem version first, alone or never."""
+        return self._transport.send(get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", ProblemUnlocks))
+
+    def problem_records(self, name: str | UUID) -> tuple[ObjectiveRecord, ...]:
+        """Return the record history of a problem version, newest first within an objective."""
+        path = f"/v1/problems/{path_segment(name, 'problem')}/records"
+        return self._transport.send(get_list(path, ObjectiveRecord))
+
+    def rollout(self, rollout_id: str | UUID) -> RolloutDetail:
+        """Return a rollout with its prompt and completion."""
+        return self._transport.send(get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", RolloutDetail))
+
+    def strategies(self) -> tuple[StrategyRecord, ...]:
+        """Return the strategies with the JSON schemas of their options."""
+        return self._transport.send(get_list("/v1/strategies", StrategyRecord))
+
+    def workers(self) -> tuple[WorkerProcess, ...]:
+        """Return the worker processes that are alive."""
+        return self._transport.send(get_list("/v1/workers", WorkerProcess))
+
+    def whoami(self) -> PrincipalRecord:
+        """Return the identity of this client's credentials."""
+        return self._transport.send(get("/v1/whoami", PrincipalRecord))
+
+    def audit(self, *, everything: bool = False) -> Iterator[AuditRecord]:
+        """Yield the audit log of the project, or of all projects, newest first."""
+        return self._transport.items(get_page("/v1/audit", AuditRecord, everything=everything))
+
+    def ready(self) -> dict[str, JsonValue]:
+        """Return the readiness of the service and its servers. Raises ``UnavailableError`` if it is not ready."""
+        return self._transport.send(get("/readyz", dict[str, JsonValue]))

@@ -1,0 +1,191 @@
+"""A run as an object: its record, its actions and its results.
+
+Generated from ``aio/run.py`` by ``make client``: do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from speciate.client import notebook
+from speciate.client.arguments import relabelling
+from speciate.client.calls import get, get_list, get_page, patch, path_segment, post
+from speciate.client.event_cursor import EventCursor
+from speciate.client.sync.transport import RestTransport
+from speciate.domain.candidate import CandidateStatus
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
+from speciate.domain.run import RunState
+from speciate.ports.records.candidates import (
+    AdviceRecord,
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    ExportedCandidate,
+    RolloutRecord,
+)
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.ports.records.unlocks import UnlockRecord
+
+
+class RunHandle:
+    """A run of the service. Every method may raise ``speciate.domain.errors.SpeciateError``.
+
+    Attributes:
+        record: The run as last read. ``refresh`` reads it again.
+    """
+
+    def __init__(self, transport: RestTransport, record: RunRecord) -> None:
+        self._transport = transport
+        self._path = f"/v1/runs/{path_segment(record.id, 'run')}"
+        self.record = record
+
+    @property
+    def id(self) -> UUID:
+        """Id of the run."""
+        return self.record.id
+
+    @property
+    def state(self) -> RunState:
+        """State of the run as last read."""
+        return self.record.state
+
+    def refresh(self) -> RunRecord:
+        """Read the run again."""
+        return self._keep(self._transport.send(get(self._path, RunRecord)))
+
+    def pause(self, reason: str | None = None) -> RunRecord:
+        """Pause the run. Work in flight still counts."""
+        return self._steer("pause", reason)
+
+    def resume(self) -> RunRecord:
+        """Resume a paused run."""
+        return self._steer("resume")
+
+    def cancel(self, reason: str | None = None) -> RunRecord:
+        """Cancel the run. Committed results stay."""
+        return self._steer("cancel", reason)
+
+    def label(
+        self,
+        *,
+        name: str | None = None,
+        tags: Iterable[str] | None = None,
+        add_tags: Iterable[str] = (),
+        remove_tags: Iterable[str] = (),
+        note: str | None = None,
+    ) -> RunRecord:
+        """Change name, tags or note, in any state. Omitted values stay; an empty text or list clears the value."""
+        change = relabelling(name, tags, add_tags, remove_tags, note).model_dump(mode="json", exclude_defaults=True)
+        return self._keep(self._transport.send(patch(self._path, RunRecord, change)))
+
+    def watch(self, *, after: int = 0) -> Iterator[EventRecord]:
+        """Yield the events of the run as they happen, each once and in order, until the run ends.
+
+        Broken connections are reopened and continue after the last event.
+
+        Args:
+            after: Sequence number of the last event to skip. With 0, begin with the first event.
+        """
+        return self._transport.events(EventCursor(self.id, after=after))
+
+    def wait(self) -> RunRecord:
+        """Wait until the run has ended or is paused, and return it."""
+        record = self.refresh()
+        if record.state in {RunState.CREATED, RunState.RUNNING}:
+            for event in self.watch(after=record.last_event):
+                # A pause may be over already, as between two slices of a campaign.
+                if event.kind == EventKind.RUN_PAUSED and (self.refresh()).state is RunState.PAUSED:
+                    break
+        return self.refresh()
+
+    def problem(self) -> ProblemVersion:
+        """Return the problem version of the run, as submitted."""
+        return self._transport.send(get(f"/v1/problems/{self.record.problem_id}", ProblemVersion))
+
+    def candidates(
+        self,
+        *,
+        status: CandidateStatus | str | None = None,
+        island: int | None = None,
+        role: PolicyRole | str | None = None,
+        policy: str | UUID | None = None,
+        target: str | None = None,
+        rule: str | None = None,
+        elite: bool = False,
+        sort: str | None = None,
+    ) -> Iterator[CandidateRecord]:
+        """Yield candidates without their texts, newest first.
+
+        Args:
+            status: Limit to an outcome.
+            island: Limit to an island.
+            role: Limit to candidates that a policy generated in this role.
+            policy: Limit to candidates of a policy version.
+            target: Limit to candidates whose rewards meet a target, or any target with ``any``.
+            rule: Limit to candidates whose rewards satisfy a rule, such as ``"gain >= 5 and cost < 9"``.
+            elite: Limit to the current elites of the archive.
+            sort: Reward name, or ``scalar``, to sort by, best first.
+        """
+        call = get_page(
+            f"{self._path}/candidates",
+            CandidateRecord,
+            status=status,
+            island=island,
+            role=role,
+            policy=policy,
+            target=target,
+            rule=rule,
+            elite=elite or None,
+            sort=sort,
+        )
+        return self._transport.items(call)
+
+    def candidate(self, number: int) -> CandidateDetail:
+        """Return the candidate with a number, including its texts."""
+        return self._transport.send(get(f"{self._path}/candidates/{number}", CandidateDetail))
+
+    def front(self) -> tuple[EliteRecord, ...]:
+        """Return the Pareto front of the archive, best first by the first objective."""
+        return self._transport.send(get_list(f"{self._path}/front", EliteRecord))
+
+    def archive(self) -> tuple[EliteRecord, ...]:
+        """Return the elite of every cell."""
+        return self._transport.send(get_list(f"{self._path}/archive", EliteRecord))
+
+    def rollouts(self) -> Iterator[RolloutRecord]:
+        """Yield rollouts without their texts, newest first."""
+        return self._transport.items(get_page(f"{self._path}/rollouts", RolloutRecord))
+
+    def guidance(self) -> Iterator[AdviceRecord]:
+        """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
+        return self._transport.items(get_page(f"{self._path}/guidance", AdviceRecord))
+
+    def unlocks(self) -> Iterator[UnlockRecord]:
+        """Yield the targets that the run reached."""
+        return self._transport.items(get_page(f"{self._path}/unlocks", UnlockRecord))
+
+    def export(self) -> Iterator[ExportedCandidate]:
+        """Yield every candidate with its texts, by number."""
+        return self._transport.lines(get(f"{self._path}/export", ExportedCandidate))
+
+    def to_pandas(self) -> Any:
+        """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""
+        return notebook.frame(list(self.candidates()))
+
+    def _steer(self, action: str, reason: str | None = None) -> RunRecord:
+        body = None if reason is None else {"reason": reason}
+        return self._keep(self._transport.send(post(f"{self._path}:{action}", RunRecord, body)))
+
+    def _keep(self, record: RunRecord) -> RunRecord:
+        self.record = record
+        return record
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} {self.state.value}: {notebook.progress(self.record)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self.record)

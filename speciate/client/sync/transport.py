@@ -1,0 +1,147 @@
+"""Send API calls over HTTP: retries, pages, JSON Lines and event streams.
+
+Generated from ``aio/transport.py`` by ``make client``: do not edit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TypeVar, cast
+
+import httpx
+from httpx_sse import EventSource
+
+from speciate.client import event_cursor
+from speciate.client.calls import ApiCall, R
+from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection, should_retry
+from speciate.client.event_cursor import EventCursor, StreamBrokenError
+from speciate.client.responses import JsonLinesReader, raise_for_error, read_response
+from speciate.domain.errors import UnavailableError
+from speciate.ports.records.base import Page
+from speciate.ports.records.runs import EventRecord
+
+T = TypeVar("T")
+
+
+class RestTransport:
+    """Sends API calls. One instance serves concurrent callers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._http = httpx.Client(**connection.options())
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def send(self, call: ApiCall[T]) -> T:
+        """Send a request and return its result.
+
+        Raises:
+            SpeciateError: The service responded with an error, or did not respond.
+        """
+        result, _ = self.create(call)
+        return result
+
+    def create(self, call: ApiCall[T]) -> tuple[T, bool]:
+        """Send a request and return its result, and True if it created a resource. Raises as ``send`` does."""
+        arguments = self.connection.arguments(call)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                response = self._http.request(**arguments)
+                return read_response(call, response), response.status_code == httpx.codes.CREATED
+            except httpx.RequestError as error:
+                if not should_retry(call, error, tries):
+                    raise self.connection.unreachable(error) from error
+            time.sleep(RETRY_DELAY_S)
+
+    def items(self, call: ApiCall[Page[R]]) -> Iterator[R]:
+        """Yield the items of a list, fetching page after page. Raises as ``send`` does."""
+        seen: set[str] = set()
+        while True:
+            page = self.send(call)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            if page.next_cursor in seen:
+                raise UnavailableError("the service returned the same page of the list twice.")
+            seen.add(page.next_cursor)
+            call = call.at(page.next_cursor)
+
+    def lines(self, call: ApiCall[T]) -> Iterator[T]:
+        """Yield the values of a JSON Lines response as they arrive. Raises as ``send`` does."""
+        reader = JsonLinesReader(call)
+        try:
+            with self._http.stream(**self.connection.arguments(call)) as response:
+                if not response.is_success:
+                    response.read()
+                raise_for_error(response)
+                for chunk in response.iter_bytes():
+                    for value in reader.feed(chunk, response):
+                        yield value
+                for value in reader.finish(response):
+                    yield value
+        except httpx.RequestError as error:
+            raise self.connection.unreachable(error) from error
+
+    def events(self, cursor: EventCursor) -> Iterator[EventRecord]:
+        """Yield the events of a run until its end, reconnecting as often as needed.
+
+        Raises:
+            SpeciateError: The service responded with an error, or its connections keep breaking.
+        """
+        while True:
+            broken: httpx.RequestError | StreamBrokenError | None = None
+            try:
+                with self._http.stream("GET", cursor.path, headers=cursor.headers, timeout=STREAM_TIMEOUT) as response:
+                    if not response.is_success:
+                        response.read()
+                    cursor.connected(response)
+                    bounded = BoundedResponse(response)
+                    # EventSource only uses the headers and the text of a response.
+                    for event in EventSource(cast("httpx.Response", bounded)).iter_sse():
+                        bounded.pending = 0
+                        record = cursor.accept(event)
+                        if record is not None:
+                            yield record
+                        if cursor.ended:
+                            return
+            except (httpx.RequestError, StreamBrokenError) as error:
+                broken = error
+            time.sleep(cursor.delay_after(broken))
+
+
+class BoundedResponse:
+    """A response whose text ends with an error when an event does not end.
+
+    Attributes:
+        headers: Headers of the response.
+        pending: Characters read since the last complete event.
+    """
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.headers = response.headers
+        self.pending = 0
+        self._response = response
+
+    def iter_text(self) -> Iterator[str]:
+        """Yield the decoded text.
+
+        Raises:
+            StreamBrokenError: An event is longer than ``MAX_EVENT_CHARACTERS``.
+        """
+        for text in self._response.iter_text():
+            self.pending += len(text)
+            if self.pending > event_cursor.MAX_EVENT_CHARACTERS:
+                raise StreamBrokenError(f"an event is over {event_cursor.MAX_EVENT_CHARACTERS} characters")
+            yield text
+
+
+class ResourceClient:
+    """Base of the client groups."""
+
+    def __init__(self, transport: RestTransport) -> None:
+        self._transport = transport
