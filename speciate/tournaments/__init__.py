@@ -1,1 +1,1 @@
-"""Pure statistics of head-to-head tournaments: estimators, tests, report. Reads unlocks and runs, never a queue."""
+"""Head-to-head tournaments: statistics, the report and its rendering. Pure functions without I/O."""

@@ -13,7 +13,7 @@ from speciate.tournaments.report.models import Amendment, Comparison, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
-from speciate.tournaments.statistics.sequential import EProcess, e_process
+from speciate.tournaments.statistics.e_process import EProcess, e_process
 from speciate.tournaments.statistics.significance import SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000

@@ -1,4 +1,4 @@
-"""What the statistics are given, checked once: finite numbers of the expected shape, and levels between 0 and 1."""
+"""Argument checks shared by all statistics: finite numbers, expected shapes, levels between 0 and 1."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def finite(values: ArrayLike, name: str, dimensions: int | None = None) -> Float
 
     Args:
         values: Numbers.
-        name: What the caller calls them, for the message.
-        dimensions: How many axes they must have; None is any number.
+        name: Name of the argument, for the message.
+        dimensions: Required number of axes; None accepts any.
 
     Raises:
-        InvalidInputError: A value is NaN or infinite, there are none, or the number of axes is another.
+        InvalidInputError: A value is NaN or infinite, the array is empty, or its number of axes is wrong.
     """
     array = np.asarray(values, dtype=np.float64)
     shaped(array, name, dimensions)
     if not np.isfinite(array).all():
         raise InvalidInputError(
             f"{name} holds {int((~np.isfinite(array)).sum())} values that are NaN or infinite.",
-            remedy="Say what a failed sample counts for (the worst value of the range) before comparing.",
+            remedy="Give failed samples a finite score, such as the worst value of the range.",
         )
     return array
 
@@ -38,34 +38,34 @@ def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolAr
     """Return the values as booleans.
 
     Raises:
-        InvalidInputError: A value is neither true nor false (nor 1 nor 0), there are none, or the axes are others.
+        InvalidInputError: A value is not a boolean (or 1 or 0), the array is empty, or its number of axes is wrong.
     """
     array = np.asarray(values)
     shaped(array, name, dimensions)
     if not np.isin(array, (0, 1)).all():
-        raise InvalidInputError(f"{name} holds something else than true and false.", remedy="Compare with the target.")
+        raise InvalidInputError(f"{name} holds values other than true and false.", remedy="Compare with the target.")
     return array.astype(np.bool_)
 
 
 def shaped(array: NDArray[Any], name: str, dimensions: int | None) -> None:
-    """Refuse an empty array, or one with another number of axes.
+    """Check that an array is not empty and has the expected number of axes.
 
     Raises:
-        InvalidInputError: It is one of these.
+        InvalidInputError: The array is empty or has another number of axes.
     """
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInputError(
             f"{name} has shape {array.shape}.", remedy=f"Give an array with {dimensions} axes, as documented."
         )
     if array.size == 0:
-        raise InvalidInputError(f"{name} is empty.", remedy="Nothing can be said of no data: run something first.")
+        raise InvalidInputError(f"{name} is empty.", remedy="Give at least one value.")
 
 
 def same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
-    """Refuse two arrays that cannot be paired.
+    """Check that two arrays have the same shape.
 
     Raises:
-        InvalidInputError: Their shapes differ.
+        InvalidInputError: The shapes differ.
     """
     if a.shape != b.shape:
         raise InvalidInputError(
@@ -74,20 +74,20 @@ def same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
 
 
 def open_unit(value: float, name: str) -> None:
-    """Refuse a level or chance that is not strictly between 0 and 1.
+    """Check that a level or probability lies strictly between 0 and 1.
 
     Raises:
-        InvalidInputError: It is not.
+        InvalidInputError: The value lies outside.
     """
     if not 0.0 < value < 1.0:
         raise InvalidInputError(f"{name} is {value}.", remedy="Choose a number strictly between 0 and 1, such as 0.05.")
 
 
 def at_least(value: int, least: int, name: str) -> None:
-    """Refuse a count that is too small.
+    """Check a count against its minimum.
 
     Raises:
-        InvalidInputError: It is.
+        InvalidInputError: The count is too small.
     """
     if value < least:
         raise InvalidInputError(f"{name} is {value}.", remedy=f"Give at least {least}.")

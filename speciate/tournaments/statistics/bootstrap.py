@@ -1,4 +1,4 @@
-"""Intervals by resampling whole problems, never single samples: samples of one problem are alike."""
+"""Bootstrap intervals clustered by problem: samples of one problem are dependent, so whole problems are resampled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.arrays import FloatArray, at_least, finite, open_unit
 
 MIN_CLUSTERS = 30
-"""Problems below which there is no interval: with 12, a nominal 5 % is 9 % in simulation."""
+"""Fewest problems for an interval: with 12, a nominal 5 % error is 9 % in simulation."""
 
-_ROUNDING: Final = 1e-12  # of the largest value: means of equal numbers differ by as much
+_ROUNDING: Final = 1e-12  # relative to the largest value: rounding error of means of equal numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,21 @@ def clustered_interval(
 
     Source: Efron and Tibshirani 1993, section 13.3; resampling of clusters: Field and Welsh 2007.
 
-    Args:
-        values: Shape (n_problems, ...): all that belongs to a problem stays together.
-        rng: Draws the problems, with replacement.
-        statistic: Takes an array like ``values`` and returns a number, which may be infinite (an ERT); None is the mean
-            over problems of the mean within each.
+    Args: values: Shape (n_problems, ...): all values of a problem are resampled together. rng: Draws the problems, with
+        replacement. statistic: Maps an array like ``values`` to a number, which may be infinite (an ERT). None is the
+        mean over problems
+            of the mean within each problem.
         level: Coverage of the interval, two-sided.
         draws: Resamples.
 
-    Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all of them are alike, a value is not
-            finite, the level is not between 0 and 1, or the statistic is NaN.
+    Raises: InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all problems are equal, a value is not
+        finite,
+            the level is not between 0 and 1, or the statistic is NaN.
     """
     data = finite(values, "values")
     if alike(data):
         raise InvalidInputError(
-            "Problems that are all alike would have an interval without width, which claims certainty.",
+            "All problems have the same values, so the interval would have zero width.",
             remedy="Report the value alone, or compare on problems that differ.",
         )
     statistics: FloatArray
@@ -78,10 +77,10 @@ def clustered_interval(
 
 
 def alike(values: FloatArray) -> bool:
-    """Return whether all rows of values, shape (n, ...), are equal up to rounding.
+    """Return True if all rows of values, shape (n, ...), are equal up to rounding.
 
-    Resamples of equal problems are equal, too, and say nothing of other problems: forty of which none was solved are no
-    proof that none ever is.
+    Resamples of equal problems are equal too and carry no information about other problems: 40 unsolved problems do not
+    prove that no problem is ever solved.
     """
     return bool((np.abs(values - values[:1]) <= _ROUNDING * np.abs(values).max()).all())
 
@@ -90,22 +89,22 @@ def resampled(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np
     """Return problems drawn with replacement, shape (draws, clusters).
 
     Raises:
-        InvalidInputError: There are too few of them, or no draws.
+        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
     """
     at_least(draws, 1, "draws")
     if clusters < MIN_CLUSTERS:
         raise InvalidInputError(
-            f"An interval over {clusters} problems would promise more than it holds.",
+            f"{clusters} problems are too few for an interval: its coverage would be below the nominal level.",
             remedy=f"Compare on at least {MIN_CLUSTERS} problems, or report the paired test alone.",
         )
     return rng.integers(0, clusters, (draws, clusters))
 
 
 def counted(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return how often each problem was drawn, shape (draws, clusters): with it a resampled sum is a product.
+    """Return how often each problem was drawn, shape (draws, clusters): a resampled sum is then a product.
 
     Raises:
-        InvalidInputError: There are too few problems, or no draws.
+        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
     """
     rows = resampled(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
     counts: FloatArray = np.bincount(rows.ravel(), minlength=draws * clusters).reshape(draws, clusters).astype(float)
@@ -113,7 +112,7 @@ def counted(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
 
 
 def percentiles(statistics: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """Return both ends of the interval along the first axis, without interpolation: values may be infinite.
+    """Return both ends of the interval along the first axis, without interpolation because values may be infinite.
 
     Raises:
         InvalidInputError: The level is not between 0 and 1, or a value is NaN.

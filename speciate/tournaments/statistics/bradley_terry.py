@@ -1,7 +1,7 @@
-"""One scale of strength for many policies: the Bradley–Terry model with Davidson's ties.
+"""Rank policies on one scale: the Bradley–Terry model with Davidson's ties.
 
-Only of use with four or more policies, or where not everyone met everyone (``applies``): two policies have a table.
-scipy is imported by whom it computes for: every process of the service has this module, and few rate anybody.
+Useful with four or more policies, or if not every pair met (``applies``); for two policies a table says as much.
+scipy is imported inside the functions because every process loads this module and few of them rank policies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from speciate.tournaments.statistics.arrays import FloatArray, finite, open_unit
 
 _MIN_POLICIES = 4
 _STEPS = 100
-_ROUNDING = 1e-11  # of a log posterior, which is negative
+_ROUNDING = 1e-11  # relative rounding error of the log posterior, which is negative
 _CONVERGED = 1e-12  # squared length of a step in standard errors
 
 
@@ -25,11 +25,11 @@ class Strengths:
     """Fitted strengths of m policies, log scale, mean 0; higher is better.
 
     Attributes:
-        strength: θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j when they do not tie.
+        strength: θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j if they do not tie.
         low: Lower ends of the intervals.
         high: Upper ends.
-        level: Nominal coverage of each.
-        log_tie: η: two equals tie with odds e^η against one of them winning; −∞ where nobody ever tied.
+        level: Nominal coverage of each interval.
+        log_tie: η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie.
         chances: P(i beats j) + ½ P(tie), shape (m, m).
     """
 
@@ -42,16 +42,16 @@ class Strengths:
 
 
 def compare_all(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return who beat whom on each problem, seeds paired.
+    """Return wins and ties between all policies on each problem, paired by seed.
 
     Args:
-        scores: Shape (n_problems, n_seeds, m), higher is better, NaN where a policy did not run.
+        scores: Shape (n_problems, n_seeds, m), higher is better, NaN for a policy that did not run.
 
     Returns:
-        ``wins`` and ``ties``, shape (n_problems, m, m): on how many seeds i beat j, and on how many they were equal.
+        ``wins`` and ``ties``, shape (n_problems, m, m): the number of seeds on which i beat j, and on which they tied.
 
     Raises:
-        InvalidInputError: The shape is another.
+        InvalidInputError: The array does not have three axes.
     """
     table = np.asarray(scores, dtype=np.float64)
     shaped(table, "scores", 3)
@@ -63,7 +63,7 @@ def compare_all(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def applies(wins: FloatArray, ties: FloatArray) -> bool:
-    """Return whether strengths say more than the table of pairs: four policies or more, or pairs that never met."""
+    """Return True if strengths add to the table of pairs: four or more policies, or pairs that never met."""
     met = (wins + np.swapaxes(wins, 1, 2) + ties).sum(axis=0) > 0
     m = len(met)
     return m >= _MIN_POLICIES or bool((met.sum() < m * (m - 1)) and m > 2)
@@ -72,20 +72,20 @@ def applies(wins: FloatArray, ties: FloatArray) -> bool:
 def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level: float = 0.95) -> Strengths:
     """Fit P(i beats j) : P(j beats i) : P(tie) = e^θ_i : e^θ_j : e^(η + (θ_i + θ_j)/2).
 
-    Newton's method on the concave log posterior with θ, η ~ N(0, prior_sd²): without a prior nobody who lost or won
-    everything would have a strength. Intervals are θ ± z·se with the larger of two standard errors: the model's own,
-    and the sandwich clustered by problem, because comparisons on one problem are alike. Sources: Bradley and Terry
-    1952; Davidson 1970; sandwich: Liang and Zeger 1986.
+    Newton's method on the concave log posterior with θ, η ~ N(0, prior_sd²): without a prior, a policy that won or lost
+    every comparison would have no finite strength. Intervals are θ ± z·se with the larger of two standard errors: the
+    model's own, and the sandwich clustered by problem, because comparisons on one problem are dependent. Sources:
+    Bradley and Terry 1952; Davidson 1970; sandwich: Liang and Zeger 1986.
 
     Args:
-        wins: Shape (n_problems, m, m), how often i beat j on each problem.
-        ties: Shape (n_problems, m, m), symmetric, how often they were equal.
-        prior_sd: Width of the prior in logits; large is maximum likelihood.
+        wins: Shape (n_problems, m, m), wins of i over j on each problem.
+        ties: Shape (n_problems, m, m), symmetric.
+        prior_sd: Standard deviation of the prior in logits; a large value approaches maximum likelihood.
         level: Coverage of each interval.
 
-    Raises:
-        InvalidInputError: A count is negative, ties are not symmetric, somebody was never compared with the others, the
-            prior's width is not positive, or the level is not between 0 and 1.
+    Raises: InvalidInputError: A count is negative, ties are not symmetric, some policies were never compared with the
+        others,
+            the prior's standard deviation is not positive, or the level is not between 0 and 1.
     """
     from scipy import special
 
@@ -102,7 +102,7 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     n = len(scores)
     correction = n / (n - 1) if n > 1 else 1.0
     sandwich = correction * model @ (scores.T @ scores) @ model
-    centre = np.eye(m) - 1.0 / m  # the prior holds the mean of strengths near 0; its spread is not of interest
+    centre = np.eye(m) - 1.0 / m  # remove the variance of the mean strength, which only the prior determines
     spread = [np.diag(centre @ covariance[:m, :m] @ centre) for covariance in (model, sandwich)]
     reach = special.ndtri((1 + level) / 2) * np.sqrt(np.maximum(*spread))
     strength, log_tie = theta[:m] - theta[:m].mean(), float(theta[m]) if has_ties else -np.inf
@@ -117,8 +117,8 @@ def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatAr
     same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
     if (beaten < 0).any() or (tied < 0).any() or not np.array_equal(tied, np.swapaxes(tied, 1, 2)):
         raise InvalidInputError(
-            "A count is negative, or i tied with j another number of times than j with i.",
-            remedy="Make both arrays with compare_all.",
+            "A count is negative, or the ties are not symmetric.",
+            remedy="Compute both arrays with compare_all.",
         )
     if not prior_sd > 0:
         raise InvalidInputError(f"prior_sd is {prior_sd}.", remedy="Give a positive number of logits, such as 3.")
@@ -127,7 +127,7 @@ def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatAr
         apart = [np.flatnonzero(label == group).tolist() for group in range(groups)]
         raise InvalidInputError(
             f"Policies {apart} were never compared across these groups.",
-            remedy="Run a policy of each group on the same problems, or rate the groups apart.",
+            remedy="Run a policy of each group on the same problems, or rank the groups separately.",
         )
     return beaten, tied
 
@@ -153,7 +153,7 @@ def _newton(features: FloatArray, counts: FloatArray, precision: FloatArray) -> 
         step = np.linalg.solve(information + precision, slope)
         if slope @ step < _CONVERGED:
             return theta + step
-        # Halving guards the first steps, which overshoot where nearly all outcomes are of one kind.
+        # Halve overshooting first steps, which occur if nearly all outcomes are equal.
         while (ahead := _log_posterior(theta + step, features, counts, precision)) < value - _ROUNDING * (1 - value):
             step = step / 2
         theta, value = theta + step, ahead
@@ -169,7 +169,7 @@ def _log_posterior(theta: FloatArray, features: FloatArray, counts: FloatArray, 
 
 
 def _derivatives(theta: FloatArray, features: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each problem's score (n_problems, m + 1) and the information of all, (m + 1, m + 1)."""
+    """Return the score of each problem, (n_problems, m + 1), and the total information, (m + 1, m + 1)."""
     from scipy import special
 
     chances = special.softmax(features @ theta, axis=1)

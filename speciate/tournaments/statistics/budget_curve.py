@@ -1,4 +1,4 @@
-"""What more budget would bring: a law of diminishing returns fitted to best@k, and how far it can be believed."""
+"""Fit a law of diminishing returns to best@k over budgets, and extrapolate it with an interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speciate.tournaments.statistics.arrays import FloatArray, finite
 from speciate.tournaments.statistics.bootstrap import alike, counted, percentiles
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
-"""β of the law. Given β the law is linear, so trying these is the whole fit: no start values, no failed fits."""
+"""Candidate values of β. The law is linear given β, so the fit is a grid search without start values."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -21,14 +21,14 @@ class BudgetCurve:
 
     Attributes:
         start: Value at the smallest budget.
-        gain: Gain per factor e of budget, there; never negative.
+        gain: Gain per factor e of budget there; never negative.
         decay: β: 0 is a gain that never slows down, log(k/k₀).
-        ceiling: What the law tends to, start + gain/β; infinite for β = 0.
-        worst_residual: Largest |mean − law| at the measured budgets: large where the law does not hold.
-        at: Budgets asked for, shape (n_at,).
-        predicted: The law there.
-        low: Lower end of the interval there; NaN where the curves of all problems are alike, which leave none.
-        high: Upper end, alike.
+        ceiling: Limit of the law, start + gain/β; infinite for β = 0.
+        worst_residual: Largest |mean − law| at the measured budgets; large if the law does not hold.
+        at: Budgets of the predictions, shape (n_at,).
+        predicted: The law at these budgets.
+        low: Lower end of the interval; NaN if the curves of all problems are equal.
+        high: Upper end; NaN likewise.
         level: Nominal coverage.
     """
 
@@ -55,28 +55,28 @@ def fit_budget_curve(
 ) -> BudgetCurve:
     """Fit the law to the mean over problems by least squares, with an interval from resampled problems.
 
-    A power law with a ceiling, as of scaling laws, in the form of Box and Cox (1964), so that growth without ceiling is
-    its limit β = 0. The interval says how much other problems could change the prediction *if the law holds*; that it
-    holds beyond the measured budgets is an assumption which no interval covers.
+    A power law with a ceiling, as in scaling laws, in the form of Box and Cox (1964): growth without ceiling is the
+    limit β = 0. The interval covers the choice of problems *if the law holds*. It does not cover the assumption that
+    the law holds beyond the measured budgets.
 
     Args:
         curves: Shape (n_problems, n_budgets), best@k of each problem, higher is better.
         budgets: Shape (n_budgets,), k > 0, ascending, at least 4; evenly spaced in log k is best.
         at: Shape (n_at,), budgets to predict at, at least the smallest measured one.
         rng: Draws the problems.
-        largest: Largest possible score: predictions end there.
+        largest: Largest possible score: predictions are clipped there.
         level: Coverage of the interval, two-sided.
         draws: Resamples.
 
     Raises:
-        InvalidInputError: There are too few problems or budgets, the budgets are not ascending, shapes do not fit, a
+        InvalidInputError: There are too few problems or budgets, the budgets are not ascending, shapes do not match, a
             value is not finite, or the level is not between 0 and 1.
     """
     means_of, ks, asked = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
     if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (asked < ks[0]).any():
         raise InvalidInputError(
             f"Cannot fit a curve of shape {means_of.shape} to budgets {ks.tolist()} and predict at {asked.tolist()}.",
-            remedy="Give at least 4 ascending budgets, one column for each, and ask for none below the first.",
+            remedy="Give at least 4 ascending budgets with one column each, and predict at none below the first.",
         )
     problems = len(means_of)
     counts = counted(problems, draws, rng)
@@ -101,12 +101,12 @@ def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:
 
 
 def _fits(means: FloatArray, ratios: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return start, gain and decay of least squares for every row of means, shape (n_samples, n_budgets)."""
+    """Return start, gain and decay of the least-squares fit of every row of means, shape (n_samples, n_budgets)."""
     growth = _growth(DECAYS, ratios)
     centred = growth - growth.mean(axis=1, keepdims=True)
     power = (centred**2).sum(axis=1)
     gains = np.maximum(means @ centred.T / power, 0.0)
-    chosen = (gains**2 * power).argmax(axis=1)  # what the squares of the residuals are less by
+    chosen = (gains**2 * power).argmax(axis=1)  # reduction of the squared residuals
     gain = gains[np.arange(len(means)), chosen]
     starts = means.mean(axis=1) - gain * growth.mean(axis=1)[chosen]
     return starts, gain, DECAYS[chosen]

@@ -1,6 +1,6 @@
-"""The law between entropy and reward over a training run, and its picture.
+"""Fit the law between policy entropy and reward over a training run: R = −a·exp(H) + b.
 
-Cui et al., arXiv 2505.22617, section 2: R = −a·exp(H) + b. A diagnostic: a straight line in H often fits as well.
+Source: Cui et al., arXiv 2505.22617, section 2. A diagnostic: a straight line in H often fits as well.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class EntropyLaw:
     """R = −a·exp(H) + b, fitted by least squares.
 
     Attributes:
-        a: How much reward a unit of exp(H) is worth.
+        a: Reward per unit of exp(H).
         b: Intercept.
         r_squared: Share of the reward's variance that the law explains.
-        r_squared_line: The same for a straight line in H: where it is as high, the law is not shown.
-        points: Measurements that were fitted.
+        r_squared_line: The same for a straight line in H; if it is as high, the data do not support the law.
+        points: Fitted measurements.
     """
 
     a: float
@@ -34,29 +34,29 @@ class EntropyLaw:
 
     @property
     def ceiling(self) -> float:
-        """The reward that is left to reach when all entropy is spent, b − a."""
+        """Predicted reward at entropy 0, b − a."""
         return self.b - self.a
 
     def reward(self, entropy: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the reward that belongs to an entropy."""
+        """Return the predicted reward at an entropy."""
         return -self.a * np.exp(np.asarray(entropy, dtype=np.float64)) + self.b
 
 
 def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
-    """Fit the law to measurements over a run.
+    """Fit the law to measurements over a training run.
 
     Args:
-        entropies: Mean entropy of the tokens, in nats.
+        entropies: Mean token entropy, in nats.
         rewards: Mean reward at the same times.
 
     Raises:
-        InvalidInputError: Lengths differ, a value is not finite, there are fewer than 3, or the entropy never changed.
+        InvalidInputError: Lengths differ, a value is not finite, there are fewer than 3, or the entropy is constant.
     """
     h, r = np.asarray(entropies, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     if h.ndim != 1 or h.shape != r.shape or not (np.isfinite(h).all() and np.isfinite(r).all()):
-        raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected as many of both, all finite.")
+        raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected equal numbers, all finite.")
     if len(h) < 3 or np.ptp(h) < 1e-9:
-        raise InvalidInputError(f"{len(h)} measurements: the law needs at least 3, of different entropies.")
+        raise InvalidInputError(f"{len(h)} measurements: the law needs at least 3 with different entropies.")
     slope, intercept, explained = _line(np.exp(h), r)
     return EntropyLaw(-slope, intercept, explained, _line(h, r)[2], len(h))
 

@@ -1,4 +1,4 @@
-"""What k samples of a policy are worth, estimated without bias from n ≥ k of them. Higher scores are better."""
+"""Unbiased estimators from n samples per problem: pass@k, best@k, diversity, P(A > B). Higher scores are better."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _BLOCK = 1 << 22  # numbers held at once
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
-    """Return the chance that at least one of k samples, drawn without replacement from n, is among the c that passed.
+    """Return the probability that k of n samples, drawn without replacement, include one of the c that passed.
 
     1 − C(n − c, k) / C(n, k) = 1 − ∏_{i=n−c+1}^{n} (1 − k/i), unbiased for 1 − (1 − p)^k. Summed as logarithms, so that
-    a tiny chance keeps all its digits. Source: Chen et al. 2021, arXiv 2107.03374, section 2.1.
+    tiny probabilities keep their precision. Source: Chen et al. 2021, arXiv 2107.03374, section 2.1.
 
     Args:
-        n: Samples of each problem.
-        c: Those that passed, 0 ≤ c ≤ n.
-        k: Samples that the user would draw, 1 ≤ k ≤ n.
+        n: Samples per problem.
+        c: Samples that passed, 0 ≤ c ≤ n.
+        k: Samples to draw, 1 ≤ k ≤ n.
 
     Returns:
         The shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems, n_ks).
 
     Raises:
-        InvalidInputError: A number is not whole, or not in its range.
+        InvalidInputError: A number is not whole or out of range.
     """
     total, passed, drawn = np.broadcast_arrays(*(finite(x, name) for x, name in ((n, "n"), (c, "c"), (k, "k"))))
     if not all((x == np.floor(x)).all() for x in (total, passed, drawn)):
@@ -46,35 +46,34 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
 
 
 def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
-    """Return the expected best of k samples drawn without replacement from n: unbiased for the expected maximum of k.
+    """Return the expected maximum of k of n samples, drawn without replacement: unbiased for the expected best of k.
 
-    Σ_i C(i − 1, k − 1) / C(n, k) · x₍ᵢ₎ over the scores in ascending order; ties need no care. Of scores that are 0 or
-    1 this is pass@k. The weights are made from the largest score downwards, so that no binomial is ever formed.
+    Σ_i C(i − 1, k − 1) / C(n, k) · x₍ᵢ₎ over the scores in ascending order. Ties need no special case. For scores of 0
+    or 1 this equals pass@k. The weights are computed from the largest score down, so that no binomial is formed.
 
     Args:
-        scores: Shape (..., n), the samples of a problem along the last axis. A failed sample has the score that it
-            counts for, never NaN.
-        k: One number of draws or several, 1 ≤ k ≤ n.
+        scores: Shape (..., n), the samples of a problem along the last axis. Failed samples need a finite score.
+        k: One or several numbers of draws, 1 ≤ k ≤ n.
 
     Returns:
         Shape (...) for one k, (..., n_ks) for several.
 
     Raises:
-        InvalidInputError: A score is not finite, or a k is not in its range.
+        InvalidInputError: A score is not finite, or a k is out of range.
     """
     given = finite(scores, "scores")
     if given.ndim == 0:
         raise InvalidInputError("scores is a single number.", remedy="Give the samples along the last axis.")
     ascending = np.sort(given, axis=-1)
     weights = _shares_of_ranks(ascending.shape[-1], [k] if isinstance(k, int | np.integer) else list(k))
-    # What is lost against the largest score: exact for k = n and for equal scores.
+    # As a loss against the largest score: exact for k = n and for equal scores.
     largest = ascending[..., -1:]
     best: FloatArray = largest - (largest - ascending) @ weights.T
     return best[..., 0] if isinstance(k, int | np.integer) else best
 
 
 def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
-    """Return how often each rank is the best of k, shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
+    """Return the chance of each rank to be the best of k, shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
     if not ks or not all(isinstance(k, int | np.integer) and 1 <= k <= n for k in ks):
         raise InvalidInputError(f"best@k of {n} samples with k = {list(ks)}.", remedy=f"Choose k from 1 to {n}.")
     draws = np.asarray(ks, dtype=np.float64)[:, None]
@@ -85,21 +84,21 @@ def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
 
 
 def expected_best_at_k(rewards: ArrayLike, k: int | Sequence[int], weightings: ArrayLike) -> FloatArray:
-    """Return E_w[best@k of wᵀr]: what k samples are worth to users whose trade-offs are the given weightings.
+    """Return E_w[best@k of wᵀr] over the given weightings.
 
-    The maximum is taken inside, the mean over weightings outside, as in the reward of Vector Policy Optimization
+    The maximum is inside, the mean over weightings outside, as in the reward of Vector Policy Optimization
     (Bahlous-Boldi et al. 2026, arXiv 2605.22817).
 
     Args:
-        rewards: Shape (n, d), normalised, higher is better; a failed sample is the row that it counts for.
-        k: One number of draws or several, 1 ≤ k ≤ n.
+        rewards: Shape (n, d), normalised, higher is better; failed samples need a row as well.
+        k: One or several numbers of draws, 1 ≤ k ≤ n.
         weightings: Shape (n_weightings, d), each non-negative with sum 1. Use the same for every policy.
 
     Returns:
         Shape () for one k, (n_ks,) for several.
 
     Raises:
-        InvalidInputError: The shapes do not fit, a value is not finite, or a k is not in its range.
+        InvalidInputError: The shapes do not match, a value is not finite, or a k is out of range.
     """
     points, weights = finite(rewards, "rewards", 2), finite(weightings, "weightings", 2)
     if points.shape[1] != weights.shape[1]:
@@ -120,11 +119,11 @@ def expected_best_at_k(rewards: ArrayLike, k: int | Sequence[int], weightings: A
 
 @dataclass(frozen=True, slots=True)
 class Diversity:
-    """Mean L1 distance between the reward vectors of two different samples; None where there are fewer than two.
+    """Mean L1 distance between the reward vectors of two different samples; None with fewer than two samples.
 
     Attributes:
-        every: Over all n samples: a failed one stands where its row says, so failing often can look like diversity.
-        valid: Over the valid samples only, which can be very few. Neither number is honest without the other.
+        every: Over all n samples. Failed ones keep their row, so frequent failure can look like diversity.
+        valid: Over the valid samples only, which can be very few. Read both numbers together.
         n: Samples.
         n_valid: Valid samples.
     """
@@ -136,18 +135,18 @@ class Diversity:
 
 
 def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
-    """Return how far apart the reward vectors of a policy's samples lie.
+    """Return the mean pairwise L1 distance of a policy's reward vectors.
 
-    2 / (n (n − 1)) · Σ_{i<j} ‖r_i − r_j‖₁, in O(d n log n): in sorted order the i-th of n values takes part in the
-    pairwise distances 2i − n − 1 times. The direction of rewards does not matter; their scale does, so normalise first.
+    2 / (n (n − 1)) · Σ_{i<j} ‖r_i − r_j‖₁, in O(d n log n): in sorted order the i-th of n values enters the pairwise
+    distances 2i − n − 1 times. The direction of rewards does not matter, but their scale does: normalise first.
     Source: Bahlous-Boldi et al. 2026, arXiv 2605.22817.
 
     Args:
-        rewards: Shape (n, d), normalised; the row of a failed sample is what it counts for (zeros in the paper).
-        valid: Shape (n,), which samples could be scored; None says all.
+        rewards: Shape (n, d), normalised; failed samples need a row as well (zeros in the paper).
+        valid: Shape (n,), True for samples that were scored; None marks all as valid.
 
     Raises:
-        InvalidInputError: The shapes do not fit, or a reward is not finite.
+        InvalidInputError: The shapes do not match, or a reward is not finite.
     """
     points = finite(rewards, "rewards", 2)
     kept = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
@@ -156,17 +155,17 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
 
 
 def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
-    """Return the mean L1 distance between two samples of one group, and between two of different groups.
+    """Return the mean L1 distance between two samples of the same group, and between two of different groups.
 
-    Groups are completions: answers of one completion can differ because the policy saw the earlier ones when it wrote
-    the later ones, answers of two can only differ by chance. NaN where there is no such pair.
+    Groups are completions. Answers of one completion can differ because the policy saw the earlier ones while writing
+    the later ones; answers of two completions differ by chance alone. NaN without such a pair.
 
     Args:
         rewards: Shape (n, d), normalised; n may be 0.
-        groups: Which group each sample is of, shape (n,), any integers.
+        groups: Group of each sample, shape (n,), any integers.
 
     Raises:
-        InvalidInputError: The shapes do not fit, or a reward is not finite.
+        InvalidInputError: The shapes do not match, or a reward is not finite.
     """
     labels = np.asarray(groups, dtype=np.int64)
     if labels.size == 0:
@@ -195,9 +194,9 @@ def _pairwise_l1(points: FloatArray) -> float:
 
 
 def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    """Return P(A > B) + ½ P(A = B) of each problem: a sample of one policy against a sample of the other.
+    """Return P(A > B) + ½ P(A = B) per problem, for one sample of each policy.
 
-    The Mann–Whitney statistic divided by the number of pairs; its mean over problems is the "probability of
+    The Mann–Whitney statistic divided by the number of pairs. Its mean over problems is the "probability of
     improvement" of Agarwal et al. 2021, arXiv 2108.13264, section 4.3.
 
     Args:
@@ -205,7 +204,7 @@ def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:
         b: Scores of the second, shape (n_problems, n_b).
 
     Returns:
-        Shape (n_problems,), ½ where neither is better.
+        Shape (n_problems,), ½ if neither is better.
 
     Raises:
         InvalidInputError: The numbers of problems differ, or a score is not finite.

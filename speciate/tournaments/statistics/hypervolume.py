@@ -1,6 +1,6 @@
-"""Volume that a set of reward vectors dominates: exact in up to four dimensions, sampled beyond. Higher is better.
+"""Dominated hypervolume of a set of reward vectors: exact up to four dimensions, sampled beyond. Higher is better.
 
-SciPy has none, and the libraries that do (moocore, pymoo, BoTorch) are much to depend on for one number.
+SciPy has no implementation, and moocore, pymoo or BoTorch are large dependencies for one number.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ EXACT_DIMENSIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Hypervolume:
-    """A volume and how it was found.
+    """A hypervolume estimate.
 
     Attributes:
         value: The dominated volume above the reference.
-        exact: False where it was sampled.
-        standard_error: Of the sampling; 0 where exact.
+        exact: False if sampled.
+        standard_error: Of the sampling; 0 if exact.
     """
 
     value: float
@@ -42,18 +42,16 @@ def hypervolume(
     """Return the volume of all vectors that some point dominates and that dominate the reference.
 
     Exact by slicing: along the last component, every slab between two neighbouring values is a hypervolume of one
-    dimension less (While et al. 2006, IEEE TEC 10(1)). Cost grows as n^(d−1), so beyond four dimensions uniform draws
-    from the box between the reference and the best of every component are counted.
+    dimension less (While et al. 2006, IEEE TEC 10(1)). The cost grows as n^(d−1), so beyond four dimensions the volume
+    is estimated from uniform draws in the box between the reference and the best of every component.
 
-    Args:
-        points: Shape (n, d), normalised, higher is better. Points that do not exceed the reference everywhere add 0.
-        reference: Shape (d,), such as zeros: the same for all that is compared.
-        rng: Draws the sample; needed only beyond four dimensions.
-        draws: Size of the sample.
-        exact_points: Points beyond which four dimensions are sampled, too; None is any number.
+    Args: points: Shape (n, d), normalised, higher is better. Points that do not exceed the reference in every component
+        add 0. reference: Shape (d,), such as zeros: the same for all sets that are compared. rng: Draws the sample;
+        needed beyond four dimensions only. draws: Size of the sample. exact_points: Largest number of points for which
+        four dimensions are computed exactly; None is no limit.
 
     Raises:
-        InvalidInputError: The shapes do not fit, a value is not finite, or a sample is needed and there is no rng.
+        InvalidInputError: The shapes do not match, a value is not finite, or a sample is needed and ``rng`` is None.
     """
     at_least(draws, 1, "draws")
     raised, origin = finite(points, "points", 2), finite(reference, "reference", 1)
@@ -65,7 +63,7 @@ def hypervolume(
         return Hypervolume(_sliced(above), True, 0.0)
     if rng is None:
         raise InvalidInputError(
-            f"A hypervolume in {above.shape[1]} dimensions is sampled.", remedy="Give an rng with a recorded seed."
+            f"A hypervolume in {above.shape[1]} dimensions is sampled.", remedy="Pass an rng with a recorded seed."
         )
     return _sampled(above, rng, draws)
 
@@ -78,7 +76,7 @@ def _sliced(points: FloatArray) -> float:
     points = points[pareto_front(points)]
     points = points[np.argsort(-points[:, -1], kind="stable")]
     if points.shape[1] == 2:
-        # Descending in the second component; the first only counts where it grows.
+        # Sorted by the second component, descending: only increases of the first add area.
         widest = np.maximum.accumulate(points[:, 0])
         return float(np.diff(widest, prepend=0.0) @ points[:, 1])
     heights = points[:, -1] - np.append(points[1:, -1], 0.0)

@@ -17,8 +17,8 @@ class RunningTime:
     """Expected running time of restarting until the target is reached.
 
     Attributes:
-        expected: Spent per success, in the unit of ``spent``; infinite without success.
-        spent: By all runs together, those that failed as well.
+        expected: Cost per success, in the unit of ``spent``; infinite without success.
+        spent: Total cost of all runs, failed ones included.
         successes: Runs that reached the target.
         runs: All runs.
     """
@@ -30,16 +30,16 @@ class RunningTime:
 
 
 def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
-    """Return ERT = what all runs spent ÷ successes.
+    """Return ERT: the total cost of all runs divided by the number of successes.
 
     Source: Auger and Hansen 2005 (success performance); Hansen et al. 2021, arXiv 1603.08785, section 4.
 
     Args:
         spent: Any shape: evaluations (or tokens, or seconds) until the target was reached, or until the run ended.
-        reached: The same shape: which runs reached it.
+        reached: The same shape: True for runs that reached the target.
 
     Raises:
-        InvalidInputError: The shapes differ, or something spent is negative or not finite.
+        InvalidInputError: The shapes differ, or a cost is negative or not finite.
     """
     costs, success = _costs(spent, reached)
     total, successes = math.fsum(costs.ravel()), int(success.sum())
@@ -48,14 +48,13 @@ def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ecdf:
-    """Share of (problem, target) pairs reached, against what was spent.
+    """Share of (problem, target) pairs reached, by cost.
 
-    Attributes:
-        spent: Where the curve steps, ascending and distinct.
-        share: Share of all pairs reached at or before it, same shape.
-        censored: Where runs ended that never reached their target, ascending; marked in the plot.
-        sound_until: The first of these, infinite with none. Beyond it the curve is a lower bound, for nobody knows
-            what the run that ended would have reached.
+    Attributes: spent: Positions of the curve's steps, ascending and distinct. share: Share of all pairs reached at or
+        before each step, same shape. censored: Costs of runs that ended without reaching their target, ascending.
+        sound_until: The first censored cost, infinite if there is none. Beyond it the curve is a lower bound, because
+        the
+            censored run might have reached its target.
         pairs: Number of pairs.
     """
 
@@ -66,22 +65,22 @@ class Ecdf:
     pairs: int
 
     def at(self, spent: float) -> float:
-        """Return the share reached for at most this much."""
+        """Return the share reached at or below this cost."""
         steps = int(np.searchsorted(self.spent, spent, side="right"))
         return float(self.share[steps - 1]) if steps else 0.0
 
 
 def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
-    """Return the empirical distribution of what it takes to reach targets, over all pairs: those never reached too.
+    """Return the empirical distribution of costs to target over all pairs, including those that were never reached.
 
     Source: Hansen et al. 2021, arXiv 1603.08785, section 4.3 (runtime distributions).
 
     Args:
         spent: Any shape: evaluations (or tokens) until the pair's target was reached, or until its run ended.
-        reached: The same shape: which were reached.
+        reached: The same shape: True for targets that were reached.
 
     Raises:
-        InvalidInputError: The shapes differ, or something spent is negative or not finite.
+        InvalidInputError: The shapes differ, or a cost is negative or not finite.
     """
     costs, success = _costs(spent, reached)
     steps, times = np.unique(costs[success], return_counts=True)
@@ -98,12 +97,12 @@ def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
 def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
     """Return ρ_s(τ), the share of problems that policy s solves at no more than τ times the cost of the best policy.
 
-    ρ_s(1) is how often s is (one of) the best, ρ_s(∞) how much it solves at all; a problem that nobody solves counts as
-    a miss for all. Profiles of more than two policies depend on which others take part (Gould and Scott 2016): read
-    ranks off pairs. Source: Dolan and Moré 2002.
+    ρ_s(1) is the share of problems on which s is best or tied, ρ_s(∞) the share that it solves at all. An unsolved
+    problem counts as a miss for every policy. With more than two policies a profile depends on the other policies
+    (Gould and Scott 2016): derive ranks from pairs. Source: Dolan and Moré 2002.
 
     Args:
-        costs: Shape (n_problems, n_policies), positive, such as ERT in evaluations; infinite where it was not solved.
+        costs: Shape (n_problems, n_policies), positive, such as ERT in evaluations; infinite for unsolved problems.
         factors: Shape (n_factors,), τ ≥ 1.
 
     Returns:
@@ -116,7 +115,7 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
     shaped(spent, "costs", 2)
     if not (spent > 0).all() or (taus < 1).any():
         raise InvalidInputError(
-            "A cost is NaN or not positive, or a factor is below 1.", remedy="Give infinity where nothing was solved."
+            "A cost is NaN or not positive, or a factor is below 1.", remedy="Use infinity for unsolved problems."
         )
     best = spent.min(axis=1, keepdims=True)
     ratios = np.divide(spent, best, out=np.full_like(spent, np.inf), where=np.isfinite(spent))
@@ -128,5 +127,5 @@ def _costs(spent: ArrayLike, reached: ArrayLike) -> tuple[FloatArray, BoolArray]
     costs, success = finite(spent, "spent"), flags(reached, "reached")
     same_shape(costs, success, "spent and reached")
     if (costs < 0).any():
-        raise InvalidInputError("Something spent is negative.", remedy="Give what each run spent until its end.")
+        raise InvalidInputError("A cost is negative.", remedy="Give the cost of each run until its end.")
     return costs, success

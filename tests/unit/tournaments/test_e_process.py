@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.sequential import STAKES, Sprt, SprtDecision, e_process, sprt
+from speciate.tournaments.statistics.e_process import STAKES, e_process
 from tests.unit.tournaments.simulated import differences
 
 DIFFERENCES = st.lists(st.integers(-8, 8).map(lambda x: x / 8), min_size=1, max_size=40)
@@ -94,34 +94,6 @@ def test_a_real_effect_stops_it_early() -> None:
     assert np.mean([s.better == "a" for s in stops]) >= 0.9
     assert np.median([s.stopped_at for s in stops if s.stopped_at]) <= 25
     assert not any(s.better == "b" for s in stops)
-
-
-def test_sprt_knows_wald() -> None:
-    # Wald's inspection plan p0 = 0.1, p1 = 0.3, α = 0.02, β = 0.03: acceptance and rejection lines
-    # log(β/(1−α)) = −3.486 and log((1−β)/α) = 3.882.
-    seen = sprt([False] * 40, 0.1, 0.3, 0.02, 0.03)
-    assert (seen.lower, seen.upper) == (pytest.approx(-3.486, abs=1e-3), pytest.approx(3.882, abs=1e-3))
-    assert seen.verdict is SprtDecision.ACCEPT_H0
-    assert seen.used == math.ceil(3.486 / math.log(0.9 / 0.7))
-    assert sprt([True] * 10, 0.1, 0.3, 0.02, 0.03) == Sprt(
-        SprtDecision.ACCEPT_H1, pytest.approx(4 * math.log(3)), seen.lower, seen.upper, 4
-    )  # type: ignore[arg-type]
-    assert sprt([]).verdict is SprtDecision.UNDECIDED
-    assert sprt([True, False]).verdict is SprtDecision.UNDECIDED
-
-
-@pytest.mark.parametrize(("chance", "wrong"), [(0.5, SprtDecision.ACCEPT_H1), (0.65, SprtDecision.ACCEPT_H0)])
-def test_sprt_errs_about_as_often_as_it_says(chance: float, wrong: SprtDecision) -> None:
-    rng = np.random.default_rng(5)
-    verdicts = [sprt(rng.random(600) < chance).verdict for _ in range(1500)]
-    assert np.mean([v is wrong for v in verdicts]) <= 0.06
-    assert np.mean([v is SprtDecision.UNDECIDED for v in verdicts]) <= 0.01
-
-
-@pytest.mark.parametrize(("p0", "p1", "alpha"), [(0.6, 0.5, 0.05), (0.5, 0.5, 0.05), (0.5, 0.6, 0.96), (0.0, 0.5, 0.1)])
-def test_sprt_refuses_what_it_cannot_decide(p0: float, p1: float, alpha: float) -> None:
-    with pytest.raises(InvalidInputError):
-        sprt([True], p0, p1, alpha)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
