@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import reading
-from speciate.tournaments.report.run_summary import NUMBERS
+from speciate.tournaments.report.run_summary import RUN_NUMBERS
 
 _AT_ONCE: Final = 2000
 _PART = sa.text(
@@ -33,7 +33,7 @@ def planned_runs(engine: sa.Engine, record: TournamentRecord) -> Iterator[Tourna
 
 
 def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:
-    numbers = dict(zip(NUMBERS, row.numbers or (), strict=False))
+    numbers = dict(zip(RUN_NUMBERS, row.numbers or (), strict=False))
     return TournamentRun.model_validate(
         {
             "tournament": slug,

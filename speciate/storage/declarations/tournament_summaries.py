@@ -18,7 +18,15 @@ from speciate.storage.database import with_retries
 from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.rows import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING
-from speciate.tournaments.report.run_summary import NUMBERS, VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.report.run_summary import (
+    POLICY_NUMBERS,
+    RUN_NUMBERS,
+    Answers,
+    Completions,
+    budgets,
+    health,
+    quality,
+)
 from speciate.tournaments.statistics.arrays import FloatArray
 
 STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
@@ -90,9 +98,9 @@ def _summaries(
     spaces = {each.name: RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)) for each in found}
     kept = []
     for row in rows:
-        voices = {name: i for i, name in enumerate(declared.entrant(row.entrant).asked)}
-        answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], voices)
-        completions = _completions(rollouts.get(row.run_id, ()), voices)
+        positions = {name: i for i, name in enumerate(declared.entrant(row.entrant).asked)}
+        answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], positions)
+        completions = _completions(rollouts.get(row.run_id, ()), positions)
         numbers = _numbers(declared, row, answers, completions)
         values = [value if np.isfinite(value) else "NaN" for value in numbers.tolist()]  # JSON knows none of its own
         kept.append({"ord": row.ord, "state": row.state, "reason": row.reason, "numbers": values})
@@ -106,7 +114,7 @@ def _by_run(rows: Any) -> Mapping[UUID, list[sa.Row[Any]]]:
     return found
 
 
-def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, voices: Mapping[str, int]) -> Answers:
+def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping[str, int]) -> Answers:
     valid = np.array([row.rewards is not None for row in rows], dtype=np.bool_)
     scored = [row.rewards for row in rows if row.rewards is not None]
     # Who violates a constraint has not solved the problem: it counts for what a failure does, neither more nor less.
@@ -123,16 +131,16 @@ def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, voices: Mapping[st
         scores=np.where(valid, np.maximum(scores, 0.0), 0.0),
         valid=valid,
         spent=np.array([row.spent_evaluations for row in rows], dtype=np.int64),
-        voice=np.array([voices.get(row.policy, -1) for row in rows], dtype=np.int64),
+        policy=np.array([positions.get(row.policy, -1) for row in rows], dtype=np.int64),
         rollout=np.array([rollouts.get(row.rollout_id, -1) for row in rows], dtype=np.int64),
         duplicate=np.array([row.duplicate for row in rows], dtype=np.bool_),
     )
 
 
-def _completions(rows: Sequence[sa.Row[Any]], voices: Mapping[str, int]) -> Completions:
+def _completions(rows: Sequence[sa.Row[Any]], positions: Mapping[str, int]) -> Completions:
     surprise = [np.nan if row.mean_logprob is None else -row.mean_logprob for row in rows]
     return Completions(
-        voice=np.array([voices.get(row.policy, -1) for row in rows], dtype=np.int64),
+        policy=np.array([positions.get(row.policy, -1) for row in rows], dtype=np.int64),
         tokens=np.array([row.tokens for row in rows], dtype=np.float64),
         surprise=np.array(surprise, dtype=np.float64),
         unreadable=np.array([row.unreadable for row in rows], dtype=np.bool_),
@@ -153,10 +161,10 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
         "duplicates": row.duplicates,
     }
     most = max(len(entrant.asked) for entrant in declared.entrants)
-    voices = np.full((most, len(VOICE)), np.nan)
+    positions = np.full((most, len(POLICY_NUMBERS)), np.nan)
     for i in range(len(declared.entrant(row.entrant).asked)):
-        voices[i] = health(answers, completions, i)
-    return np.concatenate([[found[name] for name in NUMBERS], found["best_by"], voices.ravel()])
+        positions[i] = health(answers, completions, i)
+    return np.concatenate([[found[name] for name in RUN_NUMBERS], found["best_by"], positions.ravel()])
 
 
 def named(names: Any) -> dict[str, list[str]]:

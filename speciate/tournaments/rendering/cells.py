@@ -1,4 +1,4 @@
-"""What tables of a report are made of: a section, and a number with its interval and n in one cell."""
+"""Sections of a report and the formatting of their cells."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from speciate.tournaments.report.measures import BudgetLaw, Estimate, Strength
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table with what has to be known to read it.
+    """One table with its explanation.
 
     Attributes:
-        key: Short name, by which a figure finds its table.
-        title: What it is.
-        note: Sentences before the table: test, interval, what is withheld and why.
-        columns: Headings; one that begins with ``>`` is aligned to the right.
-        rows: Cells; hostile text.
+        key: Short name that figures refer to.
+        title: Heading.
+        note: Explanation before the table: test, interval, and what is withheld and why.
+        columns: Headings; a leading ``>`` aligns the column to the right.
+        rows: Cells; untrusted text.
     """
 
     key: str
@@ -35,18 +35,18 @@ def estimate(found: Estimate, form: str = ".3g") -> str:
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
-    """Return an interval in brackets, or nothing where it is withheld."""
+    """Return an interval in brackets, or an empty text if it is withheld."""
     if low is None:
         return ""
     return f" [{_shown(low, form)}, {'∞' if high is None else _shown(high, form)}]"
 
 
 def _shown(value: float, form: str) -> str:
-    """Return a number in a form; from a thousand on whole, where three digits would be written as 1.6e+03."""
+    """Format a number; from 1000 on as a whole number, because three digits would read 1.6e+03."""
     return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))
 
 
 def withheld(found: Iterable[Estimate | Strength | BudgetLaw]) -> str:
-    """Return why numbers stand without an interval, as sentences that a note ends with; nothing where all have one."""
+    """Return the reasons for missing intervals as sentences to append to a note; empty if all have one."""
     reasons = dict.fromkeys(each.note for each in found if each.note.startswith("interval"))
     return "".join(f" {reason.capitalize()}." for reason in reasons)

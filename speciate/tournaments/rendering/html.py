@@ -1,9 +1,9 @@
-"""A report as one HTML file: no script, no network, every text escaped, figures drawn as inline SVG."""
+"""A report as one HTML file: no scripts, no network, all text escaped, figures as inline SVG."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from math import exp
 from typing import Final
@@ -27,23 +27,26 @@ svg { max-width: 100%; height: auto; margin: 1rem 1rem 0 0; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 .frame { fill: none; stroke: var(--line); }
 """
-_UNFOLDED: Final = 24  # rows of a table that nobody has to unfold
+_UNFOLDED: Final = 24  # longer tables are folded
 _INTERVAL: Final = re.compile(r"\[[-+.,∞ \de]+\]")
-# Nothing may be loaded, whatever a text contains.
+# Load no resource, even if a text contains markup.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: Report) -> str:
-    """Return the whole file."""
+    """Return the HTML file."""
     title = report.design.declared.title or report.design.declared.slug
-    body = "".join(_section(section, _figures(section.key, report)) for section in sections(report))
-    told = "".join(f"<li>{escape(verdict(each))}</li>" for each in report.standings.comparisons)
+    body = "".join(
+        _section(section, _FIGURES[section.key](report) if section.key in _FIGURES else "")
+        for section in sections(report)
+    )
+    verdicts = "".join(f"<li>{escape(verdict(each))}</li>" for each in report.standings.comparisons)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><main><h1>{escape(title)}</h1><ul>{told}</ul>{body}</main></body></html>\n"
+        f"<body><main><h1>{escape(title)}</h1><ul>{verdicts}</ul>{body}</main></body></html>\n"
     )
 
 
@@ -63,7 +66,7 @@ def _section(section: Section, figures: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text of a cell; an interval stays on one line."""
+    """Return the text of a cell; intervals do not wrap."""
     return _INTERVAL.sub(r'<span class="whole">\g<0></span>', escape(text))
 
 
@@ -71,27 +74,39 @@ def _side(column: str) -> str:
     return ' class="right"' if column.startswith(">") else ""
 
 
-def _figures(key: str, report: Report) -> str:
-    match key:
-        case "draws":
-            passed = [Line(d.entrant, _known(d.k, d.pass_at)) for d in report.draws]
-            best = [Line(d.entrant, _known(d.k, d.best_at)) for d in report.draws]
-            return figure(passed, "k runs", "pass@k") + figure(best, "k runs", "best@k")
-        case "reached":
-            units = dict.fromkeys(curve.unit for curve in report.reached)
-            return "".join(
-                figure(_curves([c for c in report.reached if c.unit == unit]), unit, "share reached") for unit in units
-            )
-        case "profiles":
-            lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]
-            return figure(lines, "factor τ of the best ERT", "share of problems", logarithmic=True)
-        case "laws":
-            return figure([_law(law) for law in report.budget_laws], "evaluations", "solve rate", logarithmic=True)
-        case "score-laws":
-            return figure([_law(law) for law in report.score_laws], "evaluations", "best score", logarithmic=True)
-        case "entropy":
-            return figure([_entropy(fit) for fit in report.entropy_fits], "token entropy, nats", "mean reward")
-    return ""
+def _draws(report: Report) -> str:
+    passed = [Line(d.entrant, _known(d.k, d.pass_at)) for d in report.draws]
+    best = [Line(d.entrant, _known(d.k, d.best_at)) for d in report.draws]
+    return figure(passed, "k runs", "pass@k") + figure(best, "k runs", "best@k")
+
+
+def _reached(report: Report) -> str:
+    units = dict.fromkeys(curve.unit for curve in report.reached)
+    return "".join(
+        figure(_curves([c for c in report.reached if c.unit == unit]), unit, "share reached") for unit in units
+    )
+
+
+def _profiles(report: Report) -> str:
+    lines = [Line(p.entrant, list(zip(p.factors, p.share, strict=True))) for p in report.profiles]
+    return figure(lines, "factor τ of the best ERT", "share of problems", logarithmic=True)
+
+
+def _laws(laws: Sequence[BudgetLaw], up: str) -> str:
+    return figure([_law(law) for law in laws], "evaluations", up, logarithmic=True)
+
+
+_FIGURES: Final[dict[str, Callable[[Report], str]]] = {
+    "draws": _draws,
+    "reached": _reached,
+    "profiles": _profiles,
+    "laws": lambda report: _laws(report.budget_laws, "solve rate"),
+    "score-laws": lambda report: _laws(report.score_laws, "best score"),
+    "entropy": lambda report: figure(
+        [_entropy(fit) for fit in report.entropy_fits], "token entropy, nats", "mean reward"
+    ),
+}
+"""Figures of a section, by its key."""
 
 
 def _known(ks: Sequence[int], found: Sequence[Estimate]) -> Points:
@@ -99,20 +114,21 @@ def _known(ks: Sequence[int], found: Sequence[Estimate]) -> Points:
 
 
 def _curves(curves: Sequence[Reached]) -> list[Line]:
-    """Return all curves to where the last one ends, dotted where runs that ended before make one a lower bound."""
+    """Extend all curves to the same end; beyond ``sound_until`` a curve is a lower bound, drawn dotted."""
     end = max(x for curve in curves for x in (*curve.spent, curve.sound_until or 0.0))
-    lines = []
-    for curve in curves:
-        points = [(0.0, 0.0)]
-        for spent, share in zip(curve.spent, curve.share, strict=True):
-            points += [(spent, points[-1][1]), (spent, share)]
-        points.append((end, points[-1][1]))
-        sound = end if curve.sound_until is None else curve.sound_until
-        exact = [point for point in points if point[0] <= sound]
-        exact.append((sound, exact[-1][1]))
-        bound = [point for point in points if point[0] > sound]
-        lines.append(Line(curve.entrant, exact, [exact[-1], *bound] if bound else ()))
-    return lines
+    return [_curve(curve, end) for curve in curves]
+
+
+def _curve(curve: Reached, end: float) -> Line:
+    points = [(0.0, 0.0)]
+    for spent, share in zip(curve.spent, curve.share, strict=True):
+        points += [(spent, points[-1][1]), (spent, share)]
+    points.append((end, points[-1][1]))
+    sound = end if curve.sound_until is None else curve.sound_until
+    exact = [point for point in points if point[0] <= sound]
+    exact.append((sound, exact[-1][1]))
+    bound = [point for point in points if point[0] > sound]
+    return Line(curve.entrant, exact, [exact[-1], *bound] if bound else ())
 
 
 def _law(law: BudgetLaw) -> Line:

@@ -1,4 +1,4 @@
-"""Tables of a report beside who won: curves over k, profiles, laws, hypervolume, diversity, health of policies."""
+"""Tables beyond the standings: curves over k, profiles, laws, hypervolume, diversity and health of the policies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from speciate.tournaments.rendering.cells import Section, ends, estimate, withhe
 from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Profile
 from speciate.tournaments.report.models import Report
 
-_SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # of a profile's factors those in the table; the figure shows all
+_SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # factors in the table; the figure shows all
 
 
 def draws(report: Report) -> Section:
@@ -20,20 +20,20 @@ def draws(report: Report) -> Section:
         for i, k in enumerate(found.k)
     )
     note = (
-        "A sample is a run, on problems of which all runs completed. pass@k: chance that one of k runs reaches the"
-        " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds. Intervals are"
-        " those of the standings; not tested."
+        "A sample is a run, on problems whose runs all completed. pass@k: probability that one of k runs reaches the"
+        " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds. Intervals as"
+        " in the standings; not tested."
     ) + withheld(each for found in report.draws for each in (*found.pass_at, *found.best_at))
     return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
 
 
 def profiles(report: Report) -> Section:
-    """Return on which share of problems each entrant is within a factor of the best one."""
+    """Return the share of problems on which each entrant is within a factor of the best one."""
     rows = tuple((each.entrant, *(_share(each, factor) for factor in _SHOWN)) for each in report.profiles)
     note = (
         "Performance profile (Dolan and Moré 2002): share of problems that an entrant solves at no more than τ times"
-        " the ERT of the best entrant there; no interval, not tested. Of more than two, a profile depends on who else"
-        " takes part."
+        " the ERT of the best entrant there; no interval, not tested. With more than two entrants a profile depends on"
+        " the others."
         f" n={report.profiles[0].problems if report.profiles else 0} problems."
     )
     columns = ("entrant", *(f">τ ≤ {factor:g}" for factor in _SHOWN))
@@ -45,7 +45,7 @@ def _share(profile: Profile, factor: float) -> str:
 
 
 def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
-    """Return what the law of diminishing returns predicts at the budget and beyond."""
+    """Return the predictions of the law of diminishing returns at the budget and beyond."""
     rows = tuple(
         (
             law.entrant,
@@ -67,7 +67,7 @@ def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: st
 
 
 def score_laws(report: Report) -> Section:
-    """Return the law of the best score."""
+    """Return the laws of the best score."""
     what = "Mean over runs of the best score so far"
     return laws(report.score_laws, "score-laws", "Budget curve: best score", what, "best score by the law")
 
@@ -79,18 +79,18 @@ def qualities(report: Report) -> Section:
         for each in report.qualities
     )
     note = (
-        "Of each run, then means over problems; not tested. Hypervolume: share of the box between a tenth of every"
+        "Means over problems of means over runs; not tested. Hypervolume: share of the box between a tenth of every"
         " range below its worst end and its best end that the final front dominates (sampled beyond four objectives,"
-        " and with four where the front is large). Diversity: mean L1 distance between two candidates of a run,"
-        " normalised rewards; with failed candidates at 0, failing often can look like diversity. Who violates a"
-        " constraint has failed."
+        " and with four for a large front). Diversity: mean L1 distance between two candidates of a run, normalised"
+        " rewards; with failed candidates at 0, frequent failure can look like diversity. Infeasible candidates count"
+        " as failed."
     ) + withheld(each for q in report.qualities for each in (q.hypervolume, q.diversity, q.diversity_all))
     columns = ("entrant", ">hypervolume", ">diversity of scored", ">diversity of all")
     return Section("quality", "Hypervolume and diversity", note if rows else "", columns, rows)
 
 
 def health(report: Report) -> Section:
-    """Return how every policy did."""
+    """Return the health of every policy."""
     rows = tuple(
         (
             h.entrant, h.policy, f"{h.rollouts:,}", estimate(h.entropy), estimate(h.unreadable), estimate(h.failed),
@@ -100,10 +100,9 @@ def health(report: Report) -> Section:
     )  # fmt: skip
     note = (
         "Means over problems of means over runs; not tested. Entropy: nats per token, mean of −log p of the sampled"
-        " tokens. Unreadable: completions without an answer that can be read. Failed (not scored, or a constraint"
-        " violated) and duplicates: shares of the answers. Reward: mean score of an answer, failed ones 0. Within and"
-        " across: mean L1 distance between the rewards of two answers that did not fail, of one completion and of two"
-        " completions of a run."
+        " tokens. Unreadable: completions without a readable answer. Failed (not scored, or infeasible) and"
+        " duplicates: shares of the answers. Reward: mean score of an answer, failed ones 0. Within and across: mean"
+        " L1 distance between the rewards of two feasible answers, of one completion and of two completions of a run."
     ) + withheld(
         each
         for h in report.health
@@ -123,9 +122,8 @@ def entropy_fits(report: Report) -> Section:
     )
     note = (
         "R = −a·e^H + b over one training, R the mean reward of an answer and H the token entropy (Cui et al., arXiv"
-        " 2505.22617). Source 'checkpoints': three or more of them measured here; 'manifest': as the training wrote it"
-        " down. Where a straight line explains as much, the law is not shown. No interval: points of one training are"
-        " not independent."
+        " 2505.22617). Source 'checkpoints': three or more of them measured here; 'manifest': recorded by the training."
+        " If a straight line explains as much, the law is not shown. No interval: points of one training are dependent."
     )
     columns = ("policies", "source", ">n points", ">a", ">b", ">ceiling b − a", ">R²", ">R² of a line")
     return Section("entropy", "Entropy law", note if rows else "", columns, rows)

@@ -1,4 +1,4 @@
-"""Figures of a report as inline SVG: lines and points against one axis, nothing that runs or loads."""
+"""Figures of a report as inline SVG: lines and points, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 Points = Sequence[tuple[float, float]]
 
@@ -20,11 +20,11 @@ class Line:
     """One line of a figure.
 
     Attributes:
-        name: What the legend says; hostile text.
-        points: Where it goes, ascending in x.
-        beyond: Where it goes as an assumption, drawn dotted.
+        name: Name in the legend; untrusted text.
+        points: Points, ascending in x.
+        beyond: Extrapolated points, drawn dotted.
         bars: Intervals, (x, low, high).
-        dots: Whether ``points`` are only marked, and the line is that of ``beyond``.
+        dots: True to mark ``points`` only and draw the line through ``beyond``.
     """
 
     name: str
@@ -35,40 +35,32 @@ class Line:
 
 
 def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = False) -> str:
-    """Return a figure, or nothing where there is nothing to draw.
+    """Return a figure as SVG, or an empty text if no line has points.
 
     Args:
-        lines: What is drawn.
-        across: What the horizontal axis says.
-        up: What the vertical axis says; between 0 and 1 where all values are.
-        logarithmic: Whether the horizontal axis is; x must be positive then.
+        lines: Lines to draw.
+        across: Label of the horizontal axis.
+        up: Label of the vertical axis, which spans 0 to 1 if all values lie there.
+        logarithmic: True for a logarithmic horizontal axis; x must be positive then.
     """
     lines = [line for line in lines if line.points]
     if not lines:
         return ""
-    xs = [x for line in lines for x, _ in (*line.points, *line.beyond)]
-    ys = [y for line in lines for _, y in (*line.points, *line.beyond)]
-    ys += [end for line in lines for _, *ends in line.bars for end in ends]
-    low, high = (0.0, 1.0) if min(ys) >= 0 and max(ys) <= 1 else (min(ys), max(ys))
-    near, far = (min(xs) if logarithmic or min(xs) > 0 else 0.0), max(xs)
-    x_at, y_at = _scale(near, far, _LEFT, _WIDTH, logarithmic=logarithmic), _scale(low, high, _TOP + _HEIGHT, -_HEIGHT)
+    axes = _axes(lines, logarithmic=logarithmic)
     bottom = _TOP + _HEIGHT
     drawn = [f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}"/>']
     for i, line in enumerate(lines):
         colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
-        drawn += _drawn(line, colour, dash, x_at, y_at)
-        drawn += _bars(line, _pen(colour, "", 1), 3 * (i - (len(lines) - 1) / 2), x_at, y_at)
+        drawn += _drawn(line, colour, dash, axes.x_at, axes.y_at)
+        drawn += _bars(line, _pen(colour, "", 1), 3 * (i - (len(lines) - 1) / 2), axes.x_at, axes.y_at)
         y = bottom + 52 + i * _LEGEND
         drawn.append(f'<line x1="{_LEFT}" x2="{_LEFT + 30}" y1="{y - 4}" y2="{y - 4}" {_pen(colour, dash)}/>')
         drawn.append(f'<text x="{_LEFT + 38}" y="{y}">{escape(line.name)}</text>')
     drawn += [
-        f'<text x="{_LEFT - 6}" y="{y_at(y) + 4:.0f}" text-anchor="end">{_number(y)}</text>'
-        for y in (low, (low + high) / 2, high)
+        f'<text x="{_LEFT - 6}" y="{axes.y_at(y) + 4:.0f}" text-anchor="end">{_number(y)}</text>' for y in axes.y_ticks
     ]
-    middle = (near * far) ** 0.5 if logarithmic else (near + far) / 2
     drawn += [
-        f'<text x="{x_at(x):.0f}" y="{bottom + 15}" text-anchor="middle">{_number(x)}</text>'
-        for x in dict.fromkeys((near, middle, far))
+        f'<text x="{axes.x_at(x):.0f}" y="{bottom + 15}" text-anchor="middle">{_number(x)}</text>' for x in axes.x_ticks
     ]
     label = f"{escape(up)} against {escape(across)}" + (" (logarithmic)" if logarithmic else "")
     drawn.append(f'<text x="{_LEFT + _WIDTH / 2:.0f}" y="{bottom + 30}" text-anchor="middle">{label}</text>')
@@ -76,6 +68,28 @@ def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = F
     return (
         f'<svg role="img" aria-label="{label}" width="{width:.0f}" height="{height:.0f}"'
         f' viewBox="0 0 {width:.0f} {height:.0f}">{"".join(drawn)}</svg>'
+    )
+
+
+class _Axes(NamedTuple):
+    x_at: Callable[[float], float]
+    y_at: Callable[[float], float]
+    x_ticks: tuple[float, ...]
+    y_ticks: tuple[float, ...]
+
+
+def _axes(lines: Sequence[Line], *, logarithmic: bool) -> _Axes:
+    xs = [x for line in lines for x, _ in (*line.points, *line.beyond)]
+    ys = [y for line in lines for _, y in (*line.points, *line.beyond)]
+    ys += [end for line in lines for _, *ends in line.bars for end in ends]
+    low, high = (0.0, 1.0) if min(ys) >= 0 and max(ys) <= 1 else (min(ys), max(ys))
+    near, far = (min(xs) if logarithmic or min(xs) > 0 else 0.0), max(xs)
+    middle = (near * far) ** 0.5 if logarithmic else (near + far) / 2
+    return _Axes(
+        _scale(near, far, _LEFT, _WIDTH, logarithmic=logarithmic),
+        _scale(low, high, _TOP + _HEIGHT, -_HEIGHT),
+        tuple(dict.fromkeys((near, middle, far))),
+        (low, (low + high) / 2, high),
     )
 
 
@@ -95,7 +109,7 @@ def _drawn(
 def _bars(
     line: Line, pen: str, aside: float, x_at: Callable[[float], float], y_at: Callable[[float], float]
 ) -> list[str]:
-    """Return the intervals, each line's a little aside, so that none hides another."""
+    """Return the intervals, offset per line so that none hides another."""
     places = [(f"{x_at(x) + aside:.1f}", y_at(low), y_at(high)) for x, low, high in line.bars]
     return [f'<line x1="{at}" x2="{at}" y1="{low:.1f}" y2="{high:.1f}" {pen}/>' for at, low, high in places]
 

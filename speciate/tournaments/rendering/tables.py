@@ -1,4 +1,4 @@
-"""A report as tables of text, in reading order: what the terminal shows and what the HTML file shows is the same."""
+"""A report as text tables in reading order, for the terminal and the HTML file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speciate.tournaments.report.models import Comparison, Design, Report, Stand
 
 
 def sections(report: Report) -> tuple[Section, ...]:
-    """Return all tables of a report, in the order in which they are read."""
+    """Return all tables of a report, in reading order."""
     made = (
         _design(report.design),
         _problems(report.design),
@@ -44,7 +44,7 @@ def sections(report: Report) -> tuple[Section, ...]:
 
 
 def verdict(found: Comparison) -> str:
-    """Return what a comparison says, as a sentence."""
+    """Return the verdict of a comparison as a sentence."""
     match found.verdict:
         case Verdict.BETTER | Verdict.WORSE:
             return f"{found.a} is {found.verdict.value} than {found.b} ({found.note})"
@@ -57,20 +57,20 @@ def _design(design: Design) -> Section:
     tokens = "" if declared.budget.tokens is None else f" and {declared.budget.tokens:,} tokens"
     rule = {
         "fixed": "fixed: tests when every planned run has ended, not before",
-        "e_process": "e-process: ends when every comparison is decided; may be looked at any time",
+        "e_process": "e-process: ends when every comparison is decided; valid at any time",
     }[declared.stopping.value]
     counts = (design.planned, design.ended, design.missing, design.pending)
-    runs = "{:,} planned, {:,} completed, {:,} missing, {:,} to come".format(*counts)
+    runs = "{:,} planned, {:,} completed, {:,} missing, {:,} pending".format(*counts)
     rows = [
         ("declaration", f"sha256 {design.digest}"),
         ("budget of each run", f"{declared.budget.evaluations:,} evaluations{tokens}"),
-        ("metric", f"{declared.metric.value}, target {declared.target or 'that unlocks each problem'}"),
+        ("metric", f"{declared.metric.value}, target {declared.target or 'unlock target of each problem'}"),
         ("stopping rule", f"{rule}; α = {declared.alpha:g}"),
         ("seeds", ", ".join(map(str, design.seeds))),
         ("runs", runs),
     ]
     if design.decided_after is not None:
-        rows.append(("decided", f"after {design.decided_after} problems; what was run beyond them is left out"))
+        rows.append(("decided", f"after {design.decided_after} problems; later ones are excluded"))
     for amendment in design.amendments:
         more = amendment.extension
         added = f"{len(more.problems)} problems, seeds {', '.join(map(str, more.seeds)) or 'none'}"
@@ -79,7 +79,7 @@ def _design(design: Design) -> Section:
     for policy in design.policies:
         checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
         rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}"))
-    return Section("design", "Design, declared before the first run", "", ("what", "value"), tuple(rows))
+    return Section("design", "Design, declared before the first run", "", ("field", "value"), tuple(rows))
 
 
 def _problems(design: Design) -> Section:
@@ -93,21 +93,23 @@ def _problems(design: Design) -> Section:
 
 def _entrant(entrant: Entrant, baseline: str) -> str:
     proposer, mutator = entrant.told()
-    asked = proposer + (f", mutator {mutator}" if mutator else "")
+    policies = proposer + (f", mutator {mutator}" if mutator else "")
     chosen = f", chosen by {entrant.choice.value}" if entrant.ensemble else ""
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
     options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
     how = f"{entrant.strategy} {options}".strip()
-    return f"{asked}{chosen}; {how}; {entrant.batch} answers a batch; {against}"
+    return f"{policies}{chosen}; {how}; {entrant.batch} answers per batch; {against}"
 
 
 def _standings(report: Report) -> Section:
     k = report.design.k
-    passing = f"pass@1 and pass@{k}: chance that one run, or one of {k}," if k > 1 else "pass@1: chance that one run"
+    passing = "pass@1: probability that one run"
+    if k > 1:
+        passing = f"pass@1 and pass@{k}: probability that one run, or one of {k},"
     note = (
         f"A sample is a run. {passing} reaches the target; best@{k}: expected best score of {k} run{'s' * (k > 1)};"
         " ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
-        " brackets are 95 % percentile bootstrap intervals over problems. Tested are differences, in the next table."
+        " brackets are 95 % percentile bootstrap intervals over problems. The next table tests the differences."
     )
     standings = report.standings.standings
     note += withheld(each for s in standings for each in (s.pass_1, s.pass_k, s.best_k, s.ert, s.ert_tokens))
@@ -135,11 +137,11 @@ def _standing(s: Standing, *, several: bool) -> tuple[str, ...]:
 
 def _comparisons(report: Report) -> Section:
     metric, stops = report.standings.metric, report.design.declared.stopping is StoppingRule.E_PROCESS
-    decides = "decides at its threshold" if stops else "decides nothing under this stopping rule"
+    decides = "decides at its threshold" if stops else "does not decide under this stopping rule"
     note = (
-        f"Δ: mean paired difference of {metric} over problems, with the interval of the standings; p: paired sign-flip"
-        f" test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and may be looked at any"
-        " time. Runs that failed leave their pair out."
+        f"Δ: mean paired difference of {metric} over problems, with an interval as in the standings; p: paired"
+        f" sign-flip test, two-sided, Holm over all comparisons; e: betting e-process, which {decides} and is valid at"
+        " any time. Pairs with a failed run are excluded."
     ) + withheld(c.difference for c in report.standings.comparisons)
     rows = tuple(
         (
@@ -163,7 +165,7 @@ def _sets(report: Report) -> Section:
         (f"{c.a} − {c.b}", str(c.both), str(len(c.only_a)), str(len(c.only_b)), str(c.neither), _p(c.mcnemar))
         for c in report.standings.comparisons
     )
-    note = "Problems that at least one run unlocked, over the pairs above; exact McNemar test, two-sided, unadjusted."
+    note = "Problems that at least one run unlocked, on the pairs above; exact McNemar test, two-sided, unadjusted."
     return Section("sets", "Unlock sets", note, ("compared", ">both", ">only A", ">only B", ">neither", ">p"), rows)
 
 
@@ -178,12 +180,12 @@ def _matrix(report: Report) -> Section:
 
 def _only(report: Report) -> Section:
     rows = tuple(
-        (f"only {who}", f"not {other}", ", ".join(problems))
+        (entrant, other, ", ".join(problems))
         for c in report.standings.comparisons
-        for who, other, problems in ((c.a, c.b, c.only_a), (c.b, c.a, c.only_b))
+        for entrant, other, problems in ((c.a, c.b, c.only_a), (c.b, c.a, c.only_b))
         if problems
     )
-    return Section("only", "Unlocked by one of two", "", ("who", "who not", "problems"), rows)
+    return Section("only", "Unlocked by one of two", "", ("unlocked by", "not by", "problems"), rows)
 
 
 def _reached(report: Report) -> Section:
@@ -195,12 +197,12 @@ def _reached(report: Report) -> Section:
         for curve in report.reached
     )  # fmt: skip
     note = (
-        "Share of (problem, seed) pairs whose target was reached, against what was spent. Pairs that ended before are"
-        " censored: beyond the first of these ends a curve is a lower bound, drawn dotted. The share at the end is a"
-        " solve rate: pass@1 has its interval; not tested."
+        "Share of (problem, seed) pairs that reached the target, by cost. Pairs that ended earlier are censored: beyond"
+        " the first such end a curve is a lower bound, drawn dotted. The share at the end is a solve rate, whose"
+        " interval is that of pass@1; not tested."
     )
     columns = ("entrant", "unit", ">share at the end", ">n pairs", ">censored", ">exact until")
-    return Section("reached", "Targets reached against evaluations and tokens", note, columns, rows)
+    return Section("reached", "Targets reached by evaluations and tokens", note, columns, rows)
 
 
 def _laws(report: Report) -> Section:
@@ -209,7 +211,7 @@ def _laws(report: Report) -> Section:
 
 def _pairwise(report: Report) -> Section:
     rows = tuple((pair.a, pair.b, estimate(pair.chance)) for pair in report.pairwise)
-    note = "Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved; not tested."
+    note = "Probability that a run of A reaches the target before one of B, in evaluations; ties halved; not tested."
     note += withheld(pair.chance for pair in report.pairwise)
     return Section("pairwise", "P(A > B)", note, ("A", "B", ">chance"), rows)
 
@@ -234,4 +236,4 @@ def _costs(report: Report) -> Section:
 
 def _missing(report: Report) -> Section:
     rows = tuple((run.entrant, run.problem, str(run.seed), run.reason) for run in report.missing)
-    return Section("missing", "Runs that are missing", "", ("entrant", "problem", ">seed", "reason"), rows)
+    return Section("missing", "Missing runs", "", ("entrant", "problem", ">seed", "reason"), rows)

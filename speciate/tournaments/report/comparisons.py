@@ -1,4 +1,4 @@
-"""Comparisons of a tournament: paired by problem and seed, never looked at too early."""
+"""Comparisons of a tournament's entrants, paired by problem and seed, and tested only when the design allows it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 from speciate.tournaments.statistics.e_process import EProcess, e_process
-from speciate.tournaments.statistics.significance import SignFlip, holm, mcnemar, sign_flips
+from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm, mcnemar, sign_flips
 
 FLIPS = 10_000
-"""Sign patterns that are drawn where there are too many to try all; more of them where the level asks for smaller p."""
+"""Sign patterns to draw if there are too many to enumerate; small levels need more."""
 _MOST_FLIPS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Paired:
-    """Two entrants on what both completed.
+    """Two entrants on the (problem, seed) pairs that both completed.
 
     Attributes:
-        both: Which (problem, seed) pairs both completed, shape (n_problems, n_seeds).
+        both: True for pairs that both completed, shape (n_problems, n_seeds).
         used: Indices of problems with at least one such pair, shape (n_used,).
-        differences: Of the metric, A − B, shape (n_used,).
-        missing: Pairs that a failed or cancelled run left out.
-        reached: Problems of ``used`` that A and that B reached, over both's seeds, shape (2, n_used).
+        differences: Metric of A − metric of B, shape (n_used,).
+        missing: Pairs excluded because a run failed or was cancelled.
+        reached: Problems of ``used`` that A and that B reached on any common seed, shape (2, n_used).
     """
 
     both: BoolArray
@@ -40,8 +40,29 @@ class Paired:
     reached: BoolArray
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Analysis:
+    """Inputs that all comparisons of a report share.
+
+    Attributes:
+        finished: True if every planned run has ended.
+        extended_late: True if an amendment was made after runs had ended.
+    """
+
+    schedule: Schedule
+    results: Results
+    names: Sequence[str]
+    resamples: Resamples
+    finished: bool
+    extended_late: bool
+
+    @property
+    def fixed(self) -> bool:
+        return self.schedule.declared.stopping is StoppingRule.FIXED
+
+
 def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
-    """Pair two entrants by name; incomplete pairs are left out and counted."""
+    """Pair two entrants by name; incomplete pairs are excluded and counted."""
     names = [entrant.name for entrant in schedule.declared.entrants]
     i, j = names.index(a), names.index(b)
     state = results.state[..., [i, j]]
@@ -59,7 +80,7 @@ def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
 
 
 def evidence(schedule: Schedule, results: Results, paired: Paired) -> EProcess | None:
-    """Return the e-process over the leading problems that are complete for all entrants; None with no pair there."""
+    """Return the e-process over the leading problems that all entrants completed; None without a pair there."""
     leading = paired.used < results.complete_problems
     if not leading.any():
         return None
@@ -67,7 +88,7 @@ def evidence(schedule: Schedule, results: Results, paired: Paired) -> EProcess |
 
 
 def decided_after(schedule: Schedule, results: Results) -> int | None:
-    """Return after how many problems the e-process had decided every comparison; None while it has not."""
+    """Return the number of problems after which the e-process had decided every comparison, or None."""
     if schedule.declared.stopping is not StoppingRule.E_PROCESS:
         return None
     last = 0
@@ -81,10 +102,10 @@ def decided_after(schedule: Schedule, results: Results) -> int | None:
 
 
 def withheld_from_contrasts(schedule: Schedule, results: Results) -> str:
-    """Return why nothing that sets entrants against each other has an interval; nothing where all of it may have."""
+    """Return the reason to withhold intervals of differences between entrants; empty if they may be shown."""
     if schedule.declared.stopping is StoppingRule.E_PROCESS:
-        return "interval withheld: none holds under a rule that stops early"
-    # An interval that is looked at again and again misses more often than it says, like any test.
+        return "interval withheld: not valid under early stopping"
+    # Like repeated tests, an interval that is inspected repeatedly has less than its nominal coverage.
     return "interval withheld until all runs have ended" if (results.state == PENDING).any() else ""
 
 
@@ -94,61 +115,54 @@ def compare(
     """Return every declared comparison.
 
     Args:
-        schedule: What was declared.
-        amendments: Extensions as they were made.
-        results: What is known.
+        schedule: The declaration with its amendments.
+        amendments: The amendments, with the runs that had ended by then.
+        results: Results of the runs.
         names: Names of the problems, in the order of ``results``.
-        resamples: Problems drawn again and again.
+        resamples: Bootstrap resamples of the problems.
     """
     finished = not bool((results.state == PENDING).any())
-    fixed = schedule.declared.stopping is StoppingRule.FIXED
+    extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
+    analysis = _Analysis(schedule, results, names, resamples, finished, extended_late)
     pairs = [pair_up(schedule, results, a, b) for a, b in schedule.declared.comparisons]
-    tested: list[SignFlip | None] = [None] * len(pairs)
-    if fixed and finished and (some := [i for i, pair in enumerate(pairs) if len(pair.used)]):
-        # Of n patterns no p is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
-        draws = max(FLIPS, math.ceil(min(2 * len(pairs) / schedule.declared.alpha, _MOST_FLIPS)))
-        flips = sign_flips([pairs[i].differences for i in some], rng_for(schedule, 0), draws)
-        for i, flip in zip(some, flips, strict=True):
-            tested[i] = flip
-    # A comparison without any pair cannot be tested: it counts as one that does not reject.
-    adjusted = holm([1.0 if test is None else test.p_value for test in tested])
-    looked = any(amendment.ended_runs > 0 for amendment in amendments)
+    tests = _tests(analysis, pairs)
+    # A comparison without pairs cannot be tested: it counts as not rejected.
+    adjusted = holm([1.0 if test is None else test.p_value for test in tests])
     return tuple(
-        _comparison(schedule, results, names, i, pairs[i], tested[i], float(adjusted[i]), finished, looked, resamples)
-        for i in range(len(pairs))
+        _comparison(analysis, i, paired, test, float(p))
+        for i, (paired, test, p) in enumerate(zip(pairs, tests, adjusted, strict=True))
     )
 
 
-def _comparison(
-    schedule: Schedule,
-    results: Results,
-    names: Sequence[str],
-    i: int,
-    paired: Paired,
-    test: SignFlip | None,
-    adjusted: float,
-    finished: bool,
-    looked: bool,
-    resamples: Resamples,
-) -> Comparison:
+def _tests(analysis: _Analysis, pairs: Sequence[Paired]) -> list[SignFlip | None]:
+    """Return the sign-flip test of each comparison; None without pairs, and for all before every run has ended."""
+    tests: list[SignFlip | None] = [None] * len(pairs)
+    tested = [i for i, pair in enumerate(pairs) if len(pair.used)]
+    if not tested or not (analysis.fixed and analysis.finished):
+        return tests
+    # With n patterns no p-value is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
+    draws = max(FLIPS, math.ceil(min(2 * len(pairs) / analysis.schedule.declared.alpha, _MOST_FLIPS)))
+    flips = sign_flips([pairs[i].differences for i in tested], rng_for(analysis.schedule, 0), draws)
+    for i, flip in zip(tested, flips, strict=True):
+        tests[i] = flip
+    return tests
+
+
+def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | None, adjusted: float) -> Comparison:
+    schedule, results, names = analysis.schedule, analysis.results, analysis.names
     a, b = schedule.declared.comparisons[i]
     pairs = int(paired.both.sum())
-    # More seeds for problems that were looked at would change bets that were made.
-    found = None if looked and schedule.declared.stopping is StoppingRule.FIXED else evidence(schedule, results, paired)
-    # Wealth is read where it first reached the threshold, if that is what the tournament stops at: what comes later was
-    # not needed. Under the other rule it is that of all problems, whatever their order.
-    stopped = None if found is None or schedule.declared.stopping is StoppingRule.FIXED else found.stopped_at
-    bets = 0 if found is None else stopped or len(found.log_a)
-    settled = None if found is None else EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None)
-    table = mcnemar(*paired.reached) if len(paired.used) else None
+    # More seeds for problems already inspected would change bets that were made.
+    found = None if analysis.extended_late and analysis.fixed else evidence(schedule, results, paired)
+    bets, e_value = _wealth(found, fixed=analysis.fixed)
+    table = mcnemar(*paired.reached) if len(paired.used) else McNemar(0, 0, 0, 0, 1.0)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
-    verdict, note = _verdict(schedule, paired, test, adjusted, found, finished, looked)
+    verdict, note = _verdict(analysis, paired, test, adjusted, found)
+    withheld = withheld_from_contrasts(schedule, results)
     return Comparison(
         a=a,
         b=b,
-        difference=resamples.mean(
-            paired.differences, 2 * pairs, "no pair has completed", withheld_from_contrasts(schedule, results)
-        ),
+        difference=analysis.resamples.mean(paired.differences, 2 * pairs, "no pair has completed", withheld),
         pairs=pairs,
         missing_pairs=paired.missing,
         wins=int((paired.differences > 0).sum()),
@@ -157,12 +171,12 @@ def _comparison(
         p_value=None if test is None else test.p_value,
         exact=test is not None and test.exact,
         holm=None if test is None else adjusted,
-        both=0 if table is None else table.both,
+        both=table.both,
         only_a=tuple(names[k] for k in paired.used[only_a]),
         only_b=tuple(names[k] for k in paired.used[only_b]),
-        neither=0 if table is None else table.neither,
-        mcnemar=None if test is None or table is None else table.p_value,
-        e_value=None if settled is None else settled.e_value,
+        neither=table.neither,
+        mcnemar=None if test is None else table.p_value,
+        e_value=e_value,
         e_threshold=len(schedule.declared.comparisons) / schedule.declared.alpha,
         e_problems=bets,
         verdict=verdict,
@@ -170,32 +184,36 @@ def _comparison(
     )
 
 
+def _wealth(found: EProcess | None, *, fixed: bool) -> tuple[int, float | None]:
+    """Return the number of bets and the e-value: at the stop if the tournament stops early, else over all problems."""
+    if found is None:
+        return 0, None
+    bets = (None if fixed else found.stopped_at) or len(found.log_a)
+    return bets, EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None).e_value
+
+
 def _verdict(
-    schedule: Schedule,
-    paired: Paired,
-    test: SignFlip | None,
-    adjusted: float,
-    found: EProcess | None,
-    finished: bool,
-    looked: bool,
+    analysis: _Analysis, paired: Paired, test: SignFlip | None, adjusted: float, found: EProcess | None
 ) -> tuple[Verdict, str]:
-    alpha = schedule.declared.alpha
     if len(paired.used) == 0:
-        return (Verdict.NOT_ENOUGH_EVIDENCE if finished else Verdict.UNFINISHED), "no pair has completed"
-    if schedule.declared.stopping is StoppingRule.E_PROCESS:
-        if found is not None and found.better is not None:
-            better = Verdict.BETTER if found.better == "a" else Verdict.WORSE
-            return better, f"e-process, after {found.stopped_at} problems"
-        return Verdict.NOT_ENOUGH_EVIDENCE, "e-process" if finished else "e-process, which goes on"
+        verdict = Verdict.NOT_ENOUGH_EVIDENCE if analysis.finished else Verdict.UNFINISHED
+        return verdict, "no pair has completed"
+    if not analysis.fixed:
+        return _e_process_verdict(found, finished=analysis.finished)
     if test is None:
-        return (
-            Verdict.UNFINISHED,
-            "p-values appear when all runs have ended: looking earlier finds differences of chance",
-        )
-    if looked:
-        return Verdict.EXPLORATORY, "extended after runs had ended: the p-values hold no level"
-    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(schedule.declared.comparisons)}"
-    if adjusted > alpha:
-        why = schedule.declared.too_few(len(paired.used))
+        return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
+    if analysis.extended_late:
+        return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
+    declared = analysis.schedule.declared
+    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(declared.comparisons)}"
+    if adjusted > declared.alpha:
+        why = declared.too_few(len(paired.used))
         return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how
+
+
+def _e_process_verdict(found: EProcess | None, *, finished: bool) -> tuple[Verdict, str]:
+    if found is not None and found.better is not None:
+        better = Verdict.BETTER if found.better == "a" else Verdict.WORSE
+        return better, f"e-process, after {found.stopped_at} problems"
+    return Verdict.NOT_ENOUGH_EVIDENCE, "e-process" if finished else "e-process, continuing"

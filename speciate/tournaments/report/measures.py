@@ -1,4 +1,4 @@
-"""Parts of a tournament's report: the number with its interval, and what an entrant is worth beside its standing."""
+"""Models of a report's measures: estimates with intervals, curves, laws, quality and cost."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ReportModel(BaseModel):
-    """Base of the parts: frozen; a newer server may add fields."""
+    """Base of the report's models: frozen, and tolerant of fields that a newer server adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Estimate(ReportModel):
-    """A number with what it stands on.
+    """A number with its interval and sample sizes.
 
     Attributes:
-        value: The estimate; None where there is none, and ``note`` says why.
-        low: Lower end of the interval; None where it is withheld.
-        high: Upper end; None where it is withheld or unbounded.
+        value: The estimate, or None; ``note`` gives the reason.
+        low: Lower end of the interval; None if withheld.
+        high: Upper end; None if withheld or unbounded.
         level: Coverage of the interval.
-        problems: Problems that it is of.
-        runs: Runs that it is of.
-        note: Why a part of it is not there.
+        problems: Number of problems behind the estimate.
+        runs: Number of runs behind it.
+        note: Reason why the value, the interval or an end is missing.
     """
 
     value: float | None
@@ -34,10 +34,10 @@ class Estimate(ReportModel):
 
 
 class Draws(ReportModel):
-    """What k runs of an entrant are worth, for every k up to the number of seeds.
+    """pass@k and best@k of an entrant, for every k up to the number of seeds.
 
     Attributes:
-        pass_at: Chance that at least one of k runs reaches the target.
+        pass_at: Probability that at least one of k runs reaches the target.
         best_at: Expected best score of k runs.
     """
 
@@ -48,11 +48,11 @@ class Draws(ReportModel):
 
 
 class Profile(ReportModel):
-    """Performance profile: on which share of problems the entrant's ERT is within a factor of the best entrant's.
+    """Performance profile: the share of problems on which the entrant's ERT is within a factor of the best entrant's.
 
     Attributes:
-        factors: Factors, the first is 1: how often it is (one of) the best.
-        share: Shares of all problems, those that nobody solved too.
+        factors: Factors, starting with 1 (best or tied).
+        share: Shares of all problems, unsolved ones included.
         problems: Problems with runs of all entrants.
     """
 
@@ -63,13 +63,13 @@ class Profile(ReportModel):
 
 
 class Quality(ReportModel):
-    """What the reward vectors of an entrant's runs are like; means over problems.
+    """Quality of the reward vectors in an entrant's runs; means over problems.
 
-    Attributes:
-        hypervolume: Share of the box that a run's final front dominates; its reference lies a tenth of every range
-            below the worst end.
-        diversity: Mean L1 distance between two candidates of a run that were scored and obey every constraint.
-        diversity_all: The same with all others at 0: failing often can look like diversity.
+    Attributes: hypervolume: Share of the box that a run's final front dominates; the reference lies a tenth of every
+        range below
+            the worst end.
+        diversity: Mean L1 distance between two feasible candidates of a run.
+        diversity_all: The same with all other candidates at 0: frequent failure can look like diversity.
     """
 
     entrant: str
@@ -79,18 +79,18 @@ class Quality(ReportModel):
 
 
 class PolicyHealth(ReportModel):
-    """How a policy did as a policy, within one entrant; means over problems of means over runs.
+    """Health of a policy within one entrant; means over problems of means over runs.
 
     Attributes:
         rollouts: Completions.
-        answers: Answers that were read out of them.
+        answers: Answers read from them.
         entropy: Nats per token, from the log-probabilities of the sampled tokens.
-        unreadable: Share of completions out of which nothing could be read.
-        failed: Share of answers that could not be scored, or violate a constraint.
+        unreadable: Share of completions without a readable answer.
+        failed: Share of answers that were not scored or are infeasible.
         duplicates: Share of answers that repeat a program of their run.
         reward: Mean score of an answer, failed ones 0.
-        within: Mean L1 distance between two scored answers of one completion.
-        across: The same of two completions of a run.
+        within: Mean L1 distance between two feasible answers of one completion.
+        across: The same for two completions of a run.
     """
 
     entrant: str
@@ -110,17 +110,16 @@ class EntropyFit(ReportModel):
     """The law R = −a·e^H + b over one training (Cui et al., arXiv 2505.22617).
 
     Attributes:
-        training: SHA-256 of what defines the training.
-        policies: Its checkpoints that take part, the earliest first.
-        source: ``checkpoints``: entropy and reward of each as this tournament measured them; ``manifest``: as the
-            training wrote them down.
-        entropy: Entropies that were fitted, nats per token.
-        reward: Mean rewards of an answer there.
-        a: How much reward a unit of e^H is worth; None where nothing could be fitted, and ``note`` says why.
+        training: SHA-256 of the training's definition.
+        policies: Its checkpoints in the tournament, earliest first.
+        source: ``checkpoints``: measured in this tournament; ``manifest``: recorded by the training.
+        entropy: Fitted entropies, nats per token.
+        reward: Mean rewards of an answer at these entropies.
+        a: Reward per unit of e^H; None without a fit, and ``note`` gives the reason.
         b: Intercept.
-        ceiling: Reward at entropy 0 by the law, b − a.
+        ceiling: Predicted reward at entropy 0, b − a.
         r_squared: Share of the reward's variance that the law explains.
-        r_squared_line: The same for a straight line in H: where it is as high, the law is not shown.
+        r_squared_line: The same for a straight line in H; if it is as high, the data do not support the law.
     """
 
     training: str
@@ -137,21 +136,21 @@ class EntropyFit(ReportModel):
 
     @property
     def shown(self) -> tuple[float, float, float] | None:
-        """Return a, b and the ceiling; None where nothing was fitted, or where a straight line explains as much."""
+        """Return a, b and the ceiling; None without a fit, or if a straight line explains as much."""
         if self.a is None or self.b is None or self.ceiling is None or self.r_squared is None:
             return None
         return None if self.r_squared <= (self.r_squared_line or 0.0) else (self.a, self.b, self.ceiling)
 
 
 class Reached(ReportModel):
-    """Share of (problem, seed) pairs reached against what was spent.
+    """Share of (problem, seed) pairs that reached the target, by cost.
 
     Attributes:
-        spent: Where the curve steps; thinned where there are many steps.
-        share: Share reached at or before.
-        pairs: Pairs that it is of.
-        censored: Pairs that ended before the target.
-        sound_until: First of these ends; beyond it the curve is a lower bound.
+        spent: Positions of the curve's steps; thinned if there are many.
+        share: Share reached at or before each step.
+        pairs: Number of pairs.
+        censored: Pairs that ended without reaching the target.
+        sound_until: Cost of the first such end; beyond it the curve is a lower bound.
     """
 
     entrant: str
@@ -164,7 +163,7 @@ class Reached(ReportModel):
 
 
 class CurvePoint(ReportModel):
-    """What the law predicts at a budget; without ends where the interval is withheld."""
+    """Prediction of a law at a budget, without ends if the interval is withheld."""
 
     evaluations: float
     value: float
@@ -173,13 +172,13 @@ class CurvePoint(ReportModel):
 
 
 class BudgetLaw(ReportModel):
-    """The law of diminishing returns fitted to the solve rate, or to the best score so far, against the budget.
+    """The law of diminishing returns, fitted to the solve rate or to the best score so far by budget.
 
     Attributes:
-        budgets: Budgets that were measured.
-        measured: Mean over problems there.
-        predicted: The law at and beyond the budget; what is withheld is not there, and ``note`` says why.
-        worst_residual: Largest difference between the law and what was measured.
+        budgets: Measured budgets.
+        measured: Mean over problems at these budgets.
+        predicted: The law at and beyond the budget; empty if withheld, and ``note`` gives the reason.
+        worst_residual: Largest difference between the law and the measurements.
     """
 
     entrant: str
@@ -192,7 +191,7 @@ class BudgetLaw(ReportModel):
 
 
 class Pairwise(ReportModel):
-    """Chance that a run of A reaches the target with fewer evaluations than one of B, ties halved."""
+    """Probability that a run of A reaches the target with fewer evaluations than a run of B, ties halved."""
 
     a: str
     b: str
@@ -203,9 +202,9 @@ class Strength(ReportModel):
     """Bradley–Terry strength on a log scale, mean 0.
 
     Attributes:
-        low: Lower end of the interval; None where it is withheld.
-        high: Upper end; None where it is withheld.
-        note: Why it is withheld.
+        low: Lower end of the interval; None if withheld.
+        high: Upper end; None if withheld.
+        note: Reason for withholding.
     """
 
     entrant: str
@@ -216,7 +215,7 @@ class Strength(ReportModel):
 
 
 class Cost(ReportModel):
-    """What an entrant spent and what failed."""
+    """Cost and failures of an entrant."""
 
     entrant: str
     runs: int

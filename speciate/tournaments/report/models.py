@@ -1,4 +1,4 @@
-"""What a tournament's report says, in the order in which it is read. Every number comes with n, and says its test."""
+"""Models of a tournament's report, in reading order. Every number carries its sample size and names its test."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from speciate.tournaments.report.measures import (
 
 
 class Verdict(StrEnum):
-    """What a comparison says."""
+    """Outcome of a comparison."""
 
     BETTER = "better"
     WORSE = "worse"
     NOT_ENOUGH_EVIDENCE = "not enough evidence"
     UNFINISHED = "unfinished"
     EXPLORATORY = "exploratory"
-    """The tournament was extended after runs had ended, so that no level holds."""
+    """The tournament was extended after runs had ended, so that its p-values are not valid."""
 
 
 class ProblemFacts(ReportModel):
-    """A problem of the design box."""
+    """A problem in the design section."""
 
     name: str
     digest: str
@@ -44,7 +44,7 @@ class ProblemFacts(ReportModel):
 
 
 class PolicyFacts(ReportModel):
-    """A policy of the design box."""
+    """A policy in the design section."""
 
     name: str
     digest: str
@@ -54,10 +54,10 @@ class PolicyFacts(ReportModel):
 
 
 class Amendment(ReportModel):
-    """An extension as it was made.
+    """An extension with the state of the tournament when it was made.
 
     Attributes:
-        ended_runs: How many runs had ended: more than none means that results could have been seen.
+        ended_runs: Runs that had ended; above 0 the results may have been seen.
     """
 
     extension: Extension
@@ -65,12 +65,12 @@ class Amendment(ReportModel):
 
 
 class Design(ReportModel):
-    """The design box: what was declared before the first run, with digests.
+    """The declaration before the first run, with digests.
 
     Attributes:
-        planned: Runs of the plan, with amendments.
-        decided_after: Problems after which the e-process had decided everything; what came later is left out.
-        k: The k of pass@k and best@k: seeds of a problem.
+        planned: Runs of the plan, amendments included.
+        decided_after: Problems after which the e-process had decided everything; later problems are excluded.
+        k: The k of pass@k and best@k: seeds per problem.
     """
 
     declared: Tournament
@@ -88,14 +88,14 @@ class Design(ReportModel):
 
 
 class Standing(ReportModel):
-    """How an entrant stands by itself.
+    """Measures of one entrant.
 
     Attributes:
-        policy: Who proposes; several with their weights where it is an ensemble.
-        mutator: Who changes parents, alike.
-        unlocked: Problems of which at least one run reached the target.
-        pass_1: Chance that one run reaches it.
-        pass_k: Chance that at least one of k runs does.
+        policy: Proposer; an ensemble with its weights.
+        mutator: Mutator; an ensemble with its weights.
+        unlocked: Problems on which at least one run reached the target.
+        pass_1: Probability that one run reaches the target.
+        pass_k: Probability that at least one of k runs does.
         best_1: Expected best score of one run.
         best_k: Expected best score of k runs.
         ert: Evaluations of all runs ÷ successes.
@@ -118,22 +118,22 @@ class Standing(ReportModel):
 
 
 class Comparison(ReportModel):
-    """An entrant against another, on the problems and seeds on which both completed.
+    """Comparison of two entrants on the problems and seeds that both completed.
 
     Attributes:
-        difference: Of the primary metric, A − B.
-        pairs: Pairs of runs that are compared.
-        missing_pairs: Pairs left out because a run failed or was cancelled.
-        wins: Problems on which A is better; ``ties``, ``losses`` alike.
-        p_value: Of the paired sign-flip test over problems; None while it is withheld.
-        exact: Whether every sign pattern was tried.
-        holm: That p-value, adjusted for the number of comparisons.
-        both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` alike.
-        mcnemar: Exact McNemar p-value of these sets; None while it is withheld.
-        e_value: Evidence of the e-process; may be looked at any time.
-        e_threshold: What the e-value has passed when it decides: comparisons ÷ α.
+        difference: Primary metric, A − B.
+        pairs: Compared pairs of runs.
+        missing_pairs: Pairs excluded because a run failed or was cancelled.
+        wins: Problems on which A is better; ``ties`` and ``losses`` likewise.
+        p_value: Of the paired sign-flip test over problems; None while withheld.
+        exact: True if every sign pattern was enumerated.
+        holm: The p-value adjusted for the number of comparisons.
+        both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` likewise.
+        mcnemar: Exact McNemar p-value of these sets; None while withheld.
+        e_value: Evidence of the e-process; valid at any time.
+        e_threshold: The e-value at which the e-process decides: comparisons ÷ α.
         e_problems: Problems that it has bet on.
-        note: Why something is withheld, or what the verdict stands on.
+        note: Basis of the verdict, or the reason for withholding a number.
     """
 
     a: str
@@ -160,7 +160,7 @@ class Comparison(ReportModel):
 
 
 class Standings(ReportModel):
-    """Who stands where, and what is known about differences."""
+    """Standings of all entrants, with the comparisons between them."""
 
     slug: str
     metric: str
@@ -171,7 +171,7 @@ class Standings(ReportModel):
 
 
 class MatrixRow(ReportModel):
-    """A problem with the successes of every entrant, and the runs that they are of."""
+    """Successes and runs of every entrant on one problem."""
 
     problem: str
     successes: tuple[int, ...]
@@ -179,14 +179,14 @@ class MatrixRow(ReportModel):
 
 
 class Matrix(ReportModel):
-    """Problems × entrants: runs that reached the target, of how many."""
+    """Unlock matrix, problems × entrants: runs that reached the target, of completed runs."""
 
     entrants: tuple[str, ...]
     rows: tuple[MatrixRow, ...]
 
 
 class MissingRun(ReportModel):
-    """A run that counts for nothing, and why."""
+    """A failed or cancelled run with its reason."""
 
     entrant: str
     problem: str
@@ -195,11 +195,11 @@ class MissingRun(ReportModel):
 
 
 class Report(ReportModel):
-    """Everything, in the order in which it is read.
+    """The whole report, in reading order.
 
     Attributes:
-        budget_laws: Of the solve rate.
-        score_laws: Of the best score.
+        budget_laws: Laws of the solve rate.
+        score_laws: Laws of the best score.
     """
 
     design: Design

@@ -1,4 +1,4 @@
-"""Intervals of a report's numbers: the same resampled problems for all of them, so that each costs one product."""
+"""Bootstrap intervals of a report's numbers: all share the same resampled problems, so each costs one product."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, alike, count
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 TOO_FEW: Final = f"interval withheld: fewer than {MIN_CLUSTERS} problems"
-ALIKE: Final = "interval withheld: all problems are alike"
+ALIKE: Final = "interval withheld: all problems have the same value"
 NOTHING: Final = "no run has completed"
 
 
 def rng_for(schedule: Schedule, purpose: int) -> np.random.Generator:
-    """Return a generator whose seed follows from the declaration, another one for every purpose."""
+    """Return a generator seeded by the declaration's digest and the purpose."""
     return np.random.default_rng([int(schedule.declared.digest[:16], 16), purpose])
 
 
 @dataclass(frozen=True, slots=True)
 class Resamples:
-    """Problems drawn with replacement, once for each number of problems that an estimate can be of."""
+    """Problems drawn with replacement, once per number of problems that an estimate uses."""
 
     schedule: Schedule
     _drawn: dict[int, FloatArray] = field(default_factory=dict)
 
     def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING, withheld: str = "") -> Estimate:
-        """Return the mean over problems with its interval, or without it where problems are too few or all alike.
+        """Return the mean over problems with its interval, or without one if problems are too few or all equal.
 
         Args:
             values: Shape (n_problems,).
-            runs: Runs that they are of.
-            nothing: What is said where there is no problem.
-            withheld: Why there is no interval whatever the problems; empty where there may be one.
+            runs: Runs behind the values.
+            nothing: Note of an estimate without problems.
+            withheld: Reason to withhold the interval in any case; empty if it may be shown.
         """
         n = len(values)
         if n == 0:
@@ -51,13 +51,13 @@ class Resamples:
         return Estimate(value=value, low=float(low), high=float(high), level=LEVEL, problems=n, runs=runs)
 
     def ratio(self, above: FloatArray, below: FloatArray, runs: int, infinite: str) -> Estimate:
-        """Return Σ above ÷ Σ below over problems with its interval, or without it where they are too few or all alike.
+        """Return Σ above ÷ Σ below with its interval, or without one if problems are too few or all equal.
 
         Args:
             above: Shape (n_problems,).
             below: The same shape, not negative.
-            runs: Runs that they are of.
-            infinite: What a sum of 0 below means.
+            runs: Runs behind the values.
+            infinite: Note if the sum of ``below`` is 0.
         """
         n = len(above)
         if n == 0:
@@ -65,7 +65,7 @@ class Resamples:
         if not below.sum() > 0:
             return Estimate(value=None, problems=n, runs=runs, note=infinite)
         value = math.fsum(above) / math.fsum(below)
-        # The ratio never moves where each problem has it by itself.
+        # If every problem has the same ratio, resamples never change it.
         if why := TOO_FEW if n < MIN_CLUSTERS else ALIKE if alike(np.stack([above, value * below])) else "":
             return Estimate(value=value, problems=n, runs=runs, note=why)
         tops, bottoms = self._counts(n) @ above, self._counts(n) @ below

@@ -1,4 +1,4 @@
-"""What is known of every planned run, in declared order: whatever arrived first is in the same place as the last."""
+"""Results of every planned run as arrays in declared order, so that arrival order does not matter."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from speciate.domain.tournament import Schedule
-from speciate.tournaments.report.run_summary import NUMBERS, VOICE, budgets
+from speciate.tournaments.report.run_summary import POLICY_NUMBERS, RUN_NUMBERS, budgets
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
 
 PENDING: Final = 0
 ENDED: Final = 1
 MISSING: Final = 2
-"""What became of a planned run: it completed, or it failed or was cancelled, or neither yet."""
+"""State of a planned run: pending, completed, or failed or cancelled."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Results:
-    """Every array has the shape (n_problems, n_seeds, n_entrants), the last two have more axes behind.
+    """Arrays of shape (n_problems, n_seeds, n_entrants); the last two have further axes.
 
     Attributes:
         state: ``PENDING``, ``ENDED`` or ``MISSING``.
-        reached: Whether the run reached the target, confirmed.
-        evaluations: Evaluations until it did, or until the run ended.
-        tokens: The same in tokens.
+        reached: True if the run reached the target and the claim was confirmed.
+        evaluations: Evaluations until the target, or until the run ended.
+        tokens: Tokens until the target, or until the run ended.
         score: Best score of the run, higher is better.
         spent_evaluations: Evaluations of the whole run.
         spent_tokens: Tokens of the whole run.
         evaluated: Candidates that were scored.
-        failed: Candidates that were not.
+        failed: Candidates that were not scored.
         duplicates: Answers that repeated a program of the run.
         diversity_all: Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two.
-        diversity: The same between candidates that were scored and obey every constraint.
-        hypervolume: Share of the box that the final front dominates, see ``summary.quality``.
-        best_by: Best score so far at ``summary.budgets``, shape (…, n_budgets).
-        voices: Numbers ``summary.VOICE`` of every policy of the entrant, shape (…, n_policies, len(VOICE)).
-        reasons: Why runs are missing, by (problem, seed, entrant) index.
+        diversity: The same between feasible candidates.
+        hypervolume: Share of the box that the final front dominates, see ``run_summary.quality``.
+        best_by: Best score so far at ``run_summary.budgets``, shape (…, n_budgets).
+        by_policy: ``POLICY_NUMBERS`` of the entrant's policies, shape (…, n_policies, len(POLICY_NUMBERS)).
+        reasons: Reasons of missing runs, by (problem, seed, entrant) index.
     """
 
     state: NDArray[np.int8]
@@ -55,21 +55,21 @@ class Results:
     diversity: FloatArray
     hypervolume: FloatArray
     best_by: FloatArray
-    voices: FloatArray
+    by_policy: FloatArray
     reasons: dict[tuple[int, int, int], str] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, schedule: Schedule) -> Self:
-        """Return results of a tournament in which nothing has ended."""
+        """Return the results of a tournament in which no run has ended."""
         entrants = schedule.declared.entrants
         shape = (len(schedule.problems), len(schedule.seeds), len(entrants))
-        numbers: dict[str, Any] = {name: np.zeros(shape) for name in NUMBERS}
+        numbers: dict[str, Any] = {name: np.zeros(shape) for name in RUN_NUMBERS}
         numbers["reached"] = np.zeros(shape, dtype=np.bool_)
         return cls(
             np.zeros(shape, dtype=np.int8),
             **numbers,
             best_by=np.zeros((*shape, len(budgets(schedule.declared)))),
-            voices=np.full((*shape, max(len(entrant.asked) for entrant in entrants), len(VOICE)), np.nan),
+            by_policy=np.full((*shape, max(len(entrant.asked) for entrant in entrants), len(POLICY_NUMBERS)), np.nan),
         )
 
     def fill(self, at: tuple[NDArray[np.int64], ...], states: ArrayLike, numbers: FloatArray) -> None:
@@ -77,26 +77,26 @@ class Results:
 
         Args:
             at: Their (problem, seed, entrant) indices, each of shape (n,).
-            states: What became of them, shape (n,).
-            numbers: ``NUMBERS``, then ``best_by``, then ``voices`` of the entrant that has most of them: what
-                ``speciate.storage.declarations.tournament_summaries`` keeps of a run. Shape (n, width).
+            states: Their states, shape (n,).
+            numbers: Shape (n, width): ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
+                ``speciate.storage.declarations.tournament_summaries``.
         """
         self.state[at] = states
-        for i, name in enumerate(NUMBERS):
+        for i, name in enumerate(RUN_NUMBERS):
             getattr(self, name)[at] = numbers[:, i]
-        rest = numbers[:, len(NUMBERS) :]
+        rest = numbers[:, len(RUN_NUMBERS) :]
         width = self.best_by.shape[-1]
         self.best_by[at] = rest[:, :width]
-        self.voices[at] = rest[:, width:].reshape(-1, *self.voices.shape[-2:])
+        self.by_policy[at] = rest[:, width:].reshape(-1, *self.by_policy.shape[-2:])
 
     @property
     def ended(self) -> BoolArray:
-        """Which runs completed."""
+        """True for completed runs."""
         return np.asarray(self.state == ENDED)
 
     @property
     def complete_problems(self) -> int:
-        """How many leading problems have no run that is still to come."""
+        """Number of leading problems without a pending run."""
         waiting = (self.state == PENDING).any(axis=(1, 2))
         return int(waiting.argmax()) if waiting.any() else len(waiting)
 

@@ -1,4 +1,4 @@
-"""What one ended run says, in numbers: found once, when it has ended, and kept beside the plan."""
+"""Summarize an ended run in numbers, computed once and stored with the plan."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from speciate.tournaments.statistics.hypervolume import hypervolume
 
 IntArray = NDArray[np.int64]
 
-NUMBERS: Final = (
+RUN_NUMBERS: Final = (
     "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "evaluated", "failed",
     "duplicates", "diversity_all", "diversity", "hypervolume",
 )  # fmt: skip
-"""Numbers of a whole run; ``speciate.tournaments.report.results.Results`` says what they are."""
+"""Numbers of a whole run, documented in ``report.results.Results``."""
 
-VOICE: Final = (
+POLICY_NUMBERS: Final = (
     "rollouts", "answers", "entropy", "unreadable", "failed", "duplicates", "reward", "within", "across",
 )  # fmt: skip
-"""Numbers of one policy within a run, NaN where there are none.
+"""Numbers of one policy within a run; NaN if undefined.
 
-``entropy``: nats per token, the mean of −log p over the sampled tokens; ``unreadable``: share of completions out of
-which no answer could be read; ``failed`` (could not be scored, or violates a constraint) and ``duplicates``: shares of
-the answers; ``reward``: mean score of the answers, failed ones 0; ``within`` and ``across``: mean L1 distance between
-those that did not fail, of one completion or of two.
+- ``entropy``: nats per token, the mean of −log p over the sampled tokens;
+- ``unreadable``: share of completions without a readable answer;
+- ``failed`` (not scored, or infeasible) and ``duplicates``: shares of the answers;
+- ``reward``: mean score of the answers, failed ones 0;
+- ``within`` and ``across``: mean L1 distance between feasible answers of one completion, and of two.
 """
 
 BUDGETS: Final = 8
-"""Budgets, evenly spaced in logarithm, at which the best score so far is kept."""
+"""Budgets, evenly spaced in logarithm, at which the best score so far is recorded."""
 
-_BELOW: Final = 0.1  # reference of the hypervolume: where a component is worst, the others still count
+_BELOW: Final = 0.1  # the hypervolume's reference lies below the worst end, so that a worst component is not 0
 _EXACT_POINTS, _DRAWS = 40, 20_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Answers:
-    """The n candidates of a run, in order of number.
+    """The n candidates of a run, ordered by number.
 
-    Attributes:
-        rewards: Normalised rewards, zeros where it is not valid, shape (n, k).
-        scores: Declared weighted sum, or without one the first objective; 0 where it is not valid, or
-            below the worst declared end, which is 0. Shape (n,).
-        valid: Which were scored and obey every constraint.
-        spent: Evaluations spent up to and including it.
-        voice: Position of its policy among ``Entrant.asked``; −1 for the problem's own seed program.
-        rollout: Which completion it was read out of; −1 for none.
-        duplicate: Which repeat a program of the run.
+    Attributes: rewards: Normalised rewards, zeros for candidates that are not valid, shape (n, k). scores: Declared
+        weighted sum, or without weights the first objective; 0 for candidates that are not valid or score
+            below the worst declared end. Shape (n,).
+        valid: True for feasible candidates with a score.
+        spent: Evaluations spent, including this candidate.
+        policy: Position of its policy in ``Entrant.asked``; −1 for the problem's seed program.
+        rollout: Index of its completion; −1 for none.
+        duplicate: True if the candidate repeats a program of the run.
     """
 
     rewards: FloatArray
     scores: FloatArray
     valid: BoolArray
     spent: IntArray
-    voice: IntArray
+    policy: IntArray
     rollout: IntArray
     duplicate: BoolArray
 
@@ -69,20 +69,20 @@ class Completions:
     """The completions of a run.
 
     Attributes:
-        voice: Position of the policy among ``Entrant.asked``.
+        policy: Position of the policy in ``Entrant.asked``.
         tokens: Tokens of the completion.
-        surprise: Mean −log p of these tokens, NaN where it is not known.
-        unreadable: Whether no answer could be read out of it.
+        surprise: Mean −log p of these tokens, NaN if unknown.
+        unreadable: True if the completion has no readable answer.
     """
 
-    voice: IntArray
+    policy: IntArray
     tokens: FloatArray
     surprise: FloatArray
     unreadable: BoolArray
 
 
 def budgets(declared: Tournament) -> FloatArray:
-    """Return the budgets, in evaluations, at which best scores are kept; fewer where the budget is small."""
+    """Return the budgets, in evaluations, at which best scores are recorded; fewer for a small budget."""
     found: FloatArray = np.unique(np.geomspace(1, declared.budget.evaluations or 1, BUDGETS).round())
     return found
 
@@ -90,10 +90,9 @@ def budgets(declared: Tournament) -> FloatArray:
 def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[str, float | FloatArray]:
     """Return score, diversity, hypervolume and best scores so far (``best_by``, shape of ``at``) of a run.
 
-    The hypervolume is a share of the box that reaches from a tenth of every range below its worst end to its best end
-    (Ishibuchi et al. 2018, "How to specify a reference point in hypervolume calculation"): with the worst end itself as
-    the reference a specialist that has nothing of one component would count for nothing. What lies beyond the best end
-    counts as the best end.
+    The hypervolume is a share of the box from a tenth of every range below its worst end to its best end (Ishibuchi et
+    al. 2018, "How to specify a reference point in hypervolume calculation"). With the worst end as reference, a
+    specialist with one component at its worst would count as 0. Values beyond the best end count as the best end.
 
     Args:
         answers: The candidates.
@@ -120,7 +119,7 @@ def _known(value: float | None) -> float:
 def _volume(points: FloatArray, rng: np.random.Generator) -> float:
     if not len(points):
         return 0.0
-    # A value beyond its declared range would make the box, and so the share, larger than it is for others.
+    # A value beyond its declared range would enlarge the box, and with it the share.
     points = np.unique(np.minimum(points, 1.0), axis=0)
     front = points[pareto_front(points)]
     reference = np.full(front.shape[1], -_BELOW)
@@ -128,20 +127,20 @@ def _volume(points: FloatArray, rng: np.random.Generator) -> float:
     return float(found.value / (1.0 + _BELOW) ** front.shape[1])
 
 
-def health(answers: Answers, completions: Completions, voice: int) -> FloatArray:
-    """Return the numbers of one policy of a run, shape (len(VOICE),)."""
-    asked = completions.voice == voice
-    mine = answers.voice == voice
-    tokens = np.where(np.isfinite(completions.surprise), completions.tokens, 0.0)[asked]
-    surprise = np.nan_to_num(completions.surprise[asked])
+def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:
+    """Return the numbers of one policy in a run, shape (len(POLICY_NUMBERS),)."""
+    sampled = completions.policy == policy
+    mine = answers.policy == policy
+    tokens = np.where(np.isfinite(completions.surprise), completions.tokens, 0.0)[sampled]
+    surprise = np.nan_to_num(completions.surprise[sampled])
     scored = mine & answers.valid
     within, across = spread(answers.rewards[scored], answers.rollout[scored])
     return np.array(
         [
-            asked.sum(),
+            sampled.sum(),
             mine.sum(),
             (tokens @ surprise) / tokens.sum() if tokens.sum() > 0 else np.nan,
-            _share(completions.unreadable[asked]),
+            _share(completions.unreadable[sampled]),
             _share(~answers.valid[mine]),
             _share(answers.duplicate[mine]),
             _share(answers.scores[mine]),

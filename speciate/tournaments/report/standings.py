@@ -1,4 +1,4 @@
-"""How each entrant of a tournament stands by itself: solve rate, pass@k, best@k and expected running time."""
+"""Standings: each entrant's solve rate, pass@k, best@k and expected running time."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from speciate.tournaments.report.results import MISSING, Results
 from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 
-_PART: Final = "of no problem have all runs completed"
+_INCOMPLETE: Final = "no problem has all its runs completed"
 
 
 def standings(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
-    """Return every entrant in declared order."""
+    """Return the standing of every entrant, in declared order."""
     return tuple(_standing(schedule, results, i, resamples) for i in range(len(schedule.declared.entrants)))
 
 
 def draws(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
-    """Return what k runs of every entrant are worth, for every k up to the number of seeds."""
-    ks = _thinned(len(schedule.seeds))
+    """Return pass@k and best@k of every entrant, for every k up to the number of seeds."""
+    ks = _sizes(len(schedule.seeds))
     found = []
     for i, entrant in enumerate(schedule.declared.entrants):
-        successes, scores = _whole(results, i)
+        successes, scores = _complete(results, i)
         passed = _pass(successes, scores.shape[1], ks)
         best = best_at_k(scores, ks) if len(scores) else np.zeros((0, len(ks)))
-        pass_at = tuple(resamples.mean(column, scores.size, _PART) for column in passed.T)
-        best_at = tuple(resamples.mean(column, scores.size, _PART) for column in best.T)
+        pass_at = tuple(resamples.mean(column, scores.size, _INCOMPLETE) for column in passed.T)
+        best_at = tuple(resamples.mean(column, scores.size, _INCOMPLETE) for column in best.T)
         found.append(Draws(entrant=entrant.name, k=tuple(ks), pass_at=pass_at, best_at=best_at))
     return tuple(found)
 
 
-def _thinned(seeds: int, most: int = 16) -> list[int]:
-    return [int(k) for k in np.unique(np.geomspace(1, seeds, min(seeds, most)).round())] if seeds > most else [
-        *range(1, seeds + 1)
-    ]  # fmt: skip
+def _sizes(seeds: int, most: int = 16) -> list[int]:
+    if seeds <= most:
+        return [*range(1, seeds + 1)]
+    return [int(k) for k in np.unique(np.geomspace(1, seeds, most).round())]
 
 
-def _whole(results: Results, i: int) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return successes and scores of an entrant on problems where all its runs completed."""
-    whole = results.ended[..., i].all(axis=1)
-    return results.reached[whole][..., i].sum(axis=1), results.score[whole][..., i]
+def _complete(results: Results, i: int) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return an entrant's successes and scores on problems whose runs have all completed."""
+    complete = results.ended[..., i].all(axis=1)
+    return results.reached[complete][..., i].sum(axis=1), results.score[complete][..., i]
 
 
 def _pass(successes: NDArray[np.int64], n: int, ks: Sequence[int]) -> FloatArray:
@@ -59,9 +59,9 @@ def _pass(successes: NDArray[np.int64], n: int, ks: Sequence[int]) -> FloatArray
 def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples) -> Standing:
     entrant = schedule.declared.entrants[i]
     ended, reached = results.ended[..., i], results.reached[..., i] & results.ended[..., i]
-    some = ended.any(axis=1)  # problems with a run that completed
+    some = ended.any(axis=1)  # problems with a completed run
     runs, k = int(ended.sum()), ended.shape[1]
-    successes, scores = _whole(results, i)
+    successes, scores = _complete(results, i)
     passed = _pass(successes, k, [k])[:, 0]
     best = best_at_k(scores, [1, k]) if len(scores) else np.zeros((0, 2))
     proposer, mutator = entrant.told()
@@ -79,9 +79,9 @@ def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples
         missing=int((results.state[..., i] == MISSING).sum()),
         unlocked=int(reached.any(axis=1).sum()),
         pass_1=resamples.mean(reached[some].sum(axis=1) / ended[some].sum(axis=1), runs),
-        pass_k=resamples.mean(passed, scores.size, _PART),
-        best_1=resamples.mean(best[:, 0], scores.size, _PART),
-        best_k=resamples.mean(best[:, 1], scores.size, _PART),
+        pass_k=resamples.mean(passed, scores.size, _INCOMPLETE),
+        best_1=resamples.mean(best[:, 0], scores.size, _INCOMPLETE),
+        best_k=resamples.mean(best[:, 1], scores.size, _INCOMPLETE),
         ert=ert(results.evaluations),
         ert_tokens=ert(results.tokens),
     )

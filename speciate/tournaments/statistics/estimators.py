@@ -73,7 +73,7 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
 
 
 def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
-    """Return the chance of each rank to be the best of k, shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
+    """Return P(rank is the best of k), shape (n_ks, n): w_n = k/n, w_{i−1} = w_i (i − k) / (i − 1)."""
     if not ks or not all(isinstance(k, int | np.integer) and 1 <= k <= n for k in ks):
         raise InvalidInputError(f"best@k of {n} samples with k = {list(ks)}.", remedy=f"Choose k from 1 to {n}.")
     draws = np.asarray(ks, dtype=np.float64)[:, None]

@@ -139,8 +139,8 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
     """Run ``mcnemar`` with every (problem, seed) as a pair of its own: more power, and a stronger null hypothesis.
 
     The null is that both policies have the same solve rate on *every* problem. A policy that is better on half of the
-    problems and worse on the other half violates it although neither is better on average: with two logits either way the
-    test rejects 25 % in the same simulation. Read it beside the sign-flip test, never instead of it.
+    problems and worse on the other half violates it although neither is better on average: with two logits either way
+    the test rejects 25 % in the same simulation. Read it beside the sign-flip test, never instead of it.
 
     Args:
         a: Shape (n_problems, n_seeds), True for runs of A that unlocked their problem.

@@ -1,4 +1,4 @@
-"""Tournaments that never happened: two policies on the same problems, with known solve rates."""
+"""Simulated tournaments: two policies on the same problems, with known solve rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROBLEMS, SEEDS = 40, 8
 def tournament(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Return successes of two policies, each of shape (PROBLEMS, SEEDS).
 
-    In logits: ``shift`` is how much better A is everywhere, ``spread`` how much better or worse it is at random.
+    In logits, A is better by ``shift`` on every problem, and better or worse by ``spread`` at random.
     """
     logits = rng.normal(0.0, 1.5, (PROBLEMS, 1))
     change = shift + spread * rng.choice([-1.0, 1.0], (PROBLEMS, 1))
@@ -20,6 +20,6 @@ def tournament(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.0
 
 
 def differences(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.0) -> np.ndarray:
-    """Return what one of them has as differences of solve rates, shape (PROBLEMS,)."""
+    """Return the differences of solve rates in one simulated tournament, shape (PROBLEMS,)."""
     a, b = tournament(rng, shift, spread)
     return np.asarray(a.mean(axis=1) - b.mean(axis=1))

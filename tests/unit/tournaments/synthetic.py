@@ -1,4 +1,4 @@
-"""Results of tournaments that nobody ran, for reports."""
+"""Synthetic tournament results for report tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUDGET = 100
 
 
 def schedule_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Schedule:
-    """Return a tournament in which the first entrant is the baseline."""
+    """Return the schedule of a tournament whose first entrant is the baseline."""
     given = {
         "slug": "synthetic",
         "problems": tuple(f"p{i}@1" for i in range(problems)),
@@ -32,7 +32,7 @@ def schedule_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Sch
 
 
 def results_of(schedule: Schedule, shift: float = 0.0, seed: int = 0) -> Results:
-    """Return results in which the last entrant is ``shift`` logits better than the first, others between."""
+    """Return results whose last entrant is ``shift`` logits better than the first, with the others in between."""
     rng = np.random.default_rng(seed)
     results = Results.empty(schedule)
     shape = results.state.shape
@@ -43,9 +43,9 @@ def results_of(schedule: Schedule, shift: float = 0.0, seed: int = 0) -> Results
     results.tokens[:] = 30 * results.evaluations
     results.score[:] = rng.random(shape)
     results.spent_evaluations[:] = BUDGET
-    for numbers in (results.diversity, results.diversity_all, results.hypervolume, results.voices):
+    for numbers in (results.diversity, results.diversity_all, results.hypervolume, results.by_policy):
         numbers[:] = rng.random(numbers.shape)
-    results.voices[..., :2] = BUDGET  # completions and answers
+    results.by_policy[..., :2] = BUDGET  # completions and answers
     results.best_by[:] = results.score[..., None] * np.linspace(0.2, 1.0, results.best_by.shape[-1])
     return results
 
@@ -56,11 +56,11 @@ def report_of(
     amendments: tuple[Amendment, ...] = (),
     trainings: Mapping[str, Training] = MappingProxyType({}),
 ) -> Report:
-    """Return the report, with facts of problems and policies made up."""
+    """Return the report, with invented facts of problems and policies."""
     problems = {
         name: ProblemFacts(name=name, digest="d", evaluator_digest="e", target="t", forgeable=False)
         for name in schedule.problems
     }
-    asked = [name for entrant in schedule.declared.entrants for name in entrant.asked]
-    policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in asked}
+    names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
+    policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in names}
     return make_report(schedule, amendments, results, problems, policies)

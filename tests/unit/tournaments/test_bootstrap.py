@@ -1,4 +1,4 @@
-"""Coverage of the bootstrap over problems, and why it wants thirty of them."""
+"""Coverage of the bootstrap over problems, and the minimum of thirty problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from speciate.tournaments.statistics.running_time import expected_running_time
 
 
 def coverage(problems: int, times: int = 600) -> float:
-    """Return how often the interval holds the true mean 0 of problems that have an effect of their own."""
+    """Return the coverage of the true mean 0 for problems with individual effects."""
     rng = np.random.default_rng(problems)
     held = 0
     for _ in range(times):
@@ -24,7 +24,7 @@ def coverage(problems: int, times: int = 600) -> float:
     return held / times
 
 
-def test_forty_problems_cover_what_they_promise() -> None:
+def test_forty_problems_have_nominal_coverage() -> None:
     assert 0.92 <= coverage(40) <= 0.97
 
 
@@ -36,7 +36,7 @@ def test_twelve_problems_do_not_and_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_samples_of_a_problem_stay_together() -> None:
-    # Twenty copies of each problem's value carry no news: the interval must be that of the problems alone.
+    # Twenty copies of each problem's value add no information: the interval equals that of the problems.
     values = np.random.default_rng(0).normal(size=40)
     alone = clustered_interval(values, np.random.default_rng(1))
     copied = clustered_interval(np.repeat(values[:, None], 20, axis=1), np.random.default_rng(1))
@@ -46,7 +46,7 @@ def test_samples_of_a_problem_stay_together() -> None:
     assert alone.low < alone.estimate < alone.high
 
 
-def test_any_statistic_may_be_given_even_an_infinite_one() -> None:
+def test_a_statistic_may_be_infinite() -> None:
     rng = np.random.default_rng(2)
     runs = np.stack([rng.integers(1, 100, 40), np.arange(40) == 0], axis=1)  # one success in forty
     seen = clustered_interval(runs, rng, lambda rows: expected_running_time(rows[:, 0], rows[:, 1]).expected)
@@ -65,6 +65,6 @@ def test_a_statistic_must_be_a_number() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
-def test_problems_that_are_all_alike_are_refused(value: float) -> None:
-    with pytest.raises(InvalidInputError, match="all alike"):
+def test_equal_problems_are_refused(value: float) -> None:
+    with pytest.raises(InvalidInputError, match="zero width"):
         clustered_interval(np.full((40, 8), value), np.random.default_rng(0))

@@ -30,7 +30,7 @@ def test_agrestis_baseball_teams() -> None:
     assert seen.strength - seen.strength[-1] == pytest.approx([1.581, 1.436, 1.294, 1.248, 1.108, 0.684, 0], abs=1e-3)
     assert seen.log_tie == -np.inf
     assert seen.chances + seen.chances.T == pytest.approx(np.ones((7, 7)))
-    # Expected wins are observed wins: the defining property of the maximum likelihood.
+    # Expected wins equal observed wins: the defining property of maximum likelihood.
     assert ((BASEBALL + BASEBALL.T) * seen.chances).sum(axis=1) == pytest.approx(BASEBALL.sum(axis=1), abs=1e-6)
 
 
@@ -54,12 +54,12 @@ def test_ties_are_davidsons() -> None:
 
 
 def simulated(rng: np.random.Generator, strength: np.ndarray, problems: int, seeds: int) -> np.ndarray:
-    """Return scores whose order follows Bradley–Terry exactly: the same luck for a policy on all seeds of a problem."""
+    """Return scores whose order follows Bradley–Terry exactly, with one draw per policy and problem for all seeds."""
     luck = rng.gumbel(size=(problems, 1, len(strength)))
     return np.repeat(strength + luck, seeds, axis=1)
 
 
-def test_intervals_hold_although_seeds_of_a_problem_are_alike() -> None:
+def test_intervals_hold_with_dependent_seeds() -> None:
     rng, strength = np.random.default_rng(3), np.array([-0.6, -0.2, 0.2, 0.6])
     held = np.zeros(4)
     for _ in range(200):
@@ -68,7 +68,7 @@ def test_intervals_hold_although_seeds_of_a_problem_are_alike() -> None:
     assert 0.9 <= held.mean() / 200 <= 0.98
 
 
-def test_who_lost_everything_has_a_strength_and_a_wide_interval() -> None:
+def test_a_policy_that_lost_everything_has_a_strength_and_a_wide_interval() -> None:
     scores = np.random.default_rng(0).random((40, 1, 4))
     scores[:, :, 3] = -1.0
     seen = bradley_terry(*compare_all(scores))
@@ -86,7 +86,7 @@ def test_all_ties_are_equal_strengths() -> None:
 
 @pytest.mark.parametrize("prior_sd", [1.0, 1e3])
 def test_extreme_counts_converge(prior_sd: float) -> None:
-    # The slope of the log posterior vanishes: for the tie, 622 P(not tie) = η / prior_sd², here with η well above 0.
+    # The gradient of the log posterior vanishes: for the tie, 622 P(not tie) = η / prior_sd², here with η well above 0.
     seen = bradley_terry(np.zeros((1, 2, 2)), 622.0 * (1 - np.eye(2))[None], prior_sd=prior_sd)
     assert 622 * 2 / (2 + np.exp(seen.log_tie)) == pytest.approx(seen.log_tie / prior_sd**2, rel=1e-6)
     beaten = np.zeros((1, 2, 2))
@@ -95,13 +95,13 @@ def test_extreme_counts_converge(prior_sd: float) -> None:
     assert 9999 * alone.chances[1, 0] == pytest.approx(alone.strength[0] / prior_sd**2, rel=1e-6)
 
 
-def test_comparisons_are_of_the_same_seed_and_skip_who_did_not_run() -> None:
+def test_comparisons_pair_seeds_and_skip_missing_runs() -> None:
     wins, ties = compare_all([[[1.0, 0.0, np.nan], [0.0, 0.0, 2.0]]])
     assert wins[0].tolist() == [[0, 1, 0], [0, 0, 0], [1, 1, 0]]
     assert ties[0].tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
-def test_strengths_are_for_many_policies_or_holes_in_the_table() -> None:
+def test_strengths_apply_to_many_policies_or_incomplete_tables() -> None:
     everyone = np.random.default_rng(0).random((5, 2, 4))
     assert applies(*compare_all(everyone))
     assert not applies(*compare_all(everyone[:, :, :3]))
@@ -135,7 +135,7 @@ def test_choix_finds_the_same_strengths(seed: int) -> None:
     wins = rng.integers(1, 30, (n, n)).astype(float)
     np.fill_diagonal(wins, 0.0)
     seen = bradley_terry(wins[None], np.zeros((1, n, n)), prior_sd=1e5)
-    # Two ways of their own: I-LSR and Newton's method.
+    # Two independent methods: I-LSR and Newton's method.
     pairs = [(i, j) for i in range(n) for j in range(n) for _ in range(int(wins[i, j]))]
     for found in (choix.ilsr_pairwise_dense(wins, max_iter=1000, tol=1e-12), choix.opt_pairwise(n, pairs, tol=1e-12)):
         assert seen.strength == pytest.approx(found - found.mean(), abs=1e-5)

@@ -1,4 +1,4 @@
-"""The law of diminishing returns: recovered where it holds, and honest about what it does not know."""
+"""The law of diminishing returns: recovery, intervals and refused inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_budgets_are_measured_from_the_first() -> None:
     assert seen.predicted == pytest.approx(law(0.2, 0.1, DECAYS[30], np.array([128])), abs=1e-9)
 
 
-def test_the_interval_holds_the_truth_beyond_the_data_and_widens() -> None:
+def test_the_interval_covers_the_truth_beyond_the_data_and_widens() -> None:
     source, held, times = np.random.default_rng(1), 0, 200
     truth = law(0.2, 0.1, DECAYS[35], np.array([256.0]))[0]
     for _ in range(times):
@@ -64,7 +64,7 @@ def test_no_prediction_exceeds_the_largest_score() -> None:
     assert (seen.ceiling, seen.predicted[0], seen.high[0]) == (1.0, 1.0, 1.0)
 
 
-def test_curves_that_are_all_alike_leave_no_interval() -> None:
+def test_equal_curves_give_no_interval() -> None:
     for curve in (np.zeros(len(BUDGETS)), law(0.1, 0.1, 0.3, BUDGETS)):
         seen = fit_budget_curve(np.tile(curve, (40, 1)), BUDGETS, [32], rng(), draws=20)
         assert np.isfinite(seen.predicted).all()

@@ -1,4 +1,4 @@
-"""The e-process against its definition, and how often it stops when everybody looks after every problem."""
+"""The e-process against its definition, and its false positive rate when inspected after every problem."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_bet_is_fair_over_all_signs(sizes: list[float]) -> None:
 
 
 @given(DIFFERENCES, st.randoms(use_true_random=False))
-def test_the_last_value_is_that_of_the_set_and_mirrors(values: list[float], source: st.DataObject) -> None:
+def test_the_last_value_depends_on_the_set_only_and_is_symmetric(values: list[float], source: st.DataObject) -> None:
     shuffled = list(values)
     source.shuffle(shuffled)  # type: ignore[attr-defined]
     first, again = e_process(values), e_process(shuffled)

@@ -1,4 +1,4 @@
-"""The entropy law: found where it holds, and told apart from a straight line."""
+"""The entropy law: recovery, and its distinction from a straight line."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_the_law_is_found_through_noise():
     assert law.reward([0.0])[0] == pytest.approx(law.ceiling)
 
 
-def test_a_line_is_seen_as_one():
+def test_a_straight_line_is_recognised():
     entropy = np.linspace(2.0, 0.1, 30)
     law = fit_entropy_law(entropy, 1 - 0.3 * entropy)
     assert law.r_squared_line == pytest.approx(1.0)

@@ -38,13 +38,13 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_success() -> None:
                 assert float(pass_at_k(n, c, k)) == pytest.approx(sum(subsets) / len(subsets), abs=1e-12)
 
 
-def test_pass_at_k_keeps_all_digits_of_large_and_of_tiny_chances() -> None:
+def test_pass_at_k_is_precise_for_large_and_tiny_probabilities() -> None:
     for n, c, k in ((10_000, 3, 7), (100_000, 1, 1), (10_000, 900, 50), (5000, 4999, 1)):
         exact = 1 - Fraction(math.comb(n - c, k), math.comb(n, k))
         assert float(pass_at_k(n, c, k)) == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_pass_at_k_goes_over_problems_and_budgets_at_once() -> None:
+def test_pass_at_k_broadcasts_over_problems_and_budgets() -> None:
     n, c, ks = np.array([10, 20, 30]), np.array([0, 5, 30]), [1, 4, 10]
     table = pass_at_k(n[:, None], c[:, None], ks)
     assert table.shape == (3, 3)
@@ -55,7 +55,7 @@ def test_pass_at_k_goes_over_problems_and_budgets_at_once() -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 6, 1), (5, -1, 1), (5, 2, 0), (5, 2, 6), (5.5, 2, 1), (5, math.nan, 1)])
-def test_pass_at_k_refuses_what_cannot_be(n: float, c: float, k: float) -> None:
+def test_pass_at_k_refuses_invalid_counts(n: float, c: float, k: float) -> None:
     with pytest.raises(InvalidInputError) as refused:
         pass_at_k(n, c, k)
     assert refused.value.remedy
@@ -100,7 +100,7 @@ def test_equal_scores_give_exactly_that_score() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 4, [], [1, 4], [1.5]])
-def test_best_at_k_refuses_a_k_without_meaning(k: int | list[int]) -> None:
+def test_best_at_k_refuses_an_invalid_k(k: int | list[int]) -> None:
     with pytest.raises(InvalidInputError, match="Choose k from 1 to 3"):
         best_at_k([1.0, 2.0, 3.0], k)
 
@@ -113,7 +113,7 @@ def test_samples_lie_along_an_axis() -> None:
 
 
 def test_a_failed_sample_must_have_a_score() -> None:
-    with pytest.raises(InvalidInputError, match="what a failed sample counts for"):
+    with pytest.raises(InvalidInputError, match="Give failed samples a finite score"):
         best_at_k([1.0, math.nan], 1)
 
 
@@ -127,7 +127,7 @@ def test_expected_best_takes_the_maximum_inside() -> None:
     assert expected_best_at_k(rewards, 2, weightings) == pytest.approx(curve[1], abs=1e-12)
 
 
-def test_two_specialists_are_worth_more_than_two_generalists() -> None:
+def test_two_specialists_beat_two_generalists() -> None:
     # E max(w, 1 − w) = 3/4 for w uniform on [0, 1].
     weights = (np.arange(4000) + 0.5) / 4000
     weightings = np.stack([weights, 1 - weights], axis=1)
@@ -141,7 +141,7 @@ def test_weightings_are_points_of_the_right_simplex(weightings: list[list[float]
         expected_best_at_k([[0.0, 1.0]], 1, weightings)
 
 
-def test_diversity_is_the_mean_over_pairs_of_all_and_of_only_the_valid() -> None:
+def test_diversity_is_the_mean_over_pairs_of_all_and_of_valid_samples() -> None:
     rng = np.random.default_rng(1)
     rewards, valid = rng.random((9, 4)), np.arange(9) % 3 != 0
     rewards[~valid] = 0.0
@@ -155,7 +155,7 @@ def test_diversity_is_the_mean_over_pairs_of_all_and_of_only_the_valid() -> None
     assert (seen.n, seen.n_valid) == (9, 6)
 
 
-def test_failing_often_looks_like_diversity_only_in_one_of_the_numbers() -> None:
+def test_frequent_failure_looks_like_diversity_in_one_number_only() -> None:
     seen = diversity([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [True, True, False, False])
     assert seen == Diversity(every=pytest.approx(4 / 3), valid=0.0, n=4, n_valid=2)  # type: ignore[arg-type]
 
@@ -171,5 +171,5 @@ def test_chance_of_better_counts_pairs_and_half_of_ties() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_chances_of_better_of_both_sum_to_one(a: list[int], b: list[int]) -> None:
+def test_chances_of_both_orders_sum_to_one(a: list[int], b: list[int]) -> None:
     assert chance_of_better([a], [b]) + chance_of_better([b], [a]) == pytest.approx(1.0)

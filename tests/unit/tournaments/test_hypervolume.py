@@ -33,7 +33,7 @@ def test_exact_up_to_four_dimensions(d: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("d", [5, 7])
-def test_sampled_beyond_and_says_so(d: int) -> None:
+def test_sampled_beyond_four_dimensions(d: int) -> None:
     rng = np.random.default_rng(d)
     points = 0.5 + rng.random((6, d)) / 2
     seen = hypervolume(points, np.zeros(d), rng)
@@ -59,6 +59,6 @@ def test_points_that_do_not_exceed_the_reference_add_nothing() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=6), st.tuples(*[st.integers(0, 5)] * 3))
-def test_another_point_never_takes_away(points: list[tuple[int, ...]], more: tuple[int, ...]) -> None:
+def test_another_point_never_reduces_the_volume(points: list[tuple[int, ...]], more: tuple[int, ...]) -> None:
     before, after = hypervolume(points, [0, 0, 0]).value, hypervolume([*points, more], [0, 0, 0]).value
     assert before <= after <= before + np.prod(more)

@@ -1,4 +1,4 @@
-"""What a report says beside who won: each number is that of its estimator, and its interval that of the bootstrap."""
+"""Report sections beyond the standings: numbers match their estimators, and intervals match the bootstrap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING
-from speciate.tournaments.report.run_summary import VOICE
+from speciate.tournaments.report.run_summary import POLICY_NUMBERS
 from speciate.tournaments.statistics.bootstrap import clustered_interval
 from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
@@ -36,11 +36,11 @@ def test_curves_over_k_are_the_unbiased_estimators() -> None:
             assert best.problems == 40
 
 
-def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> None:
+def test_profiles_hypervolume_and_health_exclude_missing_runs() -> None:
     schedule = schedule_of(33, 4, 3)
     results = results_of(schedule, shift=2.0)
     results.state[0, 0, 1] = results.state[5, :, 1] = MISSING
-    results.voices[7, :, 1, 0, VOICE.index("entropy")] = np.nan
+    results.by_policy[7, :, 1, 0, POLICY_NUMBERS.index("entropy")] = np.nan
     report = report_of(schedule, results)
     known = np.where(results.ended, results.hypervolume, np.nan)[:, :, 1]
     some = ~np.isnan(known).all(axis=1)
@@ -57,7 +57,7 @@ def test_profiles_hypervolume_and_health_leave_out_runs_that_are_missing() -> No
     assert report.profiles[2].share == pytest.approx(expected.tolist())
 
 
-def test_the_table_of_profiles_says_what_its_columns_promise() -> None:
+def test_the_profile_table_matches_its_columns() -> None:
     schedule = schedule_of(1, 1, 2)
     results = results_of(schedule)
     results.reached[:] = True
@@ -85,7 +85,7 @@ def test_shared_resamples_give_the_bootstraps_interval() -> None:
     assert (found.low, found.high) == (pytest.approx(alone.low, abs=0.03), pytest.approx(alone.high, abs=0.03))
 
 
-def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
+def test_ratios_divide_sums_and_may_have_no_upper_end() -> None:
     resamples = Resamples(schedule_of(3, 2, 2))
     above = np.arange(1.0, 41.0)
     found = resamples.ratio(above, np.ones(40), 40, "infinite")
@@ -96,7 +96,7 @@ def test_ratios_are_of_sums_and_may_have_no_upper_end() -> None:
     assert resamples.ratio(np.ones(40), np.zeros(40), 40, "infinite").note == "infinite"
 
 
-def test_problems_that_are_all_alike_leave_no_interval() -> None:
+def test_equal_problems_give_no_interval() -> None:
     resamples, spent = Resamples(schedule_of(3, 2, 2)), np.arange(1.0, 41.0)
     found = [resamples.mean(np.full(40, value), 320) for value in (0.0, 0.1, 1.0)]
     found += [resamples.ratio(above, np.ones(40), 320, "infinite") for above in (np.full(40, 0.3), np.zeros(40))]
@@ -104,14 +104,14 @@ def test_problems_that_are_all_alike_leave_no_interval() -> None:
     assert [each.value for each in found] == pytest.approx([0.0, 0.1, 1.0, 0.3, 0.0, 0.1])
     for each in found:
         assert (each.low, each.high, each.level) == (None, None, None)
-        assert each.note == "interval withheld: all problems are alike"
+        assert each.note == "interval withheld: all problems have the same value"
     rare = resamples.mean(np.eye(1, 40)[0], 320)
     assert (rare.low, rare.note) == (0.0, "")
     assert (rare.high or 0.0) > 0.05
 
 
 @pytest.mark.parametrize("solved", [False, True])
-def test_a_report_of_problems_that_are_all_alike_claims_no_certainty(solved: bool) -> None:
+def test_a_report_of_equal_problems_withholds_intervals(solved: bool) -> None:
     schedule = schedule_of(40, 8, 4)
     results = results_of(schedule)
     results.reached[:], results.evaluations[:] = solved, 100.0
@@ -120,22 +120,22 @@ def test_a_report_of_problems_that_are_all_alike_claims_no_certainty(solved: boo
     for each in (standing.pass_1, standing.pass_k, report.draws[0].pass_at[0], comparison.difference,
                  report.pairwise[0].chance, *([standing.ert] if solved else [])):  # fmt: skip
         assert each.value is not None
-        assert (each.low, each.high, each.note) == (None, None, "interval withheld: all problems are alike")
+        assert (each.low, each.high, each.note) == (None, None, "interval withheld: all problems have the same value")
     law = report.budget_laws[0]
-    assert law.note == "interval withheld: all problems are alike"
+    assert law.note == "interval withheld: all problems have the same value"
     assert {(point.low, point.high) for point in law.predicted} == {(None, None)}
     assert standing.best_1.low is not None
     assert report.score_laws[0].predicted[0].low is not None
     tables = {section.key: section for section in sections(report)}
     for key in ("standings", "comparisons", "draws", "laws", "pairwise"):
-        assert tables[key].note.endswith(" Interval withheld: all problems are alike.")
+        assert tables[key].note.endswith(" Interval withheld: all problems have the same value.")
     assert all(
         "[" not in cell for key in ("comparisons", "laws", "pairwise") for row in tables[key].rows for cell in row
     )
     assert page(report).count("<svg") == 7
 
 
-def test_comparisons_that_share_patterns_have_the_p_values_they_would_have_alone() -> None:
+def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
     rng = np.random.default_rng(4)
     several = [rng.normal(shift, 1.0, n) for shift, n in ((0.0, 30), (0.4, 45), (0.0, 8))]
     several[1][3] = 0.0
@@ -155,12 +155,12 @@ def _checkpoints(count: int, schedule_length: int) -> tuple[dict[str, Training],
     return trainings, np.stack([entropy[:count], reward[:count]])
 
 
-def test_the_entropy_law_is_fitted_over_checkpoints_as_they_were_measured() -> None:
+def test_the_entropy_law_is_fitted_to_measured_checkpoints() -> None:
     trainings, points = _checkpoints(4, 6)
     schedule = schedule_of(32, 2, 4)
     results = results_of(schedule)
     for name, values in zip(("entropy", "reward"), points, strict=True):
-        results.voices[..., 0, VOICE.index(name)] = values
+        results.by_policy[..., 0, POLICY_NUMBERS.index(name)] = values
     (fit,) = report_of(schedule, results, trainings=trainings).entropy_fits
     assert (fit.source, fit.policies) == ("checkpoints", ("q0@1", "q1@1", "q2@1", "q3@1"))
     assert (fit.a, fit.b) == (pytest.approx(0.2), pytest.approx(0.9))
@@ -168,7 +168,7 @@ def test_the_entropy_law_is_fitted_over_checkpoints_as_they_were_measured() -> N
     assert fit.r_squared > (fit.r_squared_line or 1.0)
 
 
-def test_with_fewer_checkpoints_it_is_fitted_to_what_the_training_wrote_down() -> None:
+def test_with_fewer_checkpoints_the_entropy_law_is_fitted_to_the_manifest() -> None:
     trainings, _ = _checkpoints(1, 6)
     schedule = schedule_of(32, 2, 2)
     (fit,) = report_of(schedule, results_of(schedule), trainings=trainings).entropy_fits

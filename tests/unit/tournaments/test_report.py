@@ -1,4 +1,4 @@
-"""Reports of synthetic results: what is said, what is withheld and why."""
+"""Reports of synthetic results: numbers, verdicts, withheld intervals and rendering."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_numbers_are_those_of_the_estimators() -> None:
     assert report.budget_laws[0].measured[-1] == pytest.approx(results.reached[..., 0].mean())
 
 
-def test_the_same_results_give_the_same_report_and_others_another() -> None:
+def test_the_report_is_a_function_of_the_results() -> None:
     schedule = schedule_of(40, 4, 3)
     first = report_of(schedule, results_of(schedule))
     assert report_of(schedule, results_of(schedule)) == first
     assert report_of(schedule, results_of(schedule, seed=1)) != first
 
 
-def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> None:
+def test_equal_entrants_give_not_enough_evidence() -> None:
     schedule = schedule_of(12, 4, 2)
     results = results_of(schedule)
     results.reached[..., 1] = results.reached[..., 0]
@@ -64,7 +64,7 @@ def test_without_a_difference_it_says_that_there_is_not_enough_evidence() -> Non
     assert (comparison.verdict, comparison.p_value, comparison.ties) == (Verdict.NOT_ENOUGH_EVIDENCE, 1.0, 12)
 
 
-def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_one_column() -> None:
+def test_too_few_problems_are_noted_and_one_seed_has_one_column() -> None:
     schedule = schedule_of(4, 1, 2)
     results = results_of(schedule)
     results.reached[:] = [False, True]
@@ -74,7 +74,9 @@ def test_too_few_problems_to_tell_anything_are_said_to_be_so_and_one_seed_has_on
     assert comparison.note.endswith("; 4 problems cannot decide any comparison: expected at least 6")
     standings = next(section for section in sections(report) if section.key == "standings")
     assert standings.columns[4:6] == (">pass@1", ">best@1")
-    assert "pass@1: chance that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
+    assert (
+        "pass@1: probability that one run reaches the target; best@1: expected best score of 1 run;" in standings.note
+    )
 
 
 def test_a_strict_level_over_many_comparisons_can_be_met() -> None:
@@ -118,12 +120,12 @@ def test_p_values_are_withheld_until_every_run_has_ended() -> None:
     ("stopping", "waiting", "why"),
     [
         ("fixed", True, "Interval withheld until all runs have ended."),
-        ("e_process", True, "Interval withheld: none holds under a rule that stops early."),
-        ("e_process", False, "Interval withheld: none holds under a rule that stops early."),
+        ("e_process", True, "Interval withheld: not valid under early stopping."),
+        ("e_process", False, "Interval withheld: not valid under early stopping."),
         ("fixed", False, None),
     ],
 )
-def test_nothing_that_compares_has_an_interval_while_one_may_look(
+def test_contrasts_have_no_interval_before_the_end_or_under_early_stopping(
     stopping: str, waiting: bool, why: str | None
 ) -> None:
     schedule = schedule_of(40, 2, 4, stopping=stopping)
@@ -144,11 +146,11 @@ def test_nothing_that_compares_has_an_interval_while_one_may_look(
         assert why is None or tables[key].note.endswith(why)
         assert all("[" not in cell for row in tables[key].rows for cell in row) == (why is not None)
         assert tables[key].note in page(report).replace("&gt;", ">")
-    # What an entrant is worth by itself is shown with its interval all the while.
+    # Measures of a single entrant always have an interval.
     assert report.standings.standings[0].pass_1.low is not None
 
 
-def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
+def test_pairs_with_missing_runs_are_excluded_and_counted() -> None:
     schedule = schedule_of(35, 4, 2)
     whole = results_of(schedule, shift=1.0)
     lost = replace(whole, state=whole.state.copy(), reasons={(3, 1, 0): "failed: x"})
@@ -156,7 +158,7 @@ def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
     report = report_of(schedule, lost)
     (comparison,) = report.standings.comparisons
     assert (comparison.pairs, comparison.missing_pairs, comparison.difference.problems) == (135, 5, 34)
-    # What the missing runs' partners did has no part in the difference.
+    # The partner of a missing run does not enter the difference.
     lost.reached[3, 1, 1] = not lost.reached[3, 1, 1]
     again = report_of(schedule, lost).standings.comparisons[0]
     assert again.difference == comparison.difference
@@ -166,7 +168,7 @@ def test_missing_runs_leave_their_pairs_out_and_are_counted() -> None:
     assert report.standings.standings[1].missing == 4
 
 
-def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> None:
+def test_an_extension_is_exploratory_once_runs_have_ended() -> None:
     schedule = schedule_of(40, 4, 2)
     results = results_of(schedule, shift=3.0)
     for ended, verdict in ((0, Verdict.BETTER), (5, Verdict.EXPLORATORY)):
@@ -176,7 +178,7 @@ def test_an_extension_after_a_look_is_exploratory_and_one_before_is_not() -> Non
         assert (comparison.e_value is None) == (ended > 0)
 
 
-def test_curves_go_on_to_where_the_last_one_ends_and_are_dotted_where_runs_ended_before() -> None:
+def test_curves_share_their_end_and_are_dotted_beyond_the_first_censored_run() -> None:
     schedule = schedule_of(30, 2, 2)
     results = results_of(schedule)
     results.reached[..., 1] = True
@@ -193,7 +195,7 @@ def test_curves_go_on_to_where_the_last_one_ends_and_are_dotted_where_runs_ended
     assert (complete.points[-1], complete.beyond) == ((60.0, 1.0), ())
 
 
-def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_later() -> None:
+def test_the_e_process_reads_leading_problems_only_and_excludes_later_ones() -> None:
     schedule = schedule_of(60, 8, 2, stopping="e_process")
     results = results_of(schedule, shift=4.0)
     decided = decided_after(schedule, results)
@@ -205,19 +207,19 @@ def test_the_e_process_reads_leading_problems_only_and_leaves_out_what_came_late
     assert (comparison.verdict, comparison.p_value, comparison.e_problems) == (Verdict.BETTER, None, decided)
     assert (comparison.e_value or 0) >= comparison.e_threshold
     assert comparison.difference.low is None
-    # Whatever happened beyond the decision changes nothing.
+    # Runs beyond the decision change nothing.
     late = results_of(schedule, shift=4.0)
     late.state[decided:] = PENDING
     late.reached[decided:] = False
     assert report_of(schedule, late) == report
-    # A gap among the leading problems holds it up, whatever came after.
+    # A gap among the leading problems delays the decision.
     late.state[:] = results.state
     late.reached[:] = results.reached
     late.state[1, 0, 0] = PENDING
     assert decided_after(schedule, late) is None
 
 
-def test_null_tournaments_that_everybody_looks_at_after_every_problem_are_seldom_decided() -> None:
+def test_null_tournaments_inspected_after_every_problem_rarely_decide() -> None:
     trials = 200
     schedule = schedule_of(30, 4, 2, stopping="e_process")
     false = sum(decided_after(schedule, results_of(schedule, seed=seed)) is not None for seed in range(trials))
@@ -225,20 +227,20 @@ def test_null_tournaments_that_everybody_looks_at_after_every_problem_are_seldom
     assert false / trials <= 0.05 + 3 * 0.0155
 
 
-def test_under_the_fixed_rule_the_e_value_is_that_of_all_problems_and_decides_nothing() -> None:
+def test_under_the_fixed_rule_the_e_value_covers_all_problems_and_does_not_decide() -> None:
     schedule = schedule_of(60, 8, 2)
     results = results_of(schedule, shift=4.0)
-    results.reached[30:] = results.reached[30:, :, ::-1]  # the second half says the opposite
+    results.reached[30:] = results.reached[30:, :, ::-1]  # the second half contradicts the first
     report = report_of(schedule, results)
     (comparison,) = report.standings.comparisons
     assert (comparison.e_problems, comparison.verdict) == (60, Verdict.NOT_ENOUGH_EVIDENCE)
     assert (comparison.e_value or 0) < comparison.e_threshold
     stops = schedule_of(60, 8, 2, stopping="e_process")
     assert decided_after(stops, results) is not None
-    said = {rule: next(s.note for s in sections(report_of(c, results)) if s.key == "comparisons")
+    notes = {rule: next(s.note for s in sections(report_of(c, results)) if s.key == "comparisons")
             for rule, c in (("fixed", schedule), ("e_process", stops))}  # fmt: skip
-    assert "which decides nothing under this stopping rule" in said["fixed"]
-    assert "which decides at its threshold" in said["e_process"]
+    assert "which does not decide under this stopping rule" in notes["fixed"]
+    assert "which decides at its threshold" in notes["e_process"]
 
 
 def test_comparisons_share_alpha() -> None:
@@ -252,7 +254,7 @@ def test_comparisons_share_alpha() -> None:
         assert found.threshold == stops_at
 
 
-def test_log_ert_compares_costs_where_everything_is_solved() -> None:
+def test_log_ert_compares_costs_when_everything_is_solved() -> None:
     schedule = schedule_of(31, 2, 2, metric="log_ert")
     results = results_of(schedule)
     results.reached[:] = True
@@ -263,11 +265,11 @@ def test_log_ert_compares_costs_where_everything_is_solved() -> None:
     results.reached[0, :, 0] = False
     results.evaluations[0, :, 0] = BUDGET
     (comparison,) = report_of(schedule, results).standings.comparisons
-    # Without success: twice of what was spent, 2 · 2 · 100 against 25.
+    # Without success the cost counts twice: 2 · 2 · 100 against 25.
     assert comparison.difference.value == pytest.approx((30 * math.log(2.0) + math.log(16.0)) / 31)
 
 
-def test_before_anything_has_ended_there_is_a_report_too() -> None:
+def test_a_report_exists_before_any_run_has_ended() -> None:
     schedule = schedule_of(3, 2, 4)
     results = results_of(schedule)
     results.state[:] = PENDING
@@ -310,7 +312,7 @@ def test_the_file_needs_no_network_and_escapes_everything() -> None:
             assert all(cell in reader.text for cell in row)
 
 
-def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
+def test_sections_are_in_reading_order() -> None:
     schedule = schedule_of(32, 2, 4)
     assert [section.key for section in sections(report_of(schedule, results_of(schedule)))] == [
         "design", "problems", "standings", "comparisons", "sets", "draws", "matrix", "only", "reached", "profiles",
@@ -319,7 +321,7 @@ def test_sections_are_in_the_order_in_which_a_report_is_read() -> None:
     ]  # fmt: skip
 
 
-def test_large_numbers_are_written_out() -> None:
+def test_large_numbers_have_no_exponent() -> None:
     found = Estimate(value=1612.4, low=999.4, high=None, problems=6, runs=12)
     assert cells.estimate(found) == "1,612 [999, ∞] n=6"
     assert cells.estimate(found.model_copy(update={"value": -1612.4, "low": None}), "+.3g") == "-1,612 n=6"

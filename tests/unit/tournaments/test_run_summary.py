@@ -1,4 +1,4 @@
-"""What is kept of an ended run, against brute force."""
+"""Run summaries against brute force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
 from speciate.storage.declarations.tournament_summaries import _answers as read_answers
-from speciate.tournaments.report.run_summary import VOICE, Answers, Completions, budgets, health, quality
+from speciate.tournaments.report.run_summary import POLICY_NUMBERS, Answers, Completions, budgets, health, quality
 from speciate.tournaments.statistics.estimators import spread
 from speciate.tournaments.statistics.hypervolume import hypervolume
 from tests.unit.tournaments.synthetic import schedule_of
@@ -49,7 +49,7 @@ def _answers(rewards: list[list[float] | None], **changes: object) -> Answers:
         "scores": np.array([sum(row) if row else 0.0 for row in rewards]),
         "valid": np.array([row is not None for row in rewards], dtype=bool),
         "spent": np.arange(1, n + 1),
-        "voice": np.zeros(n, dtype=np.int64),
+        "policy": np.zeros(n, dtype=np.int64),
         "rollout": np.arange(n),
         "duplicate": np.zeros(n, dtype=bool),
         **changes,
@@ -64,7 +64,7 @@ def test_best_scores_so_far_are_those_at_each_budget() -> None:
     assert found["score"] == pytest.approx(0.6)
 
 
-def test_a_specialist_with_nothing_of_one_component_has_a_volume() -> None:
+def test_a_specialist_with_one_worst_component_has_a_volume() -> None:
     def volume(*rewards: list[float]) -> float:
         return float(quality(_answers([*rewards]), np.ones(1), np.random.default_rng(0))["hypervolume"])  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def test_a_specialist_with_nothing_of_one_component_has_a_volume() -> None:
     assert volume([1.0, 0.0], [0.0, 1.0]) > volume([1.0, 0.0])
 
 
-def test_a_hypervolume_is_a_share_also_where_rewards_lie_beyond_their_range() -> None:
+def test_a_hypervolume_is_a_share_even_for_rewards_beyond_their_range() -> None:
     for k in (1, 2, 4, 6):
         found = quality(_answers([[3.0] * k, [1.0] * (k - 1) + [7.0]]), np.ones(1), np.random.default_rng(0))
         assert found["hypervolume"] == pytest.approx(1.0)  # type: ignore[comparison-overlap]
@@ -81,13 +81,13 @@ def test_a_hypervolume_is_a_share_also_where_rewards_lie_beyond_their_range() ->
     assert one_end["hypervolume"] == pytest.approx(1.1 * 0.1 / 1.21)  # type: ignore[comparison-overlap]
 
 
-def test_a_run_without_candidates_has_a_score_of_nothing() -> None:
+def test_a_run_without_candidates_scores_zero() -> None:
     found = quality(_answers([]), np.array([1.0, 5.0]), np.random.default_rng(0))
     assert (found["score"], found["hypervolume"], list(found["best_by"])) == (0.0, 0.0, [0.0, 0.0])  # type: ignore[arg-type]
     assert math.isnan(found["diversity"])  # type: ignore[arg-type]
 
 
-def test_who_violates_a_constraint_counts_for_what_a_failure_does() -> None:
+def test_an_infeasible_candidate_counts_as_a_failure() -> None:
     bound = Objective(name="over", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT, limit=0.0)
     space = RewardSpace((Objective(name="x"), bound))
     told = {"policy": "p@1", "rollout_id": None, "spent_evaluations": 1, "duplicate": False}
@@ -104,7 +104,7 @@ def test_who_violates_a_constraint_counts_for_what_a_failure_does() -> None:
     assert quality(answers, np.ones(1), np.random.default_rng(0))["diversity"] == pytest.approx(0.4)
 
 
-def test_a_failure_raises_no_score_where_rewards_are_below_their_range() -> None:
+def test_a_failure_raises_no_score_when_rewards_are_below_their_range() -> None:
     space = RewardSpace((Objective(name="x"), Objective(name="y")))
     told = {"policy": "p@1", "rollout_id": None, "duplicate": False}
     poor = SimpleNamespace(rewards=[-2.0, -3.0], scalar=-2.5, spent_evaluations=1, **told)
@@ -114,24 +114,24 @@ def test_a_failure_raises_no_score_where_rewards_are_below_their_range() -> None
         answers = read_answers(rows, space, {"p@1": 0})  # type: ignore[arg-type]
         found = quality(answers, np.array([1.0, 2.0, 3.0]), np.random.default_rng(0))
         assert (found["score"], list(found["best_by"])) == (0.0, [0.0, 0.0, 0.0])  # type: ignore[arg-type]
-        assert health(answers, _NOTHING_SAID, 0)[VOICE.index("reward")] == 0.0
+        assert health(answers, _NOTHING_SAID, 0)[POLICY_NUMBERS.index("reward")] == 0.0
     assert answers.rewards.tolist() == [[-2.0, -3.0], [-2.0, 0.5], [0.0, 0.0]]
 
 
-def test_each_policy_answers_for_its_own_completions() -> None:
+def test_health_uses_the_policys_own_completions() -> None:
     answers = _answers(
         [[0.0, 0.0], [1.0, 0.0], None, [0.0, 1.0], [0.5, 0.5]],
-        voice=np.array([-1, 0, 0, 0, 1]),
+        policy=np.array([-1, 0, 0, 0, 1]),
         rollout=np.array([-1, 0, 1, 0, 2]),
         duplicate=np.array([False, False, False, True, False]),
     )
     completions = Completions(
-        voice=np.array([0, 0, 0, 1]),
+        policy=np.array([0, 0, 0, 1]),
         tokens=np.array([10.0, 30.0, 5.0, 7.0]),
         surprise=np.array([1.0, 2.0, np.nan, np.nan]),
         unreadable=np.array([False, True, False, False]),
     )
-    first = dict(zip(VOICE, health(answers, completions, 0), strict=True))
+    first = dict(zip(POLICY_NUMBERS, health(answers, completions, 0), strict=True))
     assert first["rollouts"] == 3
     assert first["answers"] == 3
     assert first["entropy"] == pytest.approx((10 * 1.0 + 30 * 2.0) / 40)
@@ -139,7 +139,7 @@ def test_each_policy_answers_for_its_own_completions() -> None:
     assert first["reward"] == pytest.approx(2 / 3)
     assert first["within"] == pytest.approx(2.0)
     assert math.isnan(first["across"])
-    second = dict(zip(VOICE, health(answers, completions, 1), strict=True))
+    second = dict(zip(POLICY_NUMBERS, health(answers, completions, 1), strict=True))
     assert math.isnan(second["entropy"])
     assert (second["rollouts"], second["failed"]) == (1, 0)
 

@@ -15,7 +15,7 @@ from speciate.tournaments.statistics.running_time import RunningTime, ecdf, expe
 RUNS = st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=30)
 
 
-def test_failed_runs_pay_as_well() -> None:
+def test_failed_runs_add_to_the_cost() -> None:
     assert expected_running_time([10, 30, 100], [True, True, False]) == RunningTime(70.0, 140.0, 2, 3)
     assert expected_running_time([100, 100], [False, False]).expected == math.inf
 
@@ -52,7 +52,7 @@ def test_the_curve_counts(runs: list[tuple[int, bool]], limit: int) -> None:
 @pytest.mark.parametrize(
     ("spent", "reached"), [([-1.0], [True]), ([math.inf], [False]), ([1.0, 2.0], [True]), ([], [])]
 )
-def test_costs_must_be_costs(spent: list[float], reached: list[bool]) -> None:
+def test_costs_must_be_finite_and_not_negative(spent: list[float], reached: list[bool]) -> None:
     with pytest.raises(InvalidInputError):
         expected_running_time(spent, reached)
     with pytest.raises(InvalidInputError):

@@ -20,7 +20,7 @@ def rng() -> np.random.Generator:
 
 
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=7))
-def test_sign_flip_tries_every_pattern_of_few_problems(eighths: list[int]) -> None:
+def test_sign_flip_enumerates_every_pattern_of_few_problems(eighths: list[int]) -> None:
     differences = np.array(eighths) / 8
     patterns = itertools.product((-1, 1), repeat=len(eighths))
     sums = [abs(sum(sign * abs(x) for sign, x in zip(signs, eighths, strict=True))) for signs in patterns]
@@ -30,7 +30,7 @@ def test_sign_flip_tries_every_pattern_of_few_problems(eighths: list[int]) -> No
     assert seen.difference == pytest.approx(np.mean(differences))
 
 
-def test_sign_flip_knows_fishers_own_example() -> None:
+def test_sign_flip_matches_fishers_example() -> None:
     # Darwin's maize, Fisher 1935, section 21: 1726 of 32768 patterns have a sum of at least 314 either way.
     darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
     seen = sign_flip(darwin, rng(), draws=200_000)
@@ -49,7 +49,7 @@ def test_sign_flip_draws_from_its_rng_alone() -> None:
     assert sign_flip(differences, rng()) == sign_flip(differences, rng())
 
 
-def test_a_p_value_of_drawn_patterns_counts_the_one_that_was_seen() -> None:
+def test_a_p_value_of_drawn_patterns_counts_the_observed_one() -> None:
     # Chance to draw one as extreme: 9 in half a million.
     assert sign_flip(np.ones(20), np.random.default_rng(0), draws=9).p_value == 0.1
 
@@ -81,14 +81,14 @@ def test_mcnemar_over_seeds_pools_the_pairs() -> None:
     assert seen.p_value == 1.0
 
 
-def test_pairs_must_be_pairs_of_truths() -> None:
+def test_pairs_must_be_booleans() -> None:
     with pytest.raises(InvalidInputError, match="same problems"):
         mcnemar([True, False], [True])
-    with pytest.raises(InvalidInputError, match="else than true and false"):
+    with pytest.raises(InvalidInputError, match="other than true and false"):
         mcnemar([2.0], [1.0])
 
 
-def test_holm_knows_its_textbook() -> None:
+def test_holm_matches_the_textbook() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     with pytest.raises(InvalidInputError, match="not test statistics"):
@@ -104,7 +104,7 @@ def test_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(p_values: list
 
 
 def rejections(shift: float, spread: float, times: int) -> tuple[float, float, float]:
-    """Return how often sign flips, McNemar on the sets and McNemar over seeds reject at 5 %."""
+    """Return the rejection rates at 5 % of sign flips, McNemar on the sets and McNemar over seeds."""
     source = np.random.default_rng(1)
     seen = np.zeros(3)
     for _ in range(times):
@@ -120,7 +120,7 @@ def test_all_three_hold_their_level_when_the_policies_are_equal() -> None:
     assert max(rejections(shift=0.0, spread=0.0, times=600)) <= 0.07  # 0.05 and two standard errors
 
 
-def test_a_real_effect_is_seen_in_solve_rates_and_hardly_in_unlock_sets() -> None:
+def test_a_real_effect_shows_in_solve_rates_and_hardly_in_unlock_sets() -> None:
     flips, sets, pooled = rejections(shift=0.5, spread=0.0, times=150)
     assert flips >= 0.6
     assert pooled >= 0.6

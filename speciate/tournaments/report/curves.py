@@ -1,0 +1,108 @@
+"""Curves of a report: targets reached by cost, budget laws and performance profiles."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.tournament import Schedule
+from speciate.tournaments.report.measures import BudgetLaw, CurvePoint, Profile, Reached
+from speciate.tournaments.report.resamples import ALIKE, TOO_FEW, rng_for
+from speciate.tournaments.report.results import Results
+from speciate.tournaments.report.run_summary import budgets
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
+from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS
+from speciate.tournaments.statistics.budget_curve import fit_budget_curve
+from speciate.tournaments.statistics.running_time import ecdf, performance_profile
+
+_STEPS: Final = 200  # largest number of points in a curve
+_FACTORS: Final = tuple(np.round(np.geomspace(1, 64, 37), 4).tolist())
+
+
+def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
+    """Return the share of targets reached by evaluations and by tokens, for entrants with completed runs."""
+    curves = []
+    for unit, spent in (("evaluations", results.evaluations), ("tokens", results.tokens)):
+        for i, entrant in enumerate(schedule.declared.entrants):
+            ended = results.ended[..., i]
+            if ended.any() and (unit == "evaluations" or spent.any()):
+                curves.append(_reached(entrant.name, unit, spent[..., i][ended], results.reached[..., i][ended]))
+    return tuple(curves)
+
+
+def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
+    found = ecdf(spent, reached)
+    steps = len(found.spent)
+    kept = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
+    return Reached(
+        entrant=name,
+        unit=unit,
+        spent=tuple(found.spent[kept].tolist()),
+        share=tuple(found.share[kept].tolist()),
+        pairs=found.pairs,
+        censored=len(found.censored),
+        sound_until=found.sound_until if math.isfinite(found.sound_until) else None,
+    )
+
+
+def solve_rate_laws(schedule: Schedule, results: Results) -> tuple[BudgetLaw, ...]:
+    """Return the budget law of each entrant's solve rate."""
+    within = results.evaluations[..., None] <= budgets(schedule.declared)
+    solved = (within & results.reached[..., None]).astype(np.float64)
+    return tuple(_law(schedule, results, i, solved[:, :, i]) for i in range(len(schedule.declared.entrants)))
+
+
+def best_score_laws(schedule: Schedule, results: Results) -> tuple[BudgetLaw, ...]:
+    """Return the budget law of each entrant's best score so far."""
+    return tuple(_law(schedule, results, i, results.best_by[..., i, :]) for i in range(len(schedule.declared.entrants)))
+
+
+def _law(schedule: Schedule, results: Results, i: int, values: FloatArray) -> BudgetLaw:
+    """Fit the law to an entrant's values at each budget, shape (n_problems, n_seeds, n_budgets)."""
+    budget, at = schedule.declared.budget.evaluations or 1, budgets(schedule.declared)
+    ended = results.ended[..., i]
+    some = ended.any(axis=1)
+    curves = (values * ended[..., None])[some].sum(axis=1) / np.maximum(ended[some].sum(axis=1), 1)[:, None]
+    problems = len(curves)
+    law = BudgetLaw(
+        entrant=schedule.declared.entrants[i].name,
+        budgets=tuple(at.tolist()),
+        measured=tuple(curves.mean(axis=0).tolist()) if problems else (),
+        predicted=(),
+        worst_residual=None,
+        problems=problems,
+        note="the budget is too small",
+    )
+    if problems < MIN_CLUSTERS:
+        return law.model_copy(update={"note": TOO_FEW.replace("interval", "law and interval")})
+    if len(at) < 4:
+        return law
+    # Declared ranges are scales, not limits: a score has no known maximum.
+    largest = max(1.0, float(curves.max()))
+    fit = fit_budget_curve(curves, at, [budget, 2 * budget, 4 * budget], rng_for(schedule, 20_000 + i), largest=largest)
+    points = zip(fit.at.tolist(), fit.predicted.tolist(), _known(fit.low), _known(fit.high), strict=True)
+    note = ALIKE if np.isnan(fit.low).any() else "beyond the budget only if the law holds, which no interval covers"
+    predicted = tuple(CurvePoint(evaluations=x, value=y, low=low, high=high) for x, y, low, high in points)
+    return law.model_copy(update={"predicted": predicted, "worst_residual": fit.worst_residual, "note": note})
+
+
+def _known(ends: FloatArray) -> list[float | None]:
+    return [None if math.isnan(end) else end for end in ends.tolist()]
+
+
+def profiles(schedule: Schedule, results: Results) -> tuple[Profile, ...]:
+    """Return the performance profiles of ERT in evaluations, over problems on which all entrants completed runs."""
+    some = np.asarray(results.ended.any(axis=1)).all(axis=1)
+    if not some.any():
+        return ()
+    ended = results.ended[some]
+    spent = (results.evaluations[some] * ended).sum(axis=1)
+    successes = (results.reached[some] & ended).sum(axis=1)
+    costs = np.divide(np.maximum(spent, 1.0), successes, out=np.full_like(spent, np.inf), where=successes > 0)
+    shares = performance_profile(costs, _FACTORS)
+    return tuple(
+        Profile(entrant=entrant.name, factors=_FACTORS, share=tuple(share.tolist()), problems=int(some.sum()))
+        for entrant, share in zip(schedule.declared.entrants, shares, strict=True)
+    )
