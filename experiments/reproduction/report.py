@@ -28,8 +28,9 @@ from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled
 from speciate.training.curve import save_svg
 from speciate.training.tasks import GENERATED
 
-DECLARED: Final = "<!-- results: begin -->"
-"""What stands above this line in the report was written before any result, and is never changed by a run."""
+RESULTS_BEGIN: Final = "<!-- results: begin -->"
+RESULTS_END: Final = "<!-- results: end -->"
+"""A report's generated part stands between these lines; the rest is written by hand and kept."""
 
 _MODES: Final[tuple[tuple[Mode, str], ...]] = (
     ("independent", "independent"),
@@ -86,31 +87,36 @@ class TaskResults:
 
 
 def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], seeds: Sequence[int]) -> None:
-    """Write the results under what was declared, with pictures beside the report.
+    """Write the results between the markers of a report, and pictures beside it.
 
     Args:
-        evidence: What the arms answered.
-        report: The Markdown file; its declared part is kept.
+        evidence: Answers of the arms.
+        report: Markdown file; its text outside the markers is kept.
         plans: The tasks.
         seeds: Training seeds.
     """
     results = [result for plan in plans if (result := _results(evidence, plan, seeds)).arms()]
-    kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
-    parts = [kept.rstrip(), DECLARED, "## What came out", *_missing(results), _hypotheses(results)]
+    parts = ["## Results", *_missing(results), _hypotheses(results)]
     for result in results:
         picture = report.parent / "pictures" / f"reproduction-{result.plan.task}.svg"
         picture.parent.mkdir(parents=True, exist_ok=True)
         draw(result, picture)
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
     parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results)]
-    report.write_text("\n\n".join(parts) + "\n", "utf-8")
+    _replace_results(report, parts)
 
 
 def write_ablations(evidence: Evidence, report: Path, seeds: Sequence[int]) -> None:
-    """Write how variants of Vector Max-at-K fare under what stands in the report already; arguments as above."""
+    """Write the results of the variants of Vector Max-at-K; arguments as of ``write_report``."""
     result = _results(evidence, ABLATIONS, seeds)
-    kept = report.read_text("utf-8").partition(DECLARED)[0] if report.is_file() else ""
-    report.write_text("\n\n".join([kept.rstrip(), DECLARED, tables(result), _made_with([result])]) + "\n", "utf-8")
+    _replace_results(report, [tables(result), _made_with([result])])
+
+
+def _replace_results(report: Path, parts: Sequence[str]) -> None:
+    head, _, rest = (report.read_text("utf-8") if report.is_file() else "").partition(RESULTS_BEGIN)
+    kept = rest.partition(RESULTS_END)[2].strip()
+    whole = (head.strip(), RESULTS_BEGIN, *parts, RESULTS_END, kept)
+    report.write_text("\n\n".join(filter(None, whole)) + "\n", "utf-8")
 
 
 def _results(evidence: Evidence, plan: TaskPlan, seeds: Sequence[int]) -> TaskResults:

@@ -23,7 +23,7 @@ from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, i
 from experiments.reproduction.arms import ABLATIONS, ARMS, HYPOTHESES, PLANS, SEEDS, TaskPlan
 from experiments.reproduction.evidence import KS, MODES, Evidence, hits_of, outcome_of
 from experiments.reproduction.pipeline import arms_of, command_of, make_all
-from experiments.reproduction.report import DECLARED, p_text, write_report
+from experiments.reproduction.report import RESULTS_BEGIN, RESULTS_END, p_text, write_report
 from speciate.training.tasks import GENERATED, Split
 
 TASK = GENERATED["programs"]
@@ -185,17 +185,18 @@ def test_a_variant_is_trained_with_its_own_choices():
     assert made["vmk_n_24"][:2] == ("vector_max_at_k", 24)
 
 
-def test_the_report_counts_what_was_met_and_keeps_what_was_declared(tmp_path):
+def test_the_report_counts_met_targets_and_keeps_text_outside_the_markers(tmp_path):
     evidence = Evidence(tmp_path / "evidence")
     for seed in (0, 1, 2):
         for arm in arms_of(PLAN):
             made = pool({"vpo": 30, "grpo": 5}.get(arm.name, 10))
             evidence.keep(PLAN, arm, outcome(arm, seed, dict.fromkeys(MODES, made)).model_copy(update={"seed": seed}))
     report = tmp_path / "report.md"
-    report.write_text(f"# Declared\n\nword for word\n\n{DECLARED}\nold results\n")
+    report.write_text(f"# Conclusion\n\n{RESULTS_BEGIN}\nold results\n{RESULTS_END}\n\n## Method\n")
     write_report(evidence, report, [PLAN], (0, 1, 2))
     text = report.read_text()
-    assert text.startswith(f"# Declared\n\nword for word\n\n{DECLARED}\n")
+    assert text.startswith(f"# Conclusion\n\n{RESULTS_BEGIN}\n")
+    assert text.endswith(f"{RESULTS_END}\n\n## Method\n")
     assert "old results" not in text
     assert "Missing: task `maze`; task `programs-hard`." in text
     line = next(line for line in text.splitlines() if line.startswith("| VPO unlocks programs that GRPO does not"))
@@ -226,14 +227,15 @@ def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
     assert line.split(" | ")[6] == p_text(p)
 
 
-def test_the_published_report_is_what_its_evidence_says(tmp_path):
+def test_the_published_report_follows_from_its_evidence(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
     evidence = Evidence(docs / "evidence" / "reproduction")
     published = (docs / "evidence" / "reproduction.md").read_text("utf-8")
     report = tmp_path / "report.md"
-    report.write_text(published.partition(DECLARED)[0] + DECLARED, "utf-8")
+    head, _, rest = published.partition(RESULTS_BEGIN)
+    report.write_text(f"{head}{RESULTS_BEGIN}{RESULTS_END}{rest.partition(RESULTS_END)[2]}", "utf-8")
     write_report(evidence, report, list(PLANS.values()), SEEDS)
-    assert report.read_text("utf-8") == published, "write it anew: see docs/evidence/reproduction.md"
+    assert report.read_text("utf-8") == published, "regenerate it: docs/evidence/reproduction.md says how"
 
 
 def test_the_policies_that_come_along_are_those_of_the_evidence():
