@@ -35,7 +35,7 @@ from service.sse import EventHub, listen_for_commits, log_listener_failure
 from speciate import __version__
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.stores import open_stores
-from speciate.telemetry.setup import configure_telemetry
+from speciate.telemetry import configure_telemetry
 
 THREADS: Final = 14
 """Requests that work at once; with those of streams and live views they stay within the connections."""

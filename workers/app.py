@@ -10,8 +10,7 @@ from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.messaging.broker import make_celery
 from speciate.ports.work import Queue
 from speciate.priority import lower_priority
-from speciate.telemetry import tracing
-from speciate.telemetry.setup import configure_telemetry
+from speciate.telemetry import configure_telemetry, tracing
 from workers.composition import counters, evaluator, settings, stores
 from workers.drain import drain_coordinator
 from workers.reconciler import start_reconciler

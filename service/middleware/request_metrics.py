@@ -54,7 +54,7 @@ class RequestMetrics:
                 MutableHeaders(scope=message)[HEADER] = request_id
             await send(message)
 
-        with logs.bound(request=request_id) as ids:
+        with logs.log_context(request=request_id) as ids:
             try:
                 await self._app(scope, receive, begin)
             finally:
@@ -73,7 +73,7 @@ class RequestMetrics:
         if scope["path"] not in _QUIET:
             level = logging.WARNING if status >= 500 else logging.INFO
             _log.log(level, "%s %s %d in %.1f ms", scope["method"], route, status, seconds * 1e3)
-            tracing.book_request(
+            tracing.record_request(
                 f"{scope['method']} {route}",
                 seconds,
                 headers,

@@ -102,7 +102,7 @@ class TransientError(Exception):
         self.tokens = tokens
 
 
-class _Call:
+class _SampleCall:
     """One call of ``sample``: the first failure ends it for all of its requests, and is what the caller hears."""
 
     cause: PolicyUnavailableError | None = None
@@ -179,7 +179,7 @@ class OpenAICompatible:
         Raises:
             PolicyUnavailableError: The endpoint refused, or did not answer usefully after bounded retries.
         """
-        call = _Call()
+        call = _SampleCall()
         with ThreadPoolExecutor(max(1, min(len(requests), self._options.concurrency)), "policy") as pool:
             futures = [pool.submit(self._answer, request, call) for request in requests]
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -255,14 +255,14 @@ class OpenAICompatible:
                 if time.monotonic() >= self._due_at:
                     self._look()
 
-    def _answer(self, request: SampleRequest, call: _Call) -> SampleResult:
+    def _answer(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         try:
             return self._attempts(request, call)
         except PolicyUnavailableError as error:
             call.cause = call.cause or error
             raise
 
-    def _attempts(self, request: SampleRequest, call: _Call) -> SampleResult:
+    def _attempts(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         rng = np.random.default_rng(request.seed)
         attempts = 1 + self._options.max_retries
         problem, tokens = "", 0
@@ -283,7 +283,7 @@ class OpenAICompatible:
         failure.spent_tokens = tokens
         raise failure
 
-    def _attempt(self, request: SampleRequest, call: _Call) -> SampleResult:
+    def _attempt(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         self._look_when_due()
         longest_s = self._options.longest_queue_s
         with self._gate.passage(request.n, give_up=lambda: call.cause is not None, longest_s=longest_s) as passed:

@@ -18,7 +18,7 @@ from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
 from speciate.runs.evaluate import confirm, evaluate
 from speciate.runs.generate import generate
-from speciate.telemetry.logs import bound
+from speciate.telemetry.logs import log_context
 from speciate.telemetry.tracing import run_span
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class WorkExecutor:
             return False
         started = time.perf_counter()
         names = {"run": str(lease.run_id), "work": str(work_id), "kind": lease.kind.value} | _candidates(lease)
-        with bound(**names), run_span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
+        with log_context(**names), run_span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
             result = self._perform(lease)
             seconds = time.perf_counter() - started
             _log.info("%s in %.1f ms", result, seconds * 1e3)

@@ -19,7 +19,7 @@ from speciate.ports.work import CommitListener
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
 from speciate.search.strategies import build_strategy
-from speciate.telemetry.logs import note
+from speciate.telemetry.logs import add_log_context
 
 CanAdvise = Callable[[Policy], bool]
 """Return True if a policy can write advice; kinds of policies differ."""
@@ -85,7 +85,7 @@ def start_run(
         problem, policy, mutator, spec, ensembles=ensembles, labels=labels, idempotency_key=idempotency_key
     )
     if new:
-        note(run=str(run_id))
+        add_log_context(run=str(run_id))
     # A first request may have been cut off between the two steps: the repetition begins the run.
     if new or store.get(run_id).state is RunState.CREATED:
         try:

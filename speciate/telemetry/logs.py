@@ -22,7 +22,7 @@ _ids: ContextVar[dict[str, str] | None] = ContextVar("ids", default=None)
 
 
 @contextmanager
-def bound(**ids: str) -> Iterator[dict[str, str]]:
+def log_context(**ids: str) -> Iterator[dict[str, str]]:
     """Add ids to every line that is logged inside the block; yields all that are in force, ``note`` adds to them."""
     held = (_ids.get() or {}) | ids
     token = _ids.set(held)
@@ -32,14 +32,14 @@ def bound(**ids: str) -> Iterator[dict[str, str]]:
         _ids.reset(token)
 
 
-def note(**ids: str) -> None:
+def add_log_context(**ids: str) -> None:
     """Add ids that became known inside a ``bound`` block; also from a thread that works for it. Outside, do nothing."""
     held = _ids.get()
     if held is not None:
         held.update(ids)
 
 
-class _Lines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """Lines of text: what the formatter of the library writes, then the ids."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -63,7 +63,7 @@ class _Lines(logging.Formatter):
         return line
 
 
-class _JsonLines(_Lines):
+class JsonFormatter(TextFormatter):
     """One JSON object a line: ``at``, ``level``, ``logger``, ``message``, the ids, and ``error`` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -81,7 +81,7 @@ class _JsonLines(_Lines):
         return self.masked(json.dumps(values, default=str))
 
 
-class _OurHandler(logging.StreamHandler[TextIO]):
+class ServiceLogHandler(logging.StreamHandler[TextIO]):
     """The handler that ``configure`` installs; calling it again replaces it."""
 
 
@@ -95,10 +95,10 @@ def configure(*, form: str, level: str, secrets: Iterable[str] = (), stream: Tex
         stream: Where lines go instead.
     """
     hidden = {text for secret in secrets for text in (secret, json.dumps(secret)[1:-1])}
-    handler = _OurHandler(stream or sys.stderr)
-    handler.setFormatter(_JsonLines(hidden) if form == "json" else _Lines(hidden))
+    handler = ServiceLogHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(hidden) if form == "json" else TextFormatter(hidden))
     root = logging.getLogger()
-    root.handlers = [each for each in root.handlers if not isinstance(each, _OurHandler)] + [handler]
+    root.handlers = [each for each in root.handlers if not isinstance(each, ServiceLogHandler)] + [handler]
     root.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery"):
         library = logging.getLogger(name)

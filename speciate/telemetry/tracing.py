@@ -72,7 +72,7 @@ def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterat
         yield
 
 
-def book_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
+def record_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
     """Book a request that has just been answered.
 
     A request that made a run is the first span of the run's trace, with a link to the trace that its sender is in; any

@@ -60,7 +60,7 @@ class FaultProxy:
             return self.asked - 1
 
 
-class _Server(ThreadingHTTPServer):
+class _ProxyServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, proxy: FaultProxy, upstream: str) -> None:
@@ -74,7 +74,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: _ProxyServer
 
     def do_GET(self) -> None:
         """Pass a question about the server on."""
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
 def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
     """Stand before the server with the base URL ``upstream`` until the block ends."""
     proxy = FaultProxy()
-    server = _Server(proxy, upstream)
+    server = _ProxyServer(proxy, upstream)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     proxy.url = f"http://127.0.0.1:{server.server_port}/v1"

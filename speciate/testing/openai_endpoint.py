@@ -92,7 +92,7 @@ def completion_of(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"choices": choices[::-1], "usage": {"prompt_tokens": 11, "completion_tokens": 5 * body["n"]}}
 
 
-class _Server(ThreadingHTTPServer):
+class _EndpointServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
@@ -138,7 +138,7 @@ def serve() -> Iterator[Endpoint]:
         def log_message(self, *_: object) -> None:
             """Keep quiet: a test reads ``headers`` and ``seen``."""
 
-    server = _Server(("127.0.0.1", 0), Handler)
+    server = _EndpointServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     endpoint.url = f"http://127.0.0.1:{server.server_port}/v1"

@@ -21,10 +21,8 @@ from speciate.policies.manifest import Manifest, write_manifest
 from speciate.prompts.codecs import Codec, codec_of
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.training.config import check_seed
-from speciate.training.models import AT_ONCE, END, new_model, new_tokenizer
+from speciate.training.models import AT_ONCE, END, library_versions, new_model, new_tokenizer, writing
 from speciate.training.tasks import GeneratedTask, Split
-from speciate.training.versions import versions
-from speciate.training.writing import writing
 
 _SINGLES: Final = 4
 _CHILDREN: Final = 4
@@ -107,7 +105,7 @@ def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: 
                 steps=config.steps,
                 config=asdict(config),
                 data_digest=digest_of(texts),
-                versions=versions(),
+                versions=library_versions(),
                 metrics=tuple(metrics),
             ),
         )

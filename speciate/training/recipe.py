@@ -27,11 +27,9 @@ from speciate.training.advantages import ESTIMATORS
 from speciate.training.base import BaseConfig, train_base
 from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
-from speciate.training.models import load_model
+from speciate.training.models import library_versions, load_model, writing
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
 from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
-from speciate.training.versions import versions
-from speciate.training.writing import writing
 
 BASES: Final = {
     "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),
@@ -227,7 +225,7 @@ def train_policy(
                 config=as_json(config),
                 base_digest=weights_digest(base),
                 data_digest=identity["data_digest"],
-                versions=versions(),
+                versions=library_versions(),
                 metrics=tuple(history),
             ),
         )

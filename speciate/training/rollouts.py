@@ -1,4 +1,4 @@
-"""Rewards of a batch of rollouts as one array, whatever the rollouts hold."""
+"""Stack the rewards of a batch of rollouts into one array, and measure it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from speciate.domain.errors import InvalidInputError
 
 FloatArray = NDArray[np.float64]
+
+_WEIGHTINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,46 @@ def stack_rollouts(
             rewards[b, s] = vector
             answered[b, s] = True
     return RolloutRewards(rewards, answered)
+
+
+def measure(
+    batch: RolloutRewards, groups: NDArray[np.int64], scratch: NDArray[np.bool_], rng: np.random.Generator
+) -> dict[str, float]:
+    """Return measurements of the rollouts from scratch, to watch a training.
+
+    Args:
+        batch: Rewards, shape (B, m, k).
+        groups: Shape (B,): rollouts of one prompt share a number.
+        scratch: Shape (B,): True for a rollout from scratch.
+        rng: Draws weightings.
+
+    Returns:
+        ``mean`` (mean reward of an answer, missing ones count as 0), ``best`` (best mean reward among a prompt's
+        answers), ``best_weighted`` (E_w of the best weighted reward, w ~ Dir(1)), ``diversity`` (mean pairwise L1
+        distance between the rewards of a prompt's answers), ``answered`` (share of answers that were present,
+        readable and no repeat), ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has
+        no entry.
+    """
+    found: dict[str, float] = {}
+    if not scratch.all():
+        found["mutation_mean"] = float(batch.rewards[~scratch, 0].mean())
+    numbers = np.unique(groups[scratch])
+    if not len(numbers):
+        return found
+    weightings = rng.dirichlet(np.ones(batch.rewards.shape[2]), size=_WEIGHTINGS)
+    best, weighted, diversity = [], [], []
+    for number in numbers:
+        answers = batch.rewards[groups == number].reshape(-1, batch.rewards.shape[2])
+        best.append(answers.mean(axis=1).max())
+        weighted.append((answers @ weightings.T).max(axis=0).mean())
+        diversity.append(
+            np.abs(answers[:, None] - answers[None]).sum(axis=2).sum() / (len(answers) * (len(answers) - 1))
+        )
+    found |= {
+        "mean": float(batch.rewards[scratch].mean()),
+        "best": float(np.mean(best)),
+        "best_weighted": float(np.mean(weighted)),
+        "diversity": float(np.mean(diversity)),
+        "answered": float(batch.answered[scratch].mean()),
+    }
+    return found

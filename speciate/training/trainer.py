@@ -37,13 +37,11 @@ from speciate.training.advantages import ESTIMATORS, Advantages
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
-from speciate.training.measures import measure
-from speciate.training.models import AT_ONCE
+from speciate.training.models import AT_ONCE, writing
 from speciate.training.populations import TrainingPopulations
-from speciate.training.rollouts import RolloutRewards, stack_rollouts
+from speciate.training.rollouts import RolloutRewards, measure, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
-from speciate.training.writing import writing
 
 HOOKS: Final = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"),

@@ -16,8 +16,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.codecs import maze as codec
 from speciate.training.tasks import maze_score
 from speciate.training.tasks.maze_generator import PAPER, REWARDS, SMALL, Cell, Maze, MazeSize, make_maze
-from speciate.training.tasks.splits import drawn_problems
-from speciate.training.tasks.task import Split
+from speciate.training.tasks.task import Split, drawn_problems
 
 _TRIES: Final = 6
 _DIRECT: Final = 0.4

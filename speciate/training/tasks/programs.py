@@ -18,8 +18,7 @@ import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.programs import INPUTS, LEVELS, ProgramsCodec, python_of, vocabulary
-from speciate.training.tasks.splits import drawn_problems
-from speciate.training.tasks.task import Split
+from speciate.training.tasks.task import Split, drawn_problems
 
 CASES: Final = 8
 _ALL_CASES: Final = " and ".join(f"case_{i + 1} >= 1" for i in range(CASES))

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from speciate import telemetry
 from speciate.settings import Settings
-from speciate.telemetry import logs, setup
+from speciate.telemetry import logs
 
 _log = logging.getLogger("speciate.test")
 
@@ -41,13 +42,13 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_ids_are_those_of_the_block_and_of_what_was_noted_in_it(stream: io.StringIO) -> None:
     logs.configure(form="json", level="info", stream=stream)
     _log.info("before")
-    with logs.bound(run="r1"):
-        with logs.bound(work="w1"):
+    with logs.log_context(run="r1"):
+        with logs.log_context(work="w1"):
             _log.info("inside")
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(copy_context().run, lambda: logs.note(candidates="1-2")).result()
+            pool.submit(copy_context().run, lambda: logs.add_log_context(candidates="1-2")).result()
         _log.info("after")
-    logs.note(run="nobody hears this")
+    logs.add_log_context(run="nobody hears this")
     _log.info("outside")
     ids = [{k: v for k, v in line.items() if k in {"run", "work", "candidates"}} for line in lines(stream)]
     assert ids == [{}, {"run": "r1", "work": "w1"}, {"run": "r1", "candidates": "1-2"}, {}]
@@ -67,7 +68,7 @@ def test_a_line_is_a_line_whatever_is_in_it(stream: io.StringIO) -> None:
 def test_no_line_holds_a_secret(stream: io.StringIO, form: str) -> None:
     secrets = ['postgresql://me:pass"word@host/x', 'pass"word', "ab"]
     logs.configure(form=form, level="info", secrets=secrets, stream=stream)
-    with logs.bound(run="cab"):
+    with logs.log_context(run="cab"):
         _log.info('cannot reach postgresql://me:pass"word@host/x')
         _fail('pass"word', 'it is pass"word')
     assert "word" not in stream.getvalue()
@@ -77,10 +78,10 @@ def test_no_line_holds_a_secret(stream: io.StringIO, form: str) -> None:
 
 def test_levels_and_formats_are_settings(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(setup.logs, "configure", lambda **given: seen.update(given))
+    monkeypatch.setattr(telemetry.logs, "configure", lambda **given: seen.update(given))
     monkeypatch.setattr(logging, "captureWarnings", lambda _: None)
     url = SecretStr("postgresql://me:p%40ssw0rd@host/x")
-    setup.configure_telemetry(Settings(database_url=url, token=SecretStr("[odd//token"), log_format="json"), "x")
+    telemetry.configure_telemetry(Settings(database_url=url, token=SecretStr("[odd//token"), log_format="json"), "x")
     assert (seen["form"], seen["level"]) == ("json", "warning")
     assert set(seen["secrets"]) == {url.get_secret_value(), "p%40ssw0rd", "p@ssw0rd", "[odd//token"}
 
@@ -89,7 +90,7 @@ def test_configuring_twice_writes_once(stream: io.StringIO) -> None:
     logs.configure(form="text", level="info", stream=io.StringIO())
     logs.configure(form="text", level="warning", stream=stream)
     _log.info("unheard")
-    with logs.bound(run="r1"):
+    with logs.log_context(run="r1"):
         _log.warning("heard")
     assert stream.getvalue().splitlines() == [stream.getvalue().strip()]
     assert stream.getvalue().endswith("WARNING speciate.test: heard run=r1\n")

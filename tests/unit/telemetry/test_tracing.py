@@ -19,7 +19,7 @@ from uuid import uuid4
 from speciate.telemetry import tracing
 tracing.configure(None, "x")
 with tracing.run_span("a", uuid4()), tracing.span("b"):
-    tracing.book_request("c", 0.1, {}, uuid4())
+    tracing.record_request("c", 0.1, {}, uuid4())
 tracing.shutdown()
 # Libraries may import its programming interface where it is installed; what sends anything is ours to import.
 ours = ("opentelemetry.sdk.trace", "opentelemetry.exporter")
