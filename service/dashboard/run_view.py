@@ -129,16 +129,6 @@ class RunView:
         """Who is best in what, where there are several rewards, and few enough for a table."""
         return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= MAX_AXES else None
 
-    @property
-    def spending(self) -> list[tuple[str, float, float | None]]:
-        """What is spent of which limit: name, spent, limit."""
-        spent, budget = self.run.spent, self.run.spec.budget
-        return [
-            ("evaluations", spent.evaluations, budget.evaluations),
-            ("tokens", spent.tokens, budget.tokens),
-            ("seconds", spent.seconds, budget.seconds),
-        ]
-
     def part(self) -> LivePart:
         """Return what changes on the page."""
         text = fragment("run_live.html", view=self, run=self.run)

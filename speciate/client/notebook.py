@@ -14,15 +14,8 @@ from speciate.ports.records.runs import RunRecord
 
 def progress(record: RunRecord) -> str:
     """Return what a run has spent of its budget, in one line."""
-    budget, spent = record.spec.budget, record.spent
     parts = [
-        f"{_count(used)} of {_count(limit)} {unit}"
-        for unit, used, limit in (
-            ("evaluations", spent.evaluations, budget.evaluations),
-            ("tokens", spent.tokens, budget.tokens),
-            ("seconds", spent.seconds, budget.seconds),
-        )
-        if limit is not None
+        f"{_count(spent)} of {_count(limit)} {unit}" for unit, spent, limit in record.spending if limit is not None
     ]
     return ", ".join(parts)
 

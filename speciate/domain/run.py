@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from speciate.domain.budget import Budget
 from speciate.domain.ensemble import PolicyChoice
@@ -90,3 +92,52 @@ class RunSpec(Value):
     policy_discount: float = Field(default=1.0, gt=0, le=1)
     novelty: Novelty = Novelty()
     guidance: Guidance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """How the command line and the dashboard show a counter.
+
+    Attributes:
+        label: Name that stands beside the number.
+        of_candidates: True if it counts candidates.
+        share: True if pages add its share of all candidates.
+        optional: True if it is left out while it is zero.
+    """
+
+    label: str
+    of_candidates: bool = True
+    share: bool = False
+    optional: bool = False
+
+
+class RunCounters(BaseModel):
+    """Counters that the commits of a run's work increase.
+
+    This is their only declaration: the database columns, the API and SDK record, the command line and the dashboard
+    derive from it (ADR 33).
+    """
+
+    evaluated: Annotated[int, Display("evaluated")] = Field(
+        default=0, description="Candidates with rewards, duplicates included."
+    )
+    failed: Annotated[int, Display("failed", share=True)] = Field(
+        default=0, description="Candidates without rewards, rejected near-duplicates included."
+    )
+    duplicates: Annotated[int, Display("duplicates")] = Field(
+        default=0, description="Candidates that took the result of an earlier one with the same program."
+    )
+    reused: Annotated[int, Display("reused", optional=True)] = Field(
+        default=0, description="Candidates that took a result of another run."
+    )
+    rollouts: Annotated[int, Display("completions", of_candidates=False)] = Field(
+        default=0, description="Completions that the policies returned."
+    )
+
+    def displayed(self) -> Iterator[tuple[str, Display, int]]:
+        """Yield the name, display and value of every counter to show."""
+        for name, field in RunCounters.model_fields.items():
+            (display,) = (item for item in field.metadata if isinstance(item, Display))
+            value = getattr(self, name)
+            if value or not display.optional:
+                yield name, display, value

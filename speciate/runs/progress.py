@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
 from speciate.domain.budget import Budget, Spent
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Gain
-from speciate.domain.run import RunState
+from speciate.domain.run import RunCounters, RunState
 from speciate.domain.target import Claim
 from speciate.ports.work import WorkKind
 
@@ -17,42 +19,37 @@ ALARM_WINDOW = 64
 """Candidates over which the share of failures is judged."""
 
 
-@dataclass(slots=True)
-class RunProgress:
-    """Where a run is. Loaded under a lock, changed by the ledger, written back in the same transaction.
+class RunProgress(RunCounters):
+    """State and counters of a run.
+
+    A store loads it under a lock, the ledger changes it, and the store writes it back in the same transaction.
 
     Attributes:
         state: State of the run.
-        reason: Why it is in that state, when somebody should know.
-        seconds: Running seconds spent, up to now.
+        reason: Why the run is in that state, if that needs an explanation.
+        seconds: Running seconds spent up to now.
         evaluations: Evaluations spent.
         tokens: Tokens spent.
-        reserved_evaluations: Evaluations set aside by work in flight.
-        reserved_tokens: Tokens set aside by requests in flight; of a run that has ended, by those that were then.
-        granted: Evaluations that it may spend by now, where a campaign hands them out; None is the whole budget.
-        numbers: Candidate numbers given out.
-        batches: Batch ordinals given out.
-        live: Units of work that are ready or leased.
-        evaluated: Candidates with rewards, duplicates included.
-        failed: Candidates without.
-        duplicates: Candidates whose program the run had seen before; near-duplicates are rejected and no part of them.
-        reused: Candidates with a result of another run.
-        rollouts: Completions booked.
+        reserved_evaluations: Evaluations that work in flight has reserved.
+        reserved_tokens: Tokens that requests in flight have reserved, or had reserved when the run ended.
+        granted: Evaluations that a campaign has granted so far; None allows the whole budget.
+        numbers: Candidate numbers assigned.
+        batches: Batch ordinals assigned.
+        live: Work units that are ready or leased.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.
-        best: Best raw value per objective of candidates that obey every constraint, in declared order; empty before
-            the first.
-        best_scalar: Best declared weighted sum of these.
+        best: Best raw value of each objective over feasible candidates, in declared order; empty before the first.
+        best_scalar: Best declared weighted sum over feasible candidates.
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
-        recent: Candidates in the current alarm window, by outcome ("ok" or the failure's kind).
-        improved_at: Evaluations spent when a batch last took a place in the archive.
-        stopping: Why nothing more is asked for, or None.
-        arms: Counts of each policy of an ensemble (``speciate.domain.ensemble.BanditArm``), by role and position.
-        advice: What came of each piece of advice that lives, by number: counts of ``speciate.domain.guidance.Gain``.
-        alarm: What is failing, or None.
+        recent: Candidates in the current alarm window, by outcome (``ok`` or the failure's kind).
+        improved_at: Evaluations spent when a batch last improved the archive.
+        stopping: Why the run starts no further batch, or None.
+        arms: Statistics of each policy of an ensemble, by role and position: fields of ``BanditArm``.
+        advice: Statistics of each piece of advice in use, by number: fields of ``Gain``.
+        alarm: Message of the alarm, or None.
         events: Sequence number of the newest event.
-        revision: Commits so far.
+        revision: Number of commits.
     """
 
     state: RunState = RunState.CREATED
@@ -66,22 +63,17 @@ class RunProgress:
     numbers: int = 0
     batches: int = 0
     live: int = 0
-    evaluated: int = 0
-    failed: int = 0
-    duplicates: int = 0
-    reused: int = 0
-    rollouts: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-    best: list[float] = field(default_factory=list)
+    failures: dict[str, int] = Field(default_factory=dict)
+    reasons: dict[str, int] = Field(default_factory=dict)
+    best: list[float] = Field(default_factory=list)
     best_scalar: float | None = None
     claimed: int = 0
     confirmed: int = 0
-    recent: dict[str, int] = field(default_factory=dict)
+    recent: dict[str, int] = Field(default_factory=dict)
     improved_at: int = 0
     stopping: str | None = None
-    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    advice: dict[str, dict[str, float]] = field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    advice: dict[str, dict[str, Any]] = Field(default_factory=dict)
     alarm: str | None = None
     events: int = 0
     revision: int = 0

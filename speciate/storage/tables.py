@@ -8,6 +8,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
+from speciate.domain.run import RunCounters
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(column_0_N_label)s",
@@ -206,10 +208,7 @@ progress = sa.Table(
     sa.Column("numbers", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("batches", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("live", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("evaluated", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("failed", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("duplicates", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("rollouts", sa.BigInteger, nullable=False, server_default="0"),
+    *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in RunCounters.model_fields),
     sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("best", _Floats, nullable=False, server_default="{}"),
@@ -217,7 +216,6 @@ progress = sa.Table(
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
-    sa.Column("reused", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("granted", sa.BigInteger),
     sa.Column("improved_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("stopping", sa.Text),

@@ -229,7 +229,7 @@ def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -
 
 
 def _show(run: RunRecord) -> None:
-    budget, spent = run.spec.budget, run.spent
+    counters = list(run.displayed())
     mutators = [f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == "mutate" and run.mutator]
     mutator = " + ".join(mutators) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else None)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
@@ -244,12 +244,13 @@ def _show(run: RunRecord) -> None:
             ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("seed", str(run.spec.seed)),
-            ("evaluations", _of_limit(spent.evaluations, budget.evaluations)),
+            *((unit, _of_limit(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
-            ("tokens", _of_limit(spent.tokens, budget.tokens)),
-            ("seconds", _of_limit(round(spent.seconds, 1), budget.seconds)),
-            ("candidates", f"{run.evaluated:,} evaluated, {run.failed:,} failed, {run.duplicates:,} duplicates"),
-            ("reused", f"{run.reused:,} results of other runs" if run.spec.reuse_results else None),
+            (
+                "candidates",
+                ", ".join(f"{value:,} {shown.label}" for _, shown, value in counters if shown.of_candidates),
+            ),
+            *((shown.label, f"{value:,}") for _, shown, value in counters if not shown.of_candidates),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.format_rewards(run.best)),
             ("best sum", output.format_number(run.best_scalar)),

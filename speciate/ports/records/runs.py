@@ -1,4 +1,4 @@
-"""Runs, and the events of them."""
+"""Records of runs, their events, their work units and the workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.domain.run import RunSpec, RunState
+from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.ports.records.base import Record
 from speciate.ports.records.policies import EnsembleMember
 
 
 class SpentRecord(Record):
-    """What a run has spent and set aside."""
+    """Budget that a run has spent, and what its work in flight has reserved."""
 
     evaluations: int
     tokens: int
@@ -23,29 +23,16 @@ class SpentRecord(Record):
     reserved_tokens: int
 
 
-class RunRecord(Record):
-    """A run with its progress.
+class RunSetup(Record):
+    """What a run was started with, and its labels.
 
     Attributes:
-        name: What people call it; several runs may have the same. Hostile text.
-        tags: Words that it shares with other runs.
-        note: What is to be known about it. Hostile text.
-        policy: The policy that is asked, the first one of several.
-        mutator: The policy that changes parents, if it is another one; the first one of several.
-        ensembles: The policies of all roles where one of them has several; otherwise empty.
-        best: Best value of every objective over all candidates that obey every constraint, by name, in the author's
-            units; each may belong to another candidate.
-        best_scalar: Best declared weighted sum of these; None when the problem declares no weights.
-        failures: Failed candidates by kind.
-        reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejects as too much like others.
-        duplicates: Candidates with the result of an earlier one, whose program is the same.
-        reused: Candidates with a result that another run had.
-        reached: Names of the confirmed targets.
-        granted: Evaluations that its campaign lets it spend by now; None for a run of no campaign.
-        since_improvement: Evaluations since the archive last improved: the longer, the likelier a plateau.
-        alarm: What is failing, when more than half of the latest candidates did.
-        pruned_at: When its programs, prompts and completions went, but for those of the archive and of its claims.
-        revision: Grows with every commit; the ETag of the run.
+        name: Name given by a user; several runs may have the same. Untrusted text.
+        tags: Tags shared with other runs.
+        note: Remarks of a user. Untrusted text.
+        policy: The proposing policy, the first one of an ensemble.
+        mutator: The policy that changes parents, if it is another one; the first one of an ensemble.
+        ensembles: The policies of all roles if one of them has several; otherwise empty.
     """
 
     id: UUID
@@ -63,18 +50,33 @@ class RunRecord(Record):
     mutator_version: int | None = None
     ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
+    created_at: datetime
+
+
+class RunRecord(RunCounters, RunSetup):
+    """A run with its progress.
+
+    Attributes:
+        candidates: Candidates evaluated or failed.
+        best: Best value of each objective over all feasible candidates, by name, in the author's units. The values may
+            belong to different candidates.
+        best_scalar: Best declared weighted sum over feasible candidates; None if the problem declares no weights.
+        failures: Failed candidates by kind.
+        reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar.
+        reached: Names of the confirmed targets.
+        granted: Evaluations that its campaign has granted so far; None outside a campaign.
+        since_improvement: Evaluations since the archive last improved. A large number suggests a plateau.
+        alarm: Message while more than half of the latest candidates fail, or None.
+        pruned_at: Time when its programs, prompts and completions were deleted, except those of archive and claims.
+        revision: Number of commits; the ETag of the run.
+    """
+
     state: RunState
     reason: str | None
-    created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     spent: SpentRecord
     candidates: int
-    evaluated: int
-    failed: int
-    duplicates: int
-    reused: int = 0
-    rollouts: int
     failures: dict[str, int]
     reasons: dict[str, int]
     best: dict[str, float]
@@ -89,22 +91,26 @@ class RunRecord(Record):
     revision: int
 
     @property
-    def share_spent(self) -> float:
-        """The largest share of a limit that is spent, from 0 to 1."""
+    def spending(self) -> tuple[tuple[str, float, float | None], ...]:
+        """Unit, amount spent and limit of each part of the budget."""
         spent, budget = self.spent, self.spec.budget
-        pairs = (
-            (spent.evaluations, budget.evaluations),
-            (spent.tokens, budget.tokens),
-            (spent.seconds, budget.seconds),
+        return (
+            ("evaluations", spent.evaluations, budget.evaluations),
+            ("tokens", spent.tokens, budget.tokens),
+            ("seconds", spent.seconds, budget.seconds),
         )
-        return min(1.0, max(used / limit for used, limit in pairs if limit is not None))
+
+    @property
+    def share_spent(self) -> float:
+        """Largest spent share of a limit, from 0 to 1."""
+        return min(1.0, max(spent / limit for _, spent, limit in self.spending if limit is not None))
 
     @property
     def seconds_to_go(self) -> float | None:
-        """Seconds until a limit is met if all goes on as so far; None where that cannot be said.
+        """Estimated seconds until a limit is reached at the average rate so far.
 
-        It cannot before anything is spent, where the run does not go on, and in a campaign, which gives out its budget
-        in slices.
+        None before anything is spent, while the run is not running, and in a campaign, which grants its budget in
+        slices.
         """
         share = self.share_spent
         if self.state is not RunState.RUNNING or self.granted is not None or not share:
@@ -113,7 +119,7 @@ class RunRecord(Record):
 
 
 class EventRecord(Record):
-    """An event of a run; ``seq`` counts from 1 without gaps and is the id of the server-sent event."""
+    """An event of a run; ``seq`` counts from 1 without gaps and is the ID of the server-sent event."""
 
     run_id: UUID
     seq: int
@@ -123,7 +129,7 @@ class EventRecord(Record):
 
 
 class WorkRecord(Record):
-    """A unit of work that somebody holds, or that waits."""
+    """A work unit that is leased or waits."""
 
     work_id: UUID
     run_id: UUID
@@ -135,11 +141,11 @@ class WorkRecord(Record):
 
 
 class WorkerProcess(Record):
-    """A worker process that is there.
+    """A live worker process.
 
     Attributes:
-        slots: Units of work it does at once.
-        tier: Containment under which it evaluates candidates; empty when it evaluates none.
+        slots: Work units that it executes at once.
+        tier: Isolation tier in which it evaluates candidates; empty if it evaluates none.
     """
 
     name: str

@@ -15,25 +15,23 @@ from speciate.domain.run import RunState
 from speciate.ports.work import Lease
 from speciate.runs.progress import RunProgress
 
-_COUNTERS: Final = (
-    "evaluations", "tokens", "reserved_evaluations", "reserved_tokens", "numbers", "batches", "live", "evaluated",
-    "failed", "duplicates", "rollouts", "best_scalar", "claimed", "confirmed", "alarm", "events", "revision",
-    "improved_at", "stopping", "reused", "granted",
-)  # fmt: skip
 _DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice")
+_FIELDS: Final = tuple(name for name in RunProgress.model_fields if name not in {"state", "seconds"})
+"""Fields whose column holds the value as it is. ``seconds`` is computed from the clock."""
 
 RUNNING_SECONDS: Final = (
     "seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END"
 )
 """SQL: the running seconds spent up to now, by the database's clock, which all workers share."""
 
-_READ: Final = ("state", "reason", "best", *_COUNTERS, *_DOCUMENTS)
 _LOCKED: Final = (
-    f"SELECT run_id, {', '.join(_READ)}, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
+    f"SELECT run_id, state, {', '.join(_FIELDS)}, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
     " FROM run_progress WHERE run_id = :run_id FOR UPDATE"
 )
 # Columns are named, so that SQLAlchemy reads what a result looks like once and not in every transaction.
-_COLUMNS: Final[list[sa.ColumnClause[Any]]] = [sa.column(name) for name in ("run_id", *_READ, "seconds_now", "now")]
+_COLUMNS: Final[list[sa.ColumnClause[Any]]] = [
+    sa.column(name) for name in ("run_id", "state", *_FIELDS, "seconds_now", "now")
+]
 _LOCK = sa.text(_LOCKED).columns(*_COLUMNS)
 # Both locks in one round trip and still in order: the work is found through the row that is locked first. Its payload
 # is dropped: the programs live in the candidates table now.
@@ -45,9 +43,9 @@ _FINISH = sa.text(
     " SELECT run.*, finished.* FROM run LEFT JOIN finished ON true"
 ).columns(*_COLUMNS, sa.column("unit_evaluations"), sa.column("unit_tokens"))
 SAVE: Final = (
-    "UPDATE run_progress SET state = :state, reason = :reason, seconds = :seconds, running_since = :running_since,"
-    " started_at = coalesce(started_at, :started_at), finished_at = :finished_at, best = :best, "
-    + ", ".join(f"{name} = :{name}" for name in (*_COUNTERS, *_DOCUMENTS))
+    "UPDATE run_progress SET state = :state, seconds = :seconds, running_since = :running_since,"
+    " started_at = coalesce(started_at, :started_at), finished_at = :finished_at, "
+    + ", ".join(f"{name} = :{name}" for name in _FIELDS)
     + " WHERE run_id = :run_id"
 )
 """SQL: writes everything back, from what ``LockedProgress.values`` returns."""
@@ -77,17 +75,15 @@ class LockedProgress:
     def values(self) -> dict[str, Any]:
         """Return what ``SAVE`` binds."""
         p = self.progress
-        values: dict[str, Any] = {name: getattr(p, name) for name in (*_COUNTERS, *_DOCUMENTS)}
-        return values | {
+        running = self.now if p.state is RunState.RUNNING else None
+        return {name: getattr(p, name) for name in _FIELDS} | {
             "run_id": self.run_id,
             "state": p.state.value,
-            "reason": p.reason,
             "seconds": p.seconds,
             # The clock restarts from what has been booked, so that a pause costs nothing.
-            "running_since": self.now if p.state is RunState.RUNNING else None,
-            "started_at": self.now if p.state is RunState.RUNNING else None,
+            "running_since": running,
+            "started_at": running,
             "finished_at": self.now if p.state.ended else None,
-            "best": p.best,
         }
 
 
@@ -122,11 +118,6 @@ def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress
 
 
 def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedProgress:
-    loaded = RunProgress(
-        state=RunState(row["state"]),
-        reason=row["reason"],
-        seconds=float(row["seconds_now"]),
-        best=list(row["best"]),
-        **{name: row[name] for name in (*_COUNTERS, *_DOCUMENTS)},
-    )
-    return LockedProgress(run_id, loaded, row["now"])
+    stored = {name: row[name] for name in _FIELDS}
+    progress = RunProgress(state=row["state"], seconds=row["seconds_now"], **stored)
+    return LockedProgress(run_id, progress, row["now"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -178,7 +177,7 @@ def test_a_replay_finds_changed_advice() -> None:
 def test_a_worker_that_begins_anew_goes_on_as_the_old_one_would_have() -> None:
     whole, parts = Lab(guided(100, seed=2)).go(), Lab(guided(100, seed=2))
     while parts.run.progress.state is RunState.RUNNING:
-        parts.run.progress = RunProgress(**json.loads(json.dumps(asdict(parts.run.progress))))  # as it is stored
+        parts.run.progress = RunProgress.model_validate_json(parts.run.progress.model_dump_json())  # as it is stored
         parts.run.progress.state = RunState(parts.run.progress.state)
         parts.go(most_units=1)
     assert [dict(e.data) for e in parts.events] == [dict(e.data) for e in whole.events]
