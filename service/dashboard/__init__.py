@@ -1,1 +1,1 @@
-"""The dashboards: pages beside the REST surface, complete without JavaScript and live with it (ADR 16)."""
+"""Dashboard pages: complete without JavaScript, live with it (ADR 16)."""

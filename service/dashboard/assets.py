@@ -1,4 +1,4 @@
-"""Files that browsers keep: each under a path with its content's hash, compressed once, never asked for again."""
+"""Serve static files under paths with their content hash: compressed once, cached by browsers for good."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is served; ``preface`` stands before what its source holds."""
+    """A static file; ``preface`` is sent before the content of ``source``."""
 
     name: str
     media_type: str
@@ -36,14 +36,14 @@ class Asset:
         return self.preface + self.source.read_bytes()
 
     @cached_property
-    def packed(self) -> bytes:
-        """The file, compressed."""
-        with _lock:  # once, though several ask
+    def compressed(self) -> bytes:
+        """The file, gzipped."""
+        with _lock:  # so that concurrent requests compress it once
             return gzip.compress(self.content, 9 if len(self.content) < 1 << 20 else 6, mtime=0)
 
     @cached_property
     def path(self) -> str:
-        """Where it is served; the hash makes a changed file another one."""
+        """The URL path; a changed file has another hash and therefore another path."""
         return f"/static/{hashlib.sha256(self.content).hexdigest()[:16]}/{self.name}"
 
 
@@ -54,8 +54,8 @@ PLOTLY: Final = Asset(
     "plotly.js",
     "text/javascript; charset=utf-8",
     resources.files("plotly") / "package_data" / "plotly.min.js",
-    # Chromium then compiles it whole on another thread while it loads, rather than thousands of functions one by one
-    # on the page's own as they are called; elsewhere it is a comment.
+    # With this comment Chromium compiles the whole file on another thread while it loads, instead of thousands of
+    # functions one by one on the page's own thread.
     b"//# allFunctionsCalledOnLoad\n",
 )
 _ASSETS: Final = {asset.name: asset for asset in (CSS, JS, ICON, PLOTLY)}
@@ -65,23 +65,23 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/static/{digest}/{name}")
 def get_asset(digest: str, name: str, request: Request) -> Response:
-    """Send a file, compressed where that is understood."""
+    """Send a file, compressed if the client accepts gzip."""
     asset = _ASSETS.get(name)
     if asset is None or asset.path != f"/static/{digest}/{name}":
-        raise NotFoundError("there is no such file.", remedy="Load the page again: it names the present one.")
-    packed = "gzip" in request.headers.get("accept-encoding", "")
+        raise NotFoundError("no such file.", remedy="Reload the page: it links the current version.")
+    gzipped = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-    if packed:
+    if gzipped:
         headers["Content-Encoding"] = "gzip"
-    return Response(asset.packed if packed else asset.content, headers=headers, media_type=asset.media_type)
+    return Response(asset.compressed if gzipped else asset.content, headers=headers, media_type=asset.media_type)
 
 
 def warm() -> None:
     """Read and compress all files."""
     for asset in _ASSETS.values():
-        _ = asset.path, asset.packed
+        _ = asset.path, asset.compressed
 
 
 def guarded_styles() -> tuple[str, ...]:
-    """Return ids of elements whose presence keeps Plotly from writing styles into the page, which ours forbids."""
+    """Return the ids of elements that keep Plotly from injecting styles, which the page's policy forbids."""
     return tuple(sorted({found.decode() for found in _GUARDED_STYLE.findall(PLOTLY.content)}))

@@ -1,4 +1,4 @@
-"""Refusals as pages, for whoever asks for pages: the same status, what happened, and a way back."""
+"""Render problem details as a page for clients that accept HTML, with the same status."""
 
 from __future__ import annotations
 
@@ -14,67 +14,66 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.dashboard.pages import page
 from service.problem_details import MEDIA_TYPE
 
-_MACHINES: Final = ("/v1/", "/healthz", "/readyz", "/metrics")
+_API_PATHS: Final = ("/v1/", "/healthz", "/readyz", "/metrics")
+_KEPT_HEADERS: Final = frozenset({b"retry-after", b"www-authenticate", b"allow", b"connection"})
 _INTERNAL: Final = {
-    "title": "The service failed",
+    "title": "Internal error",
     "status": 500,
-    "detail": "The service failed at this page; its log says why.",
+    "detail": "The service failed to render this page; its log has the reason.",
     "errors": [],
 }
 
 
 class ErrorPages:
-    """Turns problem details into a page where the request accepts HTML and is not for the REST surface."""
+    """Middleware that replaces problem details by a page, except on API paths."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and show what refuses it as a page."""
-        if scope["type"] != "http" or scope["path"].startswith(_MACHINES) or not _wants_page(scope):
+        """Pass a request on and render an error response as a page."""
+        if scope["type"] != "http" or scope["path"].startswith(_API_PATHS) or not _accepts_html(scope):
             await self._app(scope, receive, send)
             return
-        answer = _ErrorPageSender(scope, receive, send)
+        sender = _ErrorPageSender(scope, receive, send)
         try:
-            await self._app(scope, receive, answer.pass_on)
+            await self._app(scope, receive, sender.forward)
         except Exception:
-            if not answer.begun:
-                await answer.show(_INTERNAL, [])
-            raise  # whoever serves the application logs it
+            if not sender.started:
+                await sender.send_page(_INTERNAL, [])
+            raise  # the server logs it
 
 
 class _ErrorPageSender:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._held: Message | None = None
+        self._start: Message | None = None
         self._body = b""
-        self.begun = False
+        self.started = False
 
-    async def pass_on(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _refuses(message):
-            self._held = message
-        elif self._held is not None:
+    async def forward(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _has_problem_details(message):
+            self._start = message
+        elif self._start is not None:
             self._body += message.get("body", b"")
             if not message.get("more_body", False):
-                await self.show(json.loads(self._body), self._held["headers"])
+                await self.send_page(json.loads(self._body), self._start["headers"])
         else:
-            self.begun = True
+            self.started = True
             await self._send(message)
 
-    async def show(self, details: MutableMapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
-        self.begun = True
-        status = HTTPStatus(details["status"])
-        answer = page(Request(self._scope), "error.html", status, details=details)
-        kept = {b"retry-after", b"www-authenticate", b"allow", b"connection"}
-        answer.raw_headers.extend((name, value) for name, value in headers if name.lower() in kept)
-        await answer(self._scope, self._receive, self._send)
+    async def send_page(self, details: MutableMapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        response = page(Request(self._scope), "error.html", HTTPStatus(details["status"]), details=details)
+        response.raw_headers.extend((name, value) for name, value in headers if name.lower() in _KEPT_HEADERS)
+        await response(self._scope, self._receive, self._send)
 
 
-def _wants_page(scope: Scope) -> bool:
+def _accepts_html(scope: Scope) -> bool:
     return "text/html" in Headers(scope=scope).get("accept", "")
 
 
-def _refuses(message: Message) -> bool:
+def _has_problem_details(message: Message) -> bool:
     return any(
         name.lower() == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in message["headers"]
     )

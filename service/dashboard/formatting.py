@@ -1,4 +1,4 @@
-"""How values look on pages: numbers, spans, times, and texts that nobody trusts."""
+"""Format numbers, durations, sizes and times for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPANS: Final = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "min"), (60.0,
 
 
 def number(value: float | None) -> str:
-    """Return a number for people: whole ones with separators, others with four significant digits."""
+    """Format a number: integers with separators, others with four significant digits."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -29,15 +29,16 @@ def number(value: float | None) -> str:
     return text.replace("-", "−").replace(",", "\u202f")
 
 
-def share(value: float | None) -> str:
-    """Return a share as per cent."""
-    if value is None or math.isnan(value):
+def percent(share: float | None) -> str:
+    """Format a share between 0 and 1 as per cent."""
+    if share is None or math.isnan(share):
         return MISSING
-    return f"{100 * value:.0f}\u202f%" if value in {0, 1} or 0.1 <= value <= 0.9 else f"{100 * value:.1f}\u202f%"
+    digits = 0 if share in {0, 1} or 0.1 <= share <= 0.9 else 1
+    return f"{100 * share:.{digits}f}\u202f%"
 
 
-def span(seconds: float | None) -> str:
-    """Return a span of time with two units at most."""
+def duration(seconds: float | None) -> str:
+    """Format a duration with at most two units."""
     if seconds is None:
         return MISSING
     for size, unit, small, small_unit in _SPANS:
@@ -49,7 +50,7 @@ def span(seconds: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes."""
+    """Format a number of bytes."""
     if count is None:
         return MISSING
     for unit in ("B", "KiB", "MiB"):
@@ -60,17 +61,17 @@ def size(count: float | None) -> str:
 
 
 def day(value: datetime | None) -> str:
-    """Return a time in UTC, to the minute."""
+    """Format a UTC time to the minute, without the year."""
     return MISSING if value is None else value.strftime("%d %b %H:%M").lstrip("0")
 
 
-def moment(value: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
+def timestamp(value: datetime | None) -> str:
+    """Format a UTC time to the second."""
     return MISSING if value is None else value.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def short(value: UUID | str, length: int = 8) -> str:
-    """Return the part of an id that tells things apart; the first half of a UUIDv7 is a clock."""
+    """Return the end of an id; the beginning of a UUIDv7 is a clock and similar for all."""
     return str(value)[-length:]
 
 
@@ -79,20 +80,12 @@ def directed(objective: Objective) -> str:
     return objective.directed
 
 
-def clip(text: object, length: int = 120) -> str:
-    """Return a text with at most ``length`` characters."""
-    given = str(text)
-    return given if len(given) <= length else given[: length - 1] + "…"
+def clip(value: object, length: int = 120) -> str:
+    """Return a text cut to ``length`` characters."""
+    text = str(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "number": number,
-    "share": share,
-    "span": span,
-    "size": size,
-    "day": day,
-    "moment": moment,
-    "short": short,
-    "directed": directed,
-    "clip": clip,
+    each.__name__: each for each in (number, percent, duration, size, day, timestamp, short, directed, clip)
 }

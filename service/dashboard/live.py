@@ -1,4 +1,4 @@
-"""LiveViews parts of pages: rendered once for all viewers of this process when something was committed (ADR 16)."""
+"""Live parts of pages: rendered once per commit for all viewers of a process (ADR 16)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from service.sse import MAX_STREAMS, MEDIA_TYPE
 from speciate.domain.errors import SpeciateError, UnavailableError
 
 POLL_S: Final = 2.0
-"""How often a view is rendered when nothing wakes it."""
+"""Seconds between renderings without a commit."""
 
 PAUSE_S: Final = 0.25
-"""Shortest time between two renderings of a view."""
+"""Shortest time between two renderings of a view, in seconds."""
 
 _THREADS: Final = 2
 _OPENING: Final = b"retry: 1000\n\n"
@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """The changing part of a page as it is now.
+    """The current state of a page's live part.
 
     Attributes:
-        html: What is shown.
-        revision: Grows or changes with what charts are drawn from.
-        final: Whether it never changes again.
+        html: Rendered HTML.
+        revision: Changes when the data of the page's charts changes.
+        final: True if the part will not change again.
     """
 
     html: str
@@ -61,27 +61,27 @@ class _LiveFrame:
 
 @dataclass(eq=False)
 class _LiveView:
-    """What several viewers look at."""
+    """One live view and its viewers."""
 
     render: Callable[[], LivePart]
     run_id: UUID | None
     frame: _LiveFrame | None = None
     viewers: set[asyncio.Event] = field(default_factory=set)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     broken: bool = False
     task: asyncio.Task[None] | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for viewer in self.viewers:
             viewer.set()
 
 
 class LiveViews:
-    """All watched views of this process.
+    """The live views of a process.
 
     Attributes:
-        poll_s: How often a view is rendered when nothing wakes it.
-        pause_s: Shortest time between two renderings of a view.
+        poll_s: Seconds between renderings without a commit.
+        pause_s: Shortest time between two renderings of a view, in seconds.
     """
 
     def __init__(self, *, poll_s: float = POLL_S, pause_s: float = PAUSE_S) -> None:
@@ -93,49 +93,49 @@ class LiveViews:
 
     @property
     def viewers(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return sum(len(view.viewers) for view in self._views.values())
 
     def wake(self, run_id: UUID) -> None:
-        """Render what shows a run, and what shows all of them, again."""
+        """Render the views of a run and the views of all runs again."""
         for view in self._views.values():
             if view.run_id is None or view.run_id == run_id:
-                view.news.set()
+                view.changed.set()
 
     def close(self) -> None:
-        """End every stream; viewers connect again, perhaps to another process."""
+        """End every stream; viewers reconnect, possibly to another process."""
         self._closing = True
         for view in self._views.values():
-            view.tell()
+            view.notify()
 
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the stream of a view.
+        """Return the event stream of a view.
 
         Args:
-            key: Names the view: equal keys have equal parts.
-            render: Makes the part; called in a thread.
-            run_id: The run whose commits change it, or None for all of them.
-            seen: Id of the frame that the viewer has.
+            key: Identity of the view: equal keys have equal parts.
+            render: Renders the part; called in a thread.
+            run_id: The run whose commits change the view; None for all runs.
+            seen: Id of the frame that the viewer already has.
 
         Raises:
-            UnavailableError: This process stops, or too many streams are open.
+            UnavailableError: The process is stopping, or too many streams are open.
         """
         if self._closing:
-            raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
+            raise UnavailableError("this API process is stopping.", remedy="Connect again in a moment.")
         if self.viewers >= MAX_STREAMS:
-            raise UnavailableError(f"{MAX_STREAMS} streams are open, which is the most this process serves.")
+            raise UnavailableError(f"this process already serves {MAX_STREAMS} streams, its limit.")
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = _LiveView(render, run_id)
             view.task = asyncio.create_task(self._serve(key, view), name=f"view {key}")
-            view.task.add_done_callback(_report)
-        news = asyncio.Event()
-        news.set()
-        view.viewers.add(news)
-        return _LiveResponse(self._chunks(view, news, seen), lambda: self._leave(key, view, news))
+            view.task.add_done_callback(_log_failure)
+        wakeup = asyncio.Event()
+        wakeup.set()
+        view.viewers.add(wakeup)
+        return _LiveResponse(self._chunks(view, wakeup, seen), lambda: self._leave(key, view, wakeup))
 
-    def _leave(self, key: str, view: _LiveView, news: asyncio.Event) -> None:
-        view.viewers.discard(news)
+    def _leave(self, key: str, view: _LiveView, wakeup: asyncio.Event) -> None:
+        view.viewers.discard(wakeup)
         if not view.viewers:
             if self._views.get(key) is view:
                 del self._views[key]
@@ -145,28 +145,28 @@ class LiveViews:
     async def _serve(self, key: str, view: _LiveView) -> None:
         try:
             while not (view.frame and view.frame.final):
-                view.news.clear()
+                view.changed.clear()
                 frame = _LiveFrame.of(await to_thread.run_sync(view.render, limiter=self._threads))
                 if view.frame is None or frame.id != view.frame.id:
                     view.frame = frame
-                    view.tell()
+                    view.notify()
                 await asyncio.sleep(self.pause_s)
-                await _first(view.news, self.poll_s)
+                await _wait(view.changed, self.poll_s)
         except SpeciateError as error:
-            _log.warning("view %s breaks off: %s", key, error)
+            _log.warning("view %s ended: %s", key, error)
         finally:
             view.broken = not (view.frame and view.frame.final)
             if self._views.get(key) is view:
                 del self._views[key]
-            view.tell()
+            view.notify()
 
-    async def _chunks(self, view: _LiveView, news: asyncio.Event, seen: str) -> AsyncIterator[bytes]:
+    async def _chunks(self, view: _LiveView, wakeup: asyncio.Event, seen: str) -> AsyncIterator[bytes]:
         yield _OPENING
         while not self._closing:
-            if not await _first(news, HEARTBEAT_S):
+            if not await _wait(wakeup, HEARTBEAT_S):
                 yield _HEARTBEAT
-            news.clear()
-            # Held, since another one may take its place while this one is being sent.
+            wakeup.clear()
+            # A local name: the view may get a new frame while this one is sent.
             frame = view.frame
             if frame is not None and frame.id != seen:
                 seen = frame.id
@@ -191,12 +191,12 @@ class _LiveResponse(StreamingResponse):
             self._leave()
 
 
-def _report(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("%s cannot be rendered", task.get_name(), exc_info=error)
 
 
-async def _first(event: asyncio.Event, limit_s: float) -> bool:
+async def _wait(event: asyncio.Event, limit_s: float) -> bool:
     try:
         async with asyncio.timeout(limit_s):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Pages from templates: always escaped, with the headers that let a browser load what is ours and nothing else."""
+"""Render templates as pages, always escaped, with headers that allow same-origin content only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS: Final = {
         "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:;"
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    # Forms say where they come from; nobody else hears of it.
+    # Our own forms send their origin; other sites get no referrer.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
     "Vary": "Accept, Accept-Encoding, Cookie",
@@ -44,15 +44,15 @@ NAVIGATION: Final = (
     ("/workers", "Workers", "workers"),
     ("/access", "Access", "access"),
 )
-_PACK_BYTES: Final = 1000
+_MIN_COMPRESSED: Final = 1000
 _HTML: Final = "text/html; charset=utf-8"
-_SO_FAR: Final = Markup("<!-- so far -->")
-"""What a template has before it is sent at once: browsers paint it while what comes after is still worked out."""
+_FLUSH: Final = Markup("<!-- flush -->")
+"""A marker in a template: the part before it is sent at once and painted while the rest is rendered."""
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the templates."""
+    """Return the template environment."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -70,43 +70,43 @@ def environment() -> Environment:
         "plotly": assets.PLOTLY.path,
         "guarded_styles": assets.guarded_styles(),
         "address": address,
-        "so_far": _SO_FAR,
+        "flush": _FLUSH,
     }
     made.globals["m"] = made.get_template("macros.html").module
     return made
 
 
 def warm() -> None:
-    """Make what the first page would wait for: compressed files and compiled templates."""
+    """Compress the static files and compile the templates, so that the first page does not wait for them."""
     assets.warm()
     for name in environment().list_templates():
         environment().get_template(name)
 
 
 def address(path: str, /, **query: Any) -> str:
-    """Return a path with a query; parts that are None or empty are left out, a tuple is a part for each value."""
+    """Return a path with a query, without empty values; a tuple adds one parameter per item."""
     kept = [(name, value) for name, value in query.items() if value not in {None, "", ()}]
     return quote(path, safe="/@:") + ("?" + urlencode(kept, doseq=True) if kept else "")
 
 
 def fragment(template: str, /, **context: Any) -> str:
-    """Return a part of a page."""
+    """Render a part of a page."""
     return environment().get_template(template).render(**context)
 
 
-def macro(name: str, /, *given: Any) -> str:
-    """Return what a macro makes of its arguments."""
-    return str(getattr(environment().globals["m"], name)(*given))
+def macro(name: str, /, *args: Any) -> str:
+    """Render a macro of ``macros.html``."""
+    return str(getattr(environment().globals["m"], name)(*args))
 
 
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:
-    """Return a page.
+    """Render a page.
 
     Args:
-        request: Says which part of the navigation it is in, and which theme was chosen.
+        request: Gives the current path, the theme and the principal.
         template: Name of the template.
         status_code: HTTP status.
-        context: What the template shows.
+        context: Values for the template.
     """
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -117,34 +117,34 @@ def page(request: Request, template: str, status_code: int = 200, /, **context: 
         "me": getattr(request.state, "principal", None),
     }
     sections = _sections(environment().get_template(template).generate(**context))
-    # The first one is made before the answer begins: what fails until then is an error page.
+    # The first section is rendered before the response starts, so that an error until then becomes an error page.
     first, headers = next(sections), dict(HEADERS)
-    packed = "gzip" in request.headers.get("accept-encoding", "") and len(first) > _PACK_BYTES
-    if packed:
+    gzipped = "gzip" in request.headers.get("accept-encoding", "") and len(first) > _MIN_COMPRESSED
+    if gzipped:
         headers["Content-Encoding"] = "gzip"
-    if first.endswith(_SO_FAR.encode()):
-        stream = _packed(first, sections) if packed else chain((first,), sections)
+    if first.endswith(_FLUSH.encode()):
+        stream = _compressed(first, sections) if gzipped else chain((first,), sections)
         return StreamingResponse(stream, status_code, headers=headers, media_type=_HTML)
-    content = gzip.compress(first, 5, mtime=0) if packed else first
+    content = gzip.compress(first, 5, mtime=0) if gzipped else first
     return Response(content, status_code, headers=headers, media_type=_HTML)
 
 
 def _sections(pieces: Iterator[str]) -> Iterator[bytes]:
-    held: list[str] = []
+    pending: list[str] = []
     for piece in pieces:
-        held.append(piece)
-        if piece == _SO_FAR:
-            yield _bytes(held)
-            held.clear()
-    yield _bytes(held)
+        pending.append(piece)
+        if piece == _FLUSH:
+            yield _bytes(pending)
+            pending.clear()
+    yield _bytes(pending)
 
 
 def _bytes(pieces: list[str]) -> bytes:
-    # Texts of programs may hold what UTF-8 cannot.
+    # Program texts may contain surrogates, which UTF-8 cannot encode.
     return "".join(pieces).encode("utf-8", "replace")
 
 
-def _packed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _compressed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     packer = zlib.compressobj(5, wbits=16 + zlib.MAX_WBITS)
     for section in chain((first,), rest):
         yield packer.compress(section) + packer.flush(zlib.Z_SYNC_FLUSH)

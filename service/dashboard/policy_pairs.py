@@ -1,4 +1,7 @@
-"""Who is asked in runs: a policy alone, or with a mutator. What two reach together is the record of neither."""
+"""A policy alone or with a mutator: the columns of the unlock matrix.
+
+An unlock by a pair counts for neither of its policies alone.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from speciate.storage.cursors import every
 
 @dataclass(frozen=True)
 class PolicyPair:
-    """Who is asked in runs.
+    """The policies of a run.
 
     Attributes:
-        policy: Who proposes.
-        mutator: Who changes parents, where that is somebody else.
+        policy: The proposer.
+        mutator: The policy that changes parents, if it is another one.
     """
 
     policy: PolicyVersion
@@ -26,17 +29,17 @@ class PolicyPair:
 
     @property
     def key(self) -> tuple[UUID, UUID | None]:
-        """The ids by which cells of the matrix name them."""
+        """The ids under which cells of the matrix name the pair."""
         return self.policy.id, self.mutator.id if self.mutator else None
 
     @property
     def name(self) -> str:
-        """What they are called; ``parse_pair`` reads it."""
+        """The name that ``parse_pair`` reads."""
         return together(self.policy.name, self.mutator.name if self.mutator else None)
 
 
 def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
-    """Return who is called so.
+    """Return the pair with this name.
 
     Raises:
         NotFoundError: A policy is unknown.
@@ -47,8 +50,8 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
 
 
 def known_pairs(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
-    """Return all policies, newest first, then every policy with mutator that occurs in ``cells``."""
+    """Return all policies, newest first, then every policy with a mutator that occurs in ``cells``."""
     policies = {policy.id: policy for policy in every(catalog.policies)}
-    asked = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
-    mutated = [PolicyPair(policies[a], policies[b]) for a, b in asked if a in policies and b in policies]
+    keys = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
+    mutated = [PolicyPair(policies[a], policies[b]) for a, b in keys if a in policies and b in policies]
     return {pair.key: pair for pair in (*map(PolicyPair, policies.values()), *mutated)}

@@ -1,4 +1,4 @@
-"""The part of a run's form that says how it goes about its search: who is asked, which programs are new, advice."""
+"""Form fields of a run: policies, novelty, guidance and labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from service.dashboard.fields import Field, build_fields, number_or_text, read_values
+from service.dashboard.fields import Field, build_fields, parse_number, read_values
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.guidance import Guidance
@@ -20,99 +20,91 @@ from speciate.ports.records.runs import RunRecord
 _NOVELTY: Final = "novelty."
 _GUIDANCE: Final = "guidance."
 _EVERY: Final = f"{_GUIDANCE}every"
+_CHOICE: Final = "policy_choice"
+_DISCOUNT: Final = "policy_discount"
 _NOTES: Final = {
-    "novelty.same": "when two programs are the same one; empty leaves it to the problem",
-    "novelty.near": "similarity to an earlier program from which one is not evaluated; empty rejects none.",
-    "novelty.shingle": "tokens in a shingle, of which that similarity counts the common ones.",
-    "novelty.window": "latest candidates that a new one is compared with.",
-    "guidance.every": "batches from one piece of advice that the run writes to the next; empty: no advice.",
-    "guidance.most": "pieces of advice that are kept at once.",
+    _CHOICE: "How the run chooses among several policies: by weight, or by success (ucb).",
+    _DISCOUNT: "Factor by which each batch reduces the weight of older answers, for ucb.",
+    "novelty.same": "When two programs count as the same. Empty: as the problem declares.",
+    "novelty.near": "Similarity from which a near-duplicate is rejected without evaluation. Empty: never.",
+    "novelty.shingle": "Tokens per shingle of the similarity measure.",
+    "novelty.window": "Latest candidates that a new one is compared with.",
+    "guidance.every": "Batches between two pieces of advice. Empty: no advice.",
+    "guidance.most": "Pieces of advice kept at once.",
 }
 
 
 def parse_policies(text: str, where: str) -> str | dict[str, Any]:
-    """Return the policy that a text names, or several as in ``small=3, big`` with their weights.
+    """Return a policy name, or for several, as in ``small=3, big``, their weights.
 
     Raises:
-        InvalidInputError: One is named twice.
+        InvalidInputError: A policy is named twice.
     """
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) == 1 and "=" not in entries[0]:
         return entries[0]
     weights: dict[str, Any] = {}
     for name, equals, weight in (entry.partition("=") for entry in entries):
-        weights[name.strip()] = number_or_text("number", weight.strip()) if equals else 1.0
+        weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
     if len(weights) < len(entries):
-        flaw = FieldError("names a policy twice: expected every policy once", where=where)
-        raise InvalidInputError(f"The {where} is not valid: {flaw}", flaws=(flaw,))
+        detail = FieldError("names a policy twice: expected each policy once", where=where)
+        raise InvalidInputError(f"The {where} is not valid: {detail}", flaws=(detail,))
     return weights
 
 
 def search_fields(values: Mapping[str, str]) -> list[Field]:
-    """Return the fields, filled in as the form was."""
-    defaults = RunSpec.model_fields
-    choice = Field(
-        "policy_choice",
-        "policy choice",
-        "choice",
-        values.get("policy_choice", str(defaults["policy_choice"].default)),
-        "how one of several policies is chosen: as often as its weight says, or by what it earns (ucb)",
-        choices=tuple(PolicyChoice),
-    )
-    discount = Field(
-        "policy_discount",
-        "policy discount",
-        "number",
-        values.get("policy_discount", str(defaults["policy_discount"].default)),
-        "what a batch leaves of the weight of older answers, for ucb.",
-        0,
-        1,
-    )
-    found = [*build_fields(Novelty, _NOVELTY, values), *build_fields(Guidance, _GUIDANCE, {_EVERY: "", **values})]
-    return [choice, discount, *(replace(f, label=f.name.replace(".", " "), note=_NOTES[f.name]) for f in found)]
+    """Return the fields for policy choice, novelty and guidance with the form's values."""
+    choice, discount = (values.get(name, str(RunSpec.model_fields[name].default)) for name in (_CHOICE, _DISCOUNT))
+    fields = [
+        Field(_CHOICE, "", "choice", choice, choices=tuple(PolicyChoice)),
+        Field(_DISCOUNT, "", "number", discount, low=0, high=1),
+        *build_fields(Novelty, _NOVELTY, values),
+        *build_fields(Guidance, _GUIDANCE, {_EVERY: "", **values}),
+    ]
+    return [replace(f, label=re.sub(r"[._]", " ", f.name), note=_NOTES[f.name]) for f in fields]
 
 
 def read_search(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the fields hold, as a ``RunSpec`` takes it; what cannot be read stays text, and is refused later."""
-    choice, discount = (values.get(name, "").strip() for name in ("policy_choice", "policy_discount"))
+    """Return the values of ``search_fields`` as ``RunSpec`` fields; validation reports malformed ones."""
+    choice, discount = (values.get(name, "").strip() for name in (_CHOICE, _DISCOUNT))
     return {
         "novelty": read_values(Novelty, _NOVELTY, values),
         "guidance": read_values(Guidance, _GUIDANCE, values) if values.get(_EVERY, "").strip() else None,
-        **({"policy_choice": choice} if choice else {}),
-        **({"policy_discount": number_or_text("number", discount)} if discount else {}),
+        **({_CHOICE: choice} if choice else {}),
+        **({_DISCOUNT: parse_number("number", discount)} if discount else {}),
     }
 
 
 def search_from_run(run: RunRecord) -> dict[str, str]:
-    """Return what the fields, and those of policy and mutator, hold for a run like another one."""
+    """Return the form values that repeat a run's policies, novelty and guidance."""
     spec = run.spec
     values: dict[str, Any] = {
-        "policy": _named(run, PolicyRole.PROPOSE) or f"{run.policy}@{run.policy_version}",
-        "mutator": _named(run, PolicyRole.MUTATE) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else ""),
-        "policy_choice": spec.policy_choice,
-        "policy_discount": spec.policy_discount,
+        "policy": _ensemble(run, PolicyRole.PROPOSE) or f"{run.policy}@{run.policy_version}",
+        "mutator": _ensemble(run, PolicyRole.MUTATE) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else ""),
+        _CHOICE: spec.policy_choice,
+        _DISCOUNT: spec.policy_discount,
         **{_NOVELTY + name: value for name, value in spec.novelty},
         **{_GUIDANCE + name: value for name, value in spec.guidance or ()},
     }
     return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
-def _named(run: RunRecord, role: PolicyRole) -> str:
-    members = [member for member in run.ensembles if member.role is role]
-    return ", ".join(f"{m.policy}@{m.policy_version}={str(m.weight).removesuffix('.0')}" for m in members)
-
-
 def parse_tags(text: str) -> list[str]:
-    """Return the tags that a text names, with blanks or commas between them."""
+    """Return the tags in a text, separated by blanks or commas."""
     return [tag for tag in re.split(r"[\s,]+", storable(text)) if tag]
 
 
 def read_labels(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the fields hold, as ``Labels`` or ``Relabelling`` take it; a field that is not there is left out."""
+    """Return the form's labels as fields of ``Labels`` or ``Relabelling``, without missing ones."""
     found: dict[str, Any] = {name: values[name] for name in ("name", "note") if name in values}
     return {**found, "tags": parse_tags(values["tags"])} if "tags" in values else found
 
 
 def labels_from_run(run: RunRecord) -> dict[str, str]:
-    """Return what the fields hold for a run as it is."""
+    """Return a run's labels as form values."""
     return {"name": run.name, "tags": " ".join(run.tags), "note": run.note}
+
+
+def _ensemble(run: RunRecord, role: PolicyRole) -> str:
+    members = [member for member in run.ensembles if member.role is role]
+    return ", ".join(f"{m.policy}@{m.policy_version}={str(m.weight).removesuffix('.0')}" for m in members)

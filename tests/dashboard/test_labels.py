@@ -44,7 +44,7 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     )
     page.get_by_label(re.compile("^Tags")).fill("fine no,<b>")
     page.get_by_role("button", name="Keep these labels").click()
-    expect(page.get_by_role("alert")).to_contain_text("These labels cannot be kept")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid values")
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
     assert labelled.stores.runs.get(run_id).tags == ("arm:a", "sweep:3")
     # The browser reports the form_errors as a failed load.

@@ -1,1 +1,1 @@
-"""Charts for the questions that people ask: one file for each question, pure functions of what was read."""
+"""Charts: one module per group of charts, pure functions of the data read."""

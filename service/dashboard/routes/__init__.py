@@ -1,4 +1,4 @@
-"""The pages, one small file for each thing that is looked at."""
+"""Routers of the pages: one module per page."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from service.dashboard.routes import (
 )
 
 OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
-"""What is needed before anybody has logged in; their forms see for themselves where they come from."""
+"""Routers that need no login; their forms check the origin themselves."""
 
 PAGES: Final[tuple[APIRouter, ...]] = (
     activity.router,
     runs.router,
-    # Before ``run``, which would take "new" for the id of one.
+    # Before ``run``, whose path would match "new" as an id.
     new_run.router,
     run.router,
     candidates.router,
@@ -53,4 +53,4 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     workers.router,
     access.router,
 )
-"""In the order in which paths are tried."""
+"""In the order in which paths are matched."""

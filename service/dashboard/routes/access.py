@@ -1,4 +1,4 @@
-"""Access: the project's tokens, and the projects with their quotas."""
+"""Access page: API tokens of the project, projects and quotas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from service.api.projects import ProjectRequest
 from service.api.tokens import TokenRequest
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import number_or_text
+from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import page
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
@@ -24,47 +24,47 @@ from speciate.ports.records.projects import NewToken, ProjectUsage
 
 router = APIRouter(include_in_schema=False, prefix="/access")
 
-_MOST: Final = 200
-_MOST_DAYS: Final = 36_500
+_LIMIT: Final = 200
+_MAX_DAYS: Final = 36_500
 
 
 @router.get("")
 def show_access(request: Request, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Show who you are, and what you may see of tokens and projects."""
+    """Show the principal, and the tokens and projects that it may see."""
     return _page(request, dashboard, principal)
 
 
 @router.post("/tokens", dependencies=[NeedsAdmin])
 def create_token(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Make a token and show it, once."""
+    """Create a token and show it once."""
     try:
         body = TokenRequest(
-            name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_end(form.text("days"))
+            name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_expiry(form.text("days"))
         )
         made = dashboard.stores.tokens.create(
             principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
         )
     except (SpeciateError, ValidationError, ValueError) as error:
-        return _page(request, dashboard, principal, values=form.fields, errors=_told(error))
-    answer = _page(request, dashboard, principal, made=made)
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+        return _page(request, dashboard, principal, values=form.fields, errors=_token_errors(error))
+    response = _page(request, dashboard, principal, made=made)
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 @router.post("/tokens/{token_id}/revoke", dependencies=[SubmittedForm, NeedsAdmin])
 def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
     """Revoke a token."""
     try:
-        found = UUID(token_id)
+        parsed = UUID(token_id)
     except ValueError:
         raise NotFoundError(f"there is no token {token_id[:60]!r}.") from None
-    dashboard.stores.tokens.revoke(principal.project_id, found)
+    dashboard.stores.tokens.revoke(principal.project_id, parsed)
     return RedirectResponse("/access", 303)
 
 
 @router.post("/projects", dependencies=[NeedsOperator])
 def create_project(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Make a project."""
+    """Create a project."""
     try:
         body = ProjectRequest(slug=form.text("slug"), title=form.text("title"))
         dashboard.stores.projects.create(body.slug, body.title)
@@ -75,12 +75,12 @@ def create_project(request: Request, form: FormDep, dashboard: DashboardDep, pri
 
 @router.post("/projects/{name}/quota", dependencies=[NeedsOperator])
 def set_quota(request: Request, name: str, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Set a project's quotas; what is empty is no limit."""
+    """Set a project's quotas; an empty field removes the limit."""
     if "\x00" in name:
-        raise NotFoundError("no project has such a name.")
+        raise NotFoundError("no such project.")
     limits = {each: form.text(each) for each in Quota.model_fields}
     try:
-        quota = Quota.model_validate({k: number_or_text("integer", v) if v else None for k, v in limits.items()})
+        quota = Quota.model_validate({k: parse_number("integer", v) if v else None for k, v in limits.items()})
         dashboard.stores.projects.limit(name, quota)
     except ValidationError as error:
         return _page(request, dashboard, principal, errors=form_errors(error))
@@ -98,7 +98,7 @@ def _page(
 ) -> Response:
     admin = principal.scope.includes(Scope.ADMIN)
     context: dict[str, Any] = {
-        "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_MOST).items if admin else None,
+        "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_LIMIT).items if admin else None,
         "projects": _projects(dashboard, principal),
         "scopes": [scope.value for scope in Scope],
         "made": made,
@@ -111,20 +111,20 @@ def _page(
 def _projects(dashboard: DashboardContext, principal: Principal) -> list[ProjectUsage]:
     only = None if principal.all_projects else principal.project_id
     return [
-        dashboard.stores.projects.usage(p.slug) for p in dashboard.stores.projects.list(only=only, limit=_MOST).items
+        dashboard.stores.projects.usage(p.slug) for p in dashboard.stores.projects.list(only=only, limit=_LIMIT).items
     ]
 
 
-def _end(days: str) -> datetime | None:
+def _expiry(days: str) -> datetime | None:
     if not days:
         return None
-    if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MOST_DAYS):
-        flaw = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
-        raise InvalidInputError(f"The token is not valid: {flaw}", flaws=(flaw,))
+    if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MAX_DAYS):
+        detail = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
+        raise InvalidInputError(f"The token is not valid: {detail}", flaws=(detail,))
     return datetime.now(UTC) + timedelta(days=int(days))
 
 
-def _told(error: Exception) -> FormErrors:
+def _token_errors(error: Exception) -> FormErrors:
     if isinstance(error, SpeciateError | ValidationError):
         return form_errors(error)
-    return FormErrors("This token cannot be made", "Its scope is none of read, submit and admin.", ())
+    return FormErrors("Invalid values", "The scope must be read, submit or admin.")

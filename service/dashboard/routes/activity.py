@@ -1,4 +1,4 @@
-"""The first page: what goes on now, what was reached last, and whether workers are busy."""
+"""Activity page: running runs, latest unlocks and live workers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/")
 def show_activity(request: Request, dashboard: DashboardDep) -> Response:
-    """Show what goes on."""
-    return page(request, "activity.html", **_found(dashboard))
+    """Show the current activity."""
+    return page(request, "activity.html", **_context(dashboard))
 
 
 @router.get("/live/activity")
 async def watch_activity(dashboard: DashboardDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
-    """Send what goes on whenever it changes."""
+    """Stream the activity."""
     return dashboard.watch(
-        "activity", lambda: LivePart(fragment("activity_live.html", **_found(dashboard))), run_id=None, seen=seen
+        "activity", lambda: LivePart(fragment("activity_live.html", **_context(dashboard))), run_id=None, seen=seen
     )
 
 
-def _found(dashboard: DashboardContext) -> dict[str, Any]:
+def _context(dashboard: DashboardContext) -> dict[str, Any]:
     stores = dashboard.stores
     return {
         "counts": {state.value: count for state, count in dashboard.overview.runs_by_state().items()},

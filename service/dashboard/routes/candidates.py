@@ -1,4 +1,4 @@
-"""Candidates of a run: the list, and one with everything that is known of it."""
+"""Candidates of a run: the filtered list, and the page of a candidate with texts, diff and replay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import SubmittedForm, form_errors
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.run_view import RunDep
+from service.dashboard.run_page import RunDep
 from service.diffs import Diff, unified
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -29,7 +29,7 @@ from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR
 router = APIRouter(include_in_schema=False)
 
 MAX_CHARACTERS: Final = 60_000
-"""Of one text on a page; the whole text can be downloaded."""
+"""Characters of a text shown on a page; the download has all."""
 
 _LIMIT: Final = 60
 _ANCESTORS: Final = 40
@@ -51,19 +51,19 @@ def list_candidates(
     rule: _Text = "",
     elite: _Word = "",
     sort: _Word = "",
-    show: Annotated[list[str] | None, Query(max_length=600, description="names of rewards")] = None,
+    show: Annotated[list[str] | None, Query(max_length=600)] = None,
     cursor: _Text = "",
 ) -> Response:
-    """Show a run's candidates: those that are asked for, in the order that is asked for, newest first by default."""
+    """Show a run's candidates by filter and sort order, newest first by default."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
-    given = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
+    filters = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
     names = problem.space.names
-    given |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != BY_NUMBER else ""}
+    filters |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != BY_NUMBER else ""}
     errors, found = None, Page[CandidateRecord](items=())
     try:
         found = dashboard.stores.queries.candidates(
-            run_id, _wanted(dashboard, given), limit=_LIMIT, cursor=cursor or None
+            run_id, _filter(dashboard, filters), limit=_LIMIT, cursor=cursor or None
         )
     except InvalidInputError as error:
         errors = form_errors(error)
@@ -73,21 +73,21 @@ def list_candidates(
         "run": run,
         "problem": problem,
         "candidates": found.items,
-        "objectives": shown_rewards(problem, chosen, sort),
+        "objectives": shown_objectives(problem, chosen, sort),
         "weighted": problem.weights is not None and BY_SCALAR not in names,
         "chosen": chosen,
-        "given": given,
+        "filters": filters,
         "policies": _policies(run, policy),
         "errors": errors,
         "any": "" if ANY_TARGET in (each.name for each in problem.targets) else ANY_TARGET,
-        "next": found.next_cursor and address(path, **given, show=chosen, cursor=found.next_cursor),
+        "next": found.next_cursor and address(path, **filters, show=chosen, cursor=found.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)
 
 
 @router.get("/candidates/{candidate_id}")
 def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
-    """Lead from a candidate's id to its page."""
+    """Redirect from a candidate's id to its page."""
     try:
         known = UUID(candidate_id)
     except ValueError:
@@ -98,7 +98,7 @@ def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
 
 @router.get("/runs/{run_id}/candidates/{number}")
 def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
-    """Show a candidate: what it changed, what was asked and answered, what it got, where it comes from."""
+    """Show a candidate: rewards, diff to its parent, prompt and completion, ancestors."""
     candidate = _candidate(dashboard, run_id, number)
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
@@ -112,15 +112,15 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
         diff=_diff(candidate, parent) if parent else None,
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
-        objectives=shown_rewards(problem),
+        objectives=shown_objectives(problem),
         most=MAX_CHARACTERS,
         **_replay(dashboard, candidate),
     )
 
 
 @router.post("/runs/{run_id}/candidates/{number}/replay", dependencies=[SubmittedForm])
-def ask_for_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
-    """Have a worker score it again."""
+def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+    """Let a worker score the candidate again."""
     candidate = _candidate(dashboard, run_id, number)
     dashboard.replays.ask(candidate)
     return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)
@@ -130,21 +130,19 @@ def ask_for_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Resp
 async def watch_replay(
     run_id: RunDep, number: str, dashboard: DashboardDep, seen: Annotated[str, Query(max_length=100)] = ""
 ) -> StreamingResponse:
-    """Send what came of a replay, when it comes."""
-    await to_thread.run_sync(
-        _candidate, dashboard, run_id, number
-    )  # an unknown one is refused before the answer begins
+    """Stream the outcome of a replay."""
+    await to_thread.run_sync(_candidate, dashboard, run_id, number)  # so that an unknown candidate is a 404
 
     def render() -> LivePart:
         shown = _replay(dashboard, _candidate(dashboard, run_id, number))
-        return LivePart(fragment("replay.html", **shown), final=not shown["waited_for"])
+        return LivePart(fragment("replay.html", **shown), final=not shown["pending"])
 
     return dashboard.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
 def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) -> Response:
-    """Send one of a candidate's texts as it is, as a file: nothing in it is ever shown as a page."""
+    """Send one of a candidate's texts as a download, so that no browser renders it."""
     candidate = _candidate(dashboard, run_id, number)
     rollout = dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None
     texts = _texts(candidate, rollout)
@@ -154,11 +152,11 @@ def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) ->
     return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-def shown_rewards(problem: Problem, chosen: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
-    """Return the rewards that a table shows: the chosen ones, else the first of those that decide most.
+def shown_objectives(problem: Problem, chosen: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
+    """Return the objectives that a table shows: the chosen ones, else the first few by importance.
 
-    What decides the unlock comes before what decides other targets, and that before the rest. What the table is sorted
-    by is always there.
+    The order is: sort key, objectives in the unlock rule, objectives in other target rules, the rest. The sort key is
+    always included.
     """
     if chosen:
         return [objective for objective in problem.objectives if objective.name in {*chosen, sort}]
@@ -169,39 +167,39 @@ def shown_rewards(problem: Problem, chosen: tuple[str, ...] = (), sort: str = ""
     return ranked[:_COLUMNS]
 
 
-def _wanted(dashboard: DashboardContext, given: dict[str, str]) -> CandidateFilter:
-    """Return what an address asks for; whatever can be none of a run's outcomes, islands or roles asks for nothing."""
-    island = given["island"]
+def _filter(dashboard: DashboardContext, filters: dict[str, str]) -> CandidateFilter:
+    """Return the filter of a URL; a value that is no status, island or role is ignored."""
+    island = filters["island"]
     return CandidateFilter(
-        status=CandidateStatus(given["status"]) if given["status"] in {"evaluated", "failed"} else None,
+        status=CandidateStatus(filters["status"]) if filters["status"] in {"evaluated", "failed"} else None,
         island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
-        role=PolicyRole(given["role"]) if given["role"] in set(PolicyRole) else None,
-        policy_id=dashboard.stores.catalog.policy(given["policy"]).id if given["policy"] else None,
-        target=given["target"] or None,
-        rule=given["rule"] or None,
-        elite=bool(given["elite"]),
-        sort=given["sort"] or None,
+        role=PolicyRole(filters["role"]) if filters["role"] in set(PolicyRole) else None,
+        policy_id=dashboard.stores.catalog.policy(filters["policy"]).id if filters["policy"] else None,
+        target=filters["target"] or None,
+        rule=filters["rule"] or None,
+        elite=bool(filters["elite"]),
+        sort=filters["sort"] or None,
     )
 
 
-def _policies(run: RunRecord, given: str) -> list[str]:
-    """Return the names of a run's policies, and the one that was given."""
+def _policies(run: RunRecord, selected: str) -> list[str]:
+    """Return the names of a run's policies, with the selected one."""
     names = [f"{run.policy}@{run.policy_version}"]
     if run.mutator:
         names.append(f"{run.mutator}@{run.mutator_version}")
     names += [f"{member.policy}@{member.policy_version}" for member in run.ensembles]
-    return list(dict.fromkeys([*names, given] if given else names))
+    return list(dict.fromkeys([*names, selected] if selected else names))
 
 
 def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str, Any]:
-    """Return what the part about replays shows."""
+    """Return the template values of the replay panel."""
     replay = dashboard.replays.of(candidate.id) if replayable(candidate) else None
     return {
         "candidate": candidate,
         "base": f"/runs/{candidate.run_id}",
         "replay": replay,
         "replayable": replayable(candidate),
-        "waited_for": replay is not None and replay.done_at is None,
+        "pending": replay is not None and replay.done_at is None,
     }
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run, in order, in words."""
+"""Event log of a run, with a sentence per event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.formatting import clip, number
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment, page
-from service.dashboard.run_view import RunDep
+from service.dashboard.run_page import RunDep
 from speciate.domain.event import EventKind
 from speciate.ports.records.runs import EventRecord, RunRecord
 
@@ -24,27 +24,27 @@ _LIMIT: Final = 100
 def show_events(
     request: Request, run_id: RunDep, dashboard: DashboardDep, before: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
-    """Show the log, newest first."""
+    """Show the event log, newest first."""
     run = dashboard.stores.runs.get(run_id)
     end = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else run.last_event + 1
-    return page(request, "events.html", **_found(dashboard, run, end), newest=not before)
+    return page(request, "events.html", **_context(dashboard, run, end), newest=not before)
 
 
 @router.get("/live")
 async def watch_events(
     run_id: RunDep, dashboard: DashboardDep, seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
-    """Send the newest events whenever there are new ones."""
+    """Stream the newest events."""
 
     def render() -> LivePart:
         run = dashboard.stores.runs.get(run_id)
-        text = fragment("events_live.html", **_found(dashboard, run, run.last_event + 1))
+        text = fragment("events_live.html", **_context(dashboard, run, run.last_event + 1))
         return LivePart(text, str(run.revision), final=run.state.ended)
 
     return dashboard.watch(f"events {run_id}", render, run_id=run_id, seen=seen)
 
 
-def _found(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str, Any]:
+def _context(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str, Any]:
     after = max(0, min(end, run.last_event + 1) - 1 - _LIMIT)
     events = dashboard.stores.queries.events(run.id, after=after, limit=_LIMIT)
     lines = [(event, *describe_event(event)) for event in reversed(events) if event.seq < end]
@@ -52,20 +52,20 @@ def _found(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str, A
 
 
 def describe_event(event: EventRecord) -> tuple[str, tuple[int, ...]]:
-    """Return what an event says, and the numbers of the candidates that stand at its end."""
+    """Return a sentence about an event, and the numbers of the candidates that end it."""
     data: dict[str, Any] = dict(event.data)
     match event.kind:
         case EventKind.BATCH_PROPOSED:
             rejected = sum((data.get("rejected") or {}).values())
             more = f", {rejected} could not be read" if rejected else ""
-            return f"{_many(data['proposals'], 'candidate')} from {_many(data['rollouts'], 'completion')}{more}", ()
+            return f"{_count(data['proposals'], 'candidate')} from {_count(data['rollouts'], 'completion')}{more}", ()
         case EventKind.BATCH_EVALUATED:
             return _evaluated(data)
         case EventKind.TARGET_CLAIMED:
             return f"{data['target']} is claimed and evaluated again: candidate", (int(data["candidate"]),)
         case EventKind.TARGET_CONFIRMED:
             word = "unlocks the problem" if data.get("unlock") else "is on record"
-            spent = _many(data.get("evaluations") or 0, "evaluation")
+            spent = _count(data.get("evaluations") or 0, "evaluation")
             return f"{data['target']} is confirmed and {word}, after {spent}: candidate", (int(data["candidate"]),)
         case EventKind.TARGET_REFUTED:
             why = f" ({clip(data['detail'], 300)})" if data.get("detail") else ""
@@ -85,15 +85,15 @@ def _evaluated(data: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
     failed = sum(1 for candidate in candidates if candidate["failure"])
     twins = sum(1 for candidate in candidates if candidate["duplicate_of"])
     places = sorted({int(place[2]) for place in data["archive"]})
-    parts = [_many(len(candidates), "candidate"), f"{_many(data['evaluations'], 'evaluation')} in all"]
+    parts = [_count(len(candidates), "candidate"), f"{_count(data['evaluations'], 'evaluation')} in all"]
     if failed:
         parts.append(f"{failed} failed")
     if twins:
-        parts.append(_many(twins, "duplicate"))
+        parts.append(_count(twins, "duplicate"))
     if places:
-        parts.append(f"{_many(len(data['archive']), 'place')} in the archive won by")
+        parts.append(f"{_count(len(data['archive']), 'place')} in the archive won by")
     return ", ".join(parts), tuple(places[:12])
 
 
-def _many(count: int, word: str) -> str:
+def _count(count: int, word: str) -> str:
     return f"{number(count)} {word}" + ("" if count == 1 else "s")

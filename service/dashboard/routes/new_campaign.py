@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import Field, chosen, number_or_text, shown
+from service.dashboard.fields import Field, parse_number, read_strategy, strategy_context
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from speciate.domain.campaign import AllocationMode, Campaign
@@ -66,9 +66,9 @@ def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
     return {
         "slug": text.get("slug", ""),
         "problems": text.get("problems", "").split(),
-        **chosen(values),
+        **read_strategy(values),
         **{name: text[name] for name in _TEXTS if text.get(name)},
-        **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
+        **{name: parse_number("integer", text[name]) for name in _COUNTS if text.get(name)},
     }
 
 
@@ -86,7 +86,7 @@ def _form(
         "errors": errors,
         "counts": counts,
         "modes": [mode.value for mode in AllocationMode],
-        **shown(values),
+        **strategy_context(values),
         "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
         "sets": [found.slug for found in catalog.problem_sets(limit=100).items],
         "key": values.get("key") or uuid4().hex,

@@ -1,4 +1,4 @@
-"""Registering a policy from a form; its endpoint can be tried before anything is kept."""
+"""Form that registers a policy; its endpoint can be tried before registration."""
 
 from __future__ import annotations
 
@@ -31,61 +31,62 @@ router = APIRouter(include_in_schema=False, prefix="/policies")
 
 _KEY: Final = "api_key"
 _SAMPLING: Final = "sampling."
-_PARTS: Final[dict[str, dict[str, tuple[str, str]]]] = {
-    "Who": {
-        "slug": ("Name", "lower-case words joined by hyphens; what changes under a name is its next version"),
+_ENDPOINT: Final = "Endpoint"
+_SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Policy": {
+        "slug": ("Name", "Lower-case words joined by hyphens. A changed definition becomes the next version."),
         "kind": ("Kind", "; ".join(f"{name}: {policy_kind(name).summary}" for name in KINDS)),
-        "description": ("Description", "one line for people"),
+        "description": ("Description", "One line."),
     },
-    "Where": {
-        "base_url": ("Endpoint", "speaks the OpenAI protocol, such as http://127.0.0.1:8000/v1"),
-        "model": ("Model", "a model or adapter that is served there"),
-        "timeout_s": ("Longest answer", "seconds one request may take."),
+    _ENDPOINT: {
+        "base_url": ("Endpoint", "URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."),
+        "model": ("Model", "Model or adapter that the endpoint serves."),
+        "timeout_s": ("Timeout", "Seconds per request."),
     },
-    "How it is asked": {
-        "prompt_format": ("Prompt format", "by chat or by completion"),
-        "codec": ("Codec", "a tiny model's own language, by completion; empty: English"),
-        "edit_format": ("Edit format", "whole programs, or diffs"),
-        "answers_per_rollout": ("Answers", "programs in one completion."),
-        "prompt_tokens": ("Longest prompt", "counted as one token for each byte of UTF-8."),
-        "sampling.temperature": ("Temperature", "0 is the likeliest answer."),
-        "sampling.top_p": ("Top-p", "nucleus mass."),
-        "sampling.max_tokens": ("Longest completion", "in tokens."),
-        "sampling.logprobs": ("Log-probabilities", "are asked for: its entropy is known then"),
+    "Prompts and sampling": {
+        "prompt_format": ("Prompt format", "Chat or completion."),
+        "codec": ("Codec", "Token vocabulary of a tiny model, for completion. Empty: English."),
+        "edit_format": ("Edit format", "Whole programs or diffs."),
+        "answers_per_rollout": ("Answers", "Answers per completion."),
+        "prompt_tokens": ("Prompt limit", "Tokens, counted as one per byte of UTF-8."),
+        "sampling.temperature": ("Temperature", "With 0 the policy is greedy."),
+        "sampling.top_p": ("Top-p", "Probability mass of nucleus sampling."),
+        "sampling.max_tokens": ("Completion limit", "Tokens."),
+        "sampling.logprobs": ("Log-probabilities", "Request them, to measure entropy."),
     },
-    "For the record": {
-        "training_method": ("Trained by", "vpo, grpo, base, …"),
-        "checkpoint_digest": ("Checkpoint", "SHA-256 of the weights; empty: as the endpoint says"),
+    "Training": {
+        "training_method": ("Training method", "vpo, grpo, base, …"),
+        "checkpoint_digest": ("Checkpoint", "SHA-256 of the weights. Empty: as the endpoint reports."),
     },
 }
-"""Label and note of every field, by the heading that it stands under."""
+"""Label and hint of every field, by heading."""
 _CHOICES: Final = {"kind": tuple(KINDS), "codec": ("", *CODECS)}
-_OWN: Final = {name for part in _PARTS.values() for name in part if not name.startswith(_SAMPLING)}
-# Rules about several fields have no place; their messages begin with the one to change.
-_BEGINS_WITH_PLACE: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_key): (.*)", re.DOTALL)
+_OWN: Final = {name for part in _SECTIONS.values() for name in part if not name.startswith(_SAMPLING)}
+# An error about several fields has no location; its message begins with the field to change.
+_STARTS_WITH_FIELD: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_key): (.*)", re.DOTALL)
 
 
 @router.get("/new")
 def show_form(request: Request) -> Response:
-    """Show the form, filled in as the address says."""
+    """Show the form with the values of the query."""
     return _form(request, dict(request.query_params))
 
 
 @router.post("/new")
 async def try_out(request: Request, form: FormDep, app_state: AppStateDep, principal: PrincipalDep) -> Response:
-    """Show the form again with what its endpoint says; nothing is kept."""
+    """Ping the endpoint and show the form again with the result; nothing is stored."""
     try:
-        sign = await policy_registration.try_out(read_submission(form.fields), app_state, principal)
+        ping = await policy_registration.try_out(read_submission(form.fields), app_state, principal)
     except (SpeciateError, ValidationError) as error:
         return _form(request, form.fields, errors=policy_form_errors(error))
-    return _form(request, form.fields, sign=sign)
+    return _form(request, form.fields, ping=ping)
 
 
 @router.post("")
 async def register(
     request: Request, form: FormDep, dashboard: DashboardDep, app_state: AppStateDep, principal: PrincipalDep
 ) -> Response:
-    """Register it and go to its page, or show the form again with what is wrong."""
+    """Register the policy and redirect to its page, or show the form again with the errors."""
     try:
         version, _ = await policy_registration.register(
             read_submission(form.fields), app_state, dashboard.stores, principal
@@ -96,11 +97,11 @@ async def register(
 
 
 def read_submission(values: Mapping[str, str]) -> PolicySubmission:
-    """Return what a form holds, as the REST surface takes it.
+    """Return the form as a submission of the REST API.
 
     Raises:
-        InvalidInputError: The options cannot be read.
-        ValidationError: A value does not fit.
+        InvalidInputError: The options are malformed.
+        ValidationError: A value is invalid.
     """
     own = {name: text for name, text in values.items() if name in _OWN or name == "api_key_env"}
     key = values.get(_KEY, "").strip()
@@ -114,56 +115,56 @@ def read_submission(values: Mapping[str, str]) -> PolicySubmission:
 
 
 def policy_form_errors(error: SpeciateError | ValidationError) -> FormErrors:
-    """Return what the form is errors of an error, every flaw at the field that it is about."""
+    """Return the errors with each detail assigned to its form field."""
     errors = form_errors(error)
-    title = "This cannot be registered" if isinstance(error, ValidationError) else errors.title
-    return replace(errors, title=title, flaws=tuple(map(_placed, errors.flaws)))
+    return replace(errors, details=tuple(map(_at_field, errors.details)))
 
 
-def _placed(flaw: FieldError) -> FieldError:
-    where, message = flaw.where.removeprefix("definition").removeprefix("."), flaw.message
-    if not where and (found := _BEGINS_WITH_PLACE.fullmatch(message)):
+def _at_field(detail: FieldError) -> FieldError:
+    where, message = detail.where.removeprefix("definition").removeprefix("."), detail.message
+    if not where and (found := _STARTS_WITH_FIELD.fullmatch(message)):
         where, message = (group for group in found.groups() if group is not None)
     option = where.removeprefix("options.")
     return FieldError(message, where) if option == where else FieldError(f"{option}: {message}", "options")
 
 
 def _options(text: str) -> dict[str, Any]:
-    """Return the options, one a line as ``name=value``; what is not JSON is a text, as on the command line."""
+    """Return the options, one ``name=value`` per line; a value that is not JSON is text, as on the command line."""
     found: dict[str, Any] = {}
-    flaws = []
+    errors = []
     for line in filter(None, map(str.strip, text.split("\n"))):
-        name, sign, value = (part.strip() for part in line.partition("="))
-        if not sign or not name:
-            flaws.append(FieldError(f"{line[:60]!r}: expected name=value", "options"))
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not name:
+            errors.append(FieldError(f"{line[:60]!r}: expected name=value", "options"))
             continue
         try:
             found[name] = parse(value.encode())
         except MalformedJsonError:
             found[name] = value
         except InvalidInputError as error:
-            flaws += [FieldError(f"{name[:60]}: {flaw.message}", "options") for flaw in error.flaws]
-    if flaws:
-        raise InvalidInputError("The options cannot be read.", flaws=tuple(flaws))
+            errors += [FieldError(f"{name[:60]}: {detail.message}", "options") for detail in error.flaws]
+    if errors:
+        raise InvalidInputError("The options are malformed.", flaws=tuple(errors))
     return found
 
 
 def _form(
-    request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, sign: PingResult | None = None
+    request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, ping: PingResult | None = None
 ) -> Response:
-    # A key is typed again each time: no answer repeats it.
+    # No response contains a key: it is typed again each time.
     values = {"kind": DEFAULT_KIND} | {name: text for name, text in values.items() if name != _KEY}
     known = {
         field.name: field for field in (*build_fields(Policy, "", values), *build_fields(Sampling, _SAMPLING, values))
     }
     sections = {
-        heading: [_labelled(known[name], *words) for name, words in part.items()] for heading, part in _PARTS.items()
+        heading: [_labelled(known[name], *words) for name, words in part.items()] for heading, part in _SECTIONS.items()
     }
     context: dict[str, Any] = {
         "values": values,
         "errors": errors,
-        "sign": sign,
+        "ping": ping,
         "sections": sections,
+        "endpoint": _ENDPOINT,
         "variables": KEY_VARIABLE_PREFIX,
     }
     return page(request, "new_policy.html", 200 if errors is None else 422, **context)

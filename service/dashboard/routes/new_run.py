@@ -1,4 +1,4 @@
-"""Starting a run from a form that is built from the strategy's config model."""
+"""Form that starts a run; the strategy's config model gives its option fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from service.api.schemas import RunSubmission
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import OPTION, Field, chosen, number_or_text, shown
+from service.dashboard.fields import OPTION, check_fields, number_fields, parse_number, read_strategy, strategy_context
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
@@ -24,24 +24,24 @@ from speciate.runs.steer import start_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
-_KNOWN: Final = 500
+_MAX_NAMES: Final = 500
 _LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number"}
-_COUNTS: Final = ("seed", "lanes", "batch", "samples_per_prompt", "stop_on_plateau")
-_CHECKS: Final = ("stop_on_unlock", "reuse_results")
-_NOTES: Final = {
-    "seed": "of every random choice",
-    "lanes": "batches in flight at once; 1 makes it replayable",
-    "batch": "answers asked for at once",
-    "samples_per_prompt": "answers drawn for one prompt",
-    "stop_on_plateau": "evaluations without a better archive; empty: never",
-    "stop_on_unlock": "end when the problem is unlocked",
-    "reuse_results": "take results of other runs for the same program",
+_COUNTS: Final = {
+    "seed": "Seed of all random choices.",
+    "lanes": "Batches in flight. With 1 the run can be replayed exactly.",
+    "batch": "Candidates per batch.",
+    "samples_per_prompt": "Completions per prompt.",
+    "stop_on_plateau": "Stop after this many evaluations without an improvement of the archive. Empty: never.",
+}
+_CHECKS: Final = {
+    "stop_on_unlock": "Stop when the problem is unlocked.",
+    "reuse_results": "Reuse results of other runs for the same program.",
 }
 
 
 @router.get("/new")
 def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the form, filled in as the address says; ``like`` names a run to take everything from."""
+    """Show the form with the values of the query; ``like`` names a run to copy them from."""
     values = dict(request.query_params)
     if like := values.pop("like", ""):
         values = _like(dashboard, like) | values
@@ -50,7 +50,7 @@ def show_form(request: Request, dashboard: DashboardDep) -> Response:
 
 @router.post("")
 def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Start the run and go to its page, or show the form again with what is wrong."""
+    """Start the run and redirect to its page, or show the form again with the errors."""
     values = form.fields
     try:
         run_id = _start(dashboard, values)
@@ -62,16 +62,16 @@ def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
 def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
     stores = dashboard.stores
     text = {name: value.strip() for name, value in values.items()}
-    limits = {name: number_or_text(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
+    limits = {name: parse_number(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
     submitted = RunSubmission.model_validate(
         {
             "problem": text.get("problem", ""),
             "policy": parse_policies(text.get("policy", ""), "policy"),
             "mutator": parse_policies(text["mutator"], "mutator") if text.get("mutator") else None,
-            **chosen(values),
+            **read_strategy(values),
             **read_search(values),
             "budget": limits,
-            **{name: number_or_text("integer", text[name]) for name in _COUNTS if text.get(name)},
+            **{name: parse_number("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
             **read_labels(values),
         }
@@ -89,7 +89,7 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         ensembles=ensembles,
         labels=submitted.labels(),
         can_advise=can_advise,
-        # A form that is sent twice starts one run.
+        # A form sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
     )
     return run_id
@@ -98,13 +98,6 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
 def _form(
     request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
 ) -> Response:
-    defaults = RunSpec.model_fields
-    counts = [
-        Field(
-            name, name.replace("_", " "), "integer", values.get(name, _as_text(defaults[name].default)), _NOTES[name], 0
-        )
-        for name in _COUNTS
-    ]
     catalog = dashboard.stores.catalog
     return page(
         request,
@@ -112,22 +105,21 @@ def _form(
         200 if errors is None else 422,
         values=values,
         errors=errors,
-        **shown(values),
-        counts=counts,
-        checks=[(name, name.replace("_", " "), _NOTES[name], values.get(name) == "on") for name in _CHECKS],
-        course=search_fields(values),
+        **strategy_context(values),
+        execution=[*number_fields(RunSpec, _COUNTS, values), *check_fields(_CHECKS, values)],
+        search=search_fields(values),
         limits=[
             (name, values.get(name, "1000" if name == "evaluations" and not values.get("tokens") else ""))
             for name in _LIMITS
         ],
-        problems=_names((p.slug, p.version) for p in catalog.problems(limit=_KNOWN).items),
-        policies=_names((p.definition.slug, p.version) for p in catalog.policies(limit=_KNOWN).items),
+        problems=_names((p.slug, p.version) for p in catalog.problems(limit=_MAX_NAMES).items),
+        policies=_names((p.definition.slug, p.version) for p in catalog.policies(limit=_MAX_NAMES).items),
         key=values.get("key") or uuid4().hex,
     )
 
 
 def _names(versions: Any) -> list[str]:
-    """Return every slug once, the newest first."""
+    """Return each slug once, newest first."""
     return list(dict.fromkeys(slug for slug, _ in versions))
 
 
@@ -140,7 +132,7 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
     values: dict[str, Any] = {
         "problem": f"{record.problem}@{record.problem_version}",
         "strategy": spec.strategy,
-        # Tags are what it shares with others; its name and note are its own.
+        # Tags are shared with other runs; name and note belong to one run.
         "tags": " ".join(record.tags),
         **{name: getattr(spec.budget, name) or "" for name in _LIMITS},
         **{name: getattr(spec, name) for name in _COUNTS if getattr(spec, name) is not None},

@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import number_or_text
+from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from speciate.domain.errors import SpeciateError
@@ -62,7 +62,7 @@ def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
         if entrant["name"] or entrant["policy"]:
             entrants.append({part: value for part, value in entrant.items() if value})
     names = [entrant.get("name", "") for entrant in entrants]
-    limits = {name: number_or_text("integer", text[name]) for name in ("evaluations", "tokens") if text.get(name)}
+    limits = {name: parse_number("integer", text[name]) for name in ("evaluations", "tokens") if text.get(name)}
     return {
         "slug": text.get("slug", ""),
         "title": text.get("title", ""),
@@ -86,7 +86,7 @@ def parse_seeds(text: str) -> list[Any]:
             first, last = int(span[1]), int(span[2])
             found += range(first, min(last + 1, first + _ENOUGH_SEEDS - len(found)))
         else:
-            found.append(number_or_text("integer", part[0]))
+            found.append(parse_number("integer", part[0]))
         if len(found) >= _ENOUGH_SEEDS:
             break
     return found

@@ -1,4 +1,4 @@
-"""Policies: the list, and one with how it answers, what it unlocked, and whether it answers now."""
+"""Policies: the list, and the page of a version with statistics, unlocks and a ping of its endpoint."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def list_policies(
 
 @router.get("/{name}")
 def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a policy version: how it answers over all of its runs, and what it unlocked."""
+    """Show a policy version: statistics over its runs, and its unlocks."""
     return _page(request, dashboard, _version(dashboard, name))
 
 
 @router.post("/{name}", dependencies=[SubmittedForm])
-async def ask_policy(
+async def ping_policy(
     request: Request,
     name: str,
     dashboard: DashboardDep,
     app_state: AppStateDep,
 ) -> Response:
-    """Show the same with what its endpoint says now: only where that is asked for, since it may load an adapter."""
+    """Ping the endpoint and show the result; only on request, since it may load an adapter."""
     version = await to_thread.run_sync(_version, dashboard, name)
     ping = errors = None
     try:
@@ -61,7 +61,7 @@ async def ask_policy(
 
 def _version(dashboard: DashboardContext, name: str) -> PolicyVersion:
     if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no policy has such a name.")
+        raise NotFoundError("no such policy.")
     return dashboard.stores.catalog.policy(name)
 
 

@@ -1,8 +1,9 @@
-"""Problems: the list, one with its record history, and submitting another."""
+"""Problems: the list, the page of a version with its record history, and the submission form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -12,10 +13,10 @@ from fastapi.responses import RedirectResponse
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
-from service.dashboard.forms import FormDep, FormErrors, excerpts, form_errors
+from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import known_pairs
-from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.errors import FieldError, NotFoundError, SpeciateError
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.records.unlocks import MatrixCell
 from speciate.problems.loader import FILE_NAME, parse_problem
@@ -27,12 +28,22 @@ router = APIRouter(include_in_schema=False, prefix="/problems")
 _LIMIT: Final = 60
 _RECORDS: Final = 500
 _FILE: Final = "file:"
+_AROUND: Final = 2
+_MAX_EXCERPTS: Final = 20
 _Text = Annotated[str, Query(max_length=2000)]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines around an error: line number, text, and True for the line with the error."""
+
+    error: FieldError
+    lines: Sequence[tuple[int, str, bool]]
 
 
 @router.get("")
 def list_problems(request: Request, dashboard: DashboardDep, cursor: _Text = "") -> Response:
-    """Show problem versions, newest first, with who unlocked them."""
+    """Show problem versions, newest first, with the number of policies that unlocked them."""
     found = dashboard.stores.catalog.problems(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/problems", cursor=found.next_cursor)
     solved = _solved(dashboard)
@@ -41,18 +52,18 @@ def list_problems(request: Request, dashboard: DashboardDep, cursor: _Text = "")
 
 @router.get("/new")
 def show_form(request: Request, filled: Annotated[str, Query(alias="example", max_length=10)] = "") -> Response:
-    """Show the form for a problem, with a small one that works where that is asked for."""
+    """Show the submission form, on request filled in with a small working problem."""
     files = example() if filled else {}
     return _form(request, {"toml": files.pop(FILE_NAME, "")}, files, None)
 
 
 @router.post("")
 def submit(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Submit a problem and go to its page, or show the form again with what is wrong and where."""
+    """Submit a problem and redirect to its page, or show the form again with the errors."""
     files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
     files |= form.files
     definition = form.fields.get("toml", "")
-    # An uploaded definition takes the place of an empty field, and never of one that was filled in.
+    # An uploaded definition replaces an empty field only.
     uploaded = files.pop(FILE_NAME, "")
     definition = definition if definition.strip() else uploaded
     try:
@@ -66,7 +77,7 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep) -> Response
 
 @router.get("/{name}")
 def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a problem version with its record history."""
+    """Show a problem version with targets, unlocks and record history."""
     version = _version(dashboard, name)
     unlocks = dashboard.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
     unlocking = [unlock for unlock in unlocks if unlock.unlock]
@@ -90,7 +101,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
 
 @router.get("/{name}/records.json")
 def get_figure(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Send the record history as Plotly's JSON."""
+    """Send the record history as Plotly JSON."""
     version = _version(dashboard, name)
     chart = _records(dashboard, version.id)
     return dashboard.charts.respond(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
@@ -98,14 +109,14 @@ def get_figure(request: Request, name: str, dashboard: DashboardDep) -> Response
 
 @router.get("/{name}/records.csv")
 def get_data(name: str, dashboard: DashboardDep) -> Response:
-    """Send the record history as a file."""
+    """Send the record history as CSV."""
     version = _version(dashboard, name)
     return download(_records(dashboard, version.id).table, f"{version.definition.slug}-{version.version}-records")
 
 
 def _version(dashboard: DashboardContext, name: str) -> ProblemVersion:
     if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no problem has such a name.")
+        raise NotFoundError("no such problem.")
     return dashboard.stores.catalog.problem(name)
 
 
@@ -116,7 +127,7 @@ def _records(dashboard: DashboardContext, problem_id: UUID) -> Chart:
 
 
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
-    """Return runs, policies that unlocked it alone, and those that did with a mutator, by problem version."""
+    """Return runs, policies that unlocked it alone, and with a mutator, by problem version."""
     found: dict[UUID, list[MatrixCell]] = {}
     for cell in dashboard.overview.matrix():
         found.setdefault(cell.problem_id, []).append(cell)
@@ -142,5 +153,22 @@ def _cheapest(unlocks: Any) -> dict[str, Any]:
 def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str], errors: FormErrors | None) -> Response:
     texts = {FILE_NAME: values.get("toml", ""), **files}
     status = 200 if errors is None else 422
-    around = excerpts(errors, texts) if errors else []
-    return page(request, "new_problem.html", status, values=values, files=files, errors=errors, around=around)
+    excerpts = _excerpts(errors, texts) if errors else []
+    return page(request, "new_problem.html", status, values=values, files=files, errors=errors, excerpts=excerpts)
+
+
+def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
+    """Return the lines around every error whose file and line are known.
+
+    Args:
+        errors: Errors with file names and line numbers.
+        texts: The files by name.
+    """
+    found = []
+    for detail in errors.details[:_MAX_EXCERPTS]:
+        if detail.line is None or detail.file is None or detail.file not in texts:
+            continue
+        lines = texts[detail.file].split("\n")
+        first, last = max(1, detail.line - _AROUND), min(len(lines), detail.line + _AROUND)
+        found.append(Excerpt(detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
+    return found

@@ -1,9 +1,8 @@
-"""Show a run with its charts, and pause, resume, cancel or label it."""
+"""Page of a run: its charts, and the actions pause, resume, cancel and label."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,7 +14,7 @@ from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import address, page
 from service.dashboard.run_fields import labels_from_run, read_labels
-from service.dashboard.run_view import Axis, RunDep, RunView
+from service.dashboard.run_page import Axis, RunDep, RunPage
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
 from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run
@@ -28,16 +27,16 @@ _MAX_REASON_LENGTH: Final = 2000
 @router.get("/{run_id}")
 def show_run(request: Request, run_id: RunDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
+    return _page(request, RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
 @router.get("/{run_id}/live")
 async def watch_run(
     run_id: RunDep, dashboard: DashboardDep, seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
-    """Send what changes on a run's page after every commit, until the run has ended."""
+    """Stream the live part after every commit until the run ends."""
     return dashboard.watch(
-        f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
+        f"run {run_id}", lambda: RunPage(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
 
 
@@ -51,35 +50,35 @@ def get_figure(
     y: Axis = "",
     narrow: bool = False,
 ) -> Response:
-    """Send a figure of a run as Plotly's JSON."""
-    view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+    """Send a figure as Plotly JSON."""
+    view = RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
     return dashboard.charts.respond(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
 
 
 @router.get("/{run_id}/figures/{name}.csv")
 def get_figure_data(run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
-    """Send what a figure shows as a file."""
-    chart = _maker(RunView(dashboard, dashboard.stores.runs.get(run_id), x, y), name)()
+    """Send the data of a figure as CSV."""
+    chart = _maker(RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y), name)()
     return download(chart.table, f"run-{run_id}-{chart.name}")
 
 
 @router.post("/{run_id}/pause")
 def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Stop handing out its work."""
+    """Pause the run: its work is not leased any more."""
     pause_run(dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/resume", dependencies=[SubmittedForm])
 def resume(run_id: RunDep, dashboard: DashboardDep) -> Response:
-    """Hand out its work again."""
+    """Resume the run."""
     resume_run(dashboard.stores.runs, dashboard.stores.signals, run_id)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
 def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """End it; what was committed stays."""
+    """Cancel the run; committed results stay."""
     cancel_run(
         dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None
     )
@@ -88,20 +87,20 @@ def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
 
 @router.post("/{run_id}/labels")
 def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Change what people call it, or show its page again with what is wrong."""
+    """Change name, tags and note, or show the page again with the errors."""
     try:
         change = Relabelling.model_validate(read_labels(form.fields))
     except ValidationError as error:
-        errors = replace(form_errors(error), title="These labels cannot be kept")
-        return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id)), errors, form.fields)
+        view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
+        return _page(request, view, form_errors(error), form.fields)
     label_run(dashboard.stores.runs, dashboard.stores.signals, run_id, change)
     return RedirectResponse(f"/runs/{run_id}#labels", 303)
 
 
 def _page(
-    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
+    request: Request, view: RunPage, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the page of a run; where labels were refused, with why and with them as they were filled in."""
+    """Render the page, after an invalid form with its errors and values."""
     return page(
         request,
         "run.html",
@@ -114,7 +113,7 @@ def _page(
     )
 
 
-def _maker(view: RunView, name: str) -> Callable[[], Chart]:
+def _maker(view: RunPage, name: str) -> Callable[[], Chart]:
     if name not in view.makers:
-        raise NotFoundError(f"a run has no figure {name[:60]!r}.", remedy=f"It has {', '.join(view.makers)}.")
+        raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
     return view.makers[name]

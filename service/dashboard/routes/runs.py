@@ -1,4 +1,4 @@
-"""Runs: the list, with filters that are part of its address."""
+"""List of runs; its filters are query parameters."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 @dataclass(frozen=True)
 class Filters:
-    """Which runs are shown; what is empty is no filter.
+    """Filters of the list; empty ones are ignored.
 
     Attributes:
-        state: In this state.
-        problem: On this problem version.
-        policy: That ask this policy version.
-        tag: With this tag, or with all of several.
-        name: With this text in their name.
+        state: State of the run.
+        problem: Name of the problem version.
+        policy: Name of a policy version of the run.
+        tag: One tag, or several that the run must all have.
+        name: Part of the run's name.
     """
 
     state: _Text = ""
@@ -49,7 +49,7 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: FiltersDep, cu
     return page(
         request,
         "runs.html",
-        **_found(dashboard, filters, cursor),
+        **_context(dashboard, filters, cursor),
         states=[each.value for each in RunState],
         filters=filters,
         stream="" if cursor else address("/live/runs", **asdict(filters)),
@@ -60,16 +60,16 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: FiltersDep, cu
 async def watch_runs(
     dashboard: DashboardDep, filters: FiltersDep, seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
-    """Send the newest runs whenever one of them changes."""
+    """Stream the newest runs."""
     return dashboard.watch(
         address("runs", **asdict(filters)),
-        lambda: LivePart(fragment("runs_live.html", **_found(dashboard, filters, ""))),
+        lambda: LivePart(fragment("runs_live.html", **_context(dashboard, filters, ""))),
         run_id=None,
         seen=seen,
     )
 
 
-def _found(dashboard: DashboardContext, filters: Filters, cursor: str) -> dict[str, Any]:
+def _context(dashboard: DashboardContext, filters: Filters, cursor: str) -> dict[str, Any]:
     catalog = dashboard.stores.catalog
     found = dashboard.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,

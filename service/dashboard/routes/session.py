@@ -1,4 +1,4 @@
-"""Logging in and out, and choosing the project that is looked at."""
+"""Log in and out, and select project and theme."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from service.authentication import Credentials
-from service.dashboard.forms import FormDep, SubmittedForm, form_errors, own_path
+from service.dashboard.forms import FormDep, SubmittedForm, form_errors, local_path
 from service.dashboard.pages import THEME_COOKIE, THEMES, page
 from service.dependencies import AppStateDep
 from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
@@ -22,27 +22,27 @@ _YEAR_S = 31_536_000
 
 @router.get("/login")
 def show_login(request: Request, next: str = Query("", max_length=2000)) -> Response:  # noqa: A002
-    """Show the form for a token; who is known already is led on."""
+    """Show the login form; redirect a client that is logged in."""
     if request.state.principal is not None:
-        return RedirectResponse(own_path(next), 303)
+        return RedirectResponse(local_path(next), 303)
     return page(request, "login.html", errors=None, next=next)
 
 
 @router.post("/login")
 def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
-    """Begin a session and go on to where it was credentials for, or show the form again with why not."""
+    """Start a session and redirect to the requested page, or show the form again with the error."""
     credentials: Credentials = request.state.credentials
-    authenticator, given = app_state.authenticator, form.text("token")
+    authenticator, token = app_state.authenticator, form.text("token")
     try:
-        bearer = authenticator.bearer(Credentials(given or "-", None, None, None, credentials.address))
+        bearer = authenticator.bearer(Credentials(token or "-", None, None, None, credentials.address))
     except SpeciateError as error:
         return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
     secret = app_state.stores.tokens.log_in(bearer, authenticator.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
-    answer = RedirectResponse(own_path(form.text("next")), 303)
+    answer = RedirectResponse(local_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
     answer.set_cookie(
-        SESSION_COOKIE, secret, max_age=life, httponly=True, samesite="lax", secure=_safe(request, app_state)
+        SESSION_COOKIE, secret, max_age=life, httponly=True, samesite="lax", secure=_secure(request, app_state)
     )
     return answer
 
@@ -60,24 +60,24 @@ async def log_out(request: Request, app_state: AppStateDep) -> Response:
 
 @router.post("/project", dependencies=[NeedsOperator])
 def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
-    """Look at another project from now on."""
+    """Select the project whose data the pages show."""
     project = app_state.stores.projects.get(form.text("project")[:80])
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
-        PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_safe(request, app_state)
+        PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_secure(request, app_state)
     )
     return answer
 
 
 @router.post("/theme")
 def choose_theme(form: FormDep) -> Response:
-    """Keep the theme and go back to where it was chosen."""
-    answer = RedirectResponse(own_path(form.text("back")), 303)
+    """Store the theme in a cookie and return to the page."""
+    answer = RedirectResponse(local_path(form.text("back")), 303)
     theme = form.text("theme")
     answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=_YEAR_S, samesite="lax")
     return answer
 
 
-def _safe(request: Request, app_state: AppStateDep) -> bool:
-    """Tell whether browsers reach this service by HTTPS: they then never send the cookie otherwise."""
+def _secure(request: Request, app_state: AppStateDep) -> bool:
+    """Return True if browsers reach the service by HTTPS, so that cookies are sent over HTTPS only."""
     return request.url.scheme == "https" or app_state.settings.base_url.startswith("https:")

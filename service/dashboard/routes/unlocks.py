@@ -1,4 +1,4 @@
-"""The unlock matrix: problems × who was asked, and what one unlocks that another does not."""
+"""Unlock matrix: problems by policies, and the difference of two columns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _Text = Annotated[str, Query(max_length=500)]
 
 @dataclass(frozen=True)
 class UnlockRow:
-    """A problem of the matrix.
+    """A row of the matrix.
 
     Attributes:
         problem: The problem version.
-        cells: What each column did on it, None where it never tried.
-        kind: ``only-a``, ``only-b``, ``both`` or ``neither`` of the two that are compared, ``not-tried`` where one of
-            them never was; empty without two.
+        cells: One per column; None if the pair never ran on the problem.
+        kind: Which of the two compared pairs unlocked the problem: ``only-a``, ``only-b``, ``both`` or ``neither``;
+            ``not-tried`` if one of them never ran on it; empty without a comparison.
     """
 
     problem: ProblemSummary
@@ -43,7 +43,7 @@ class UnlockRow:
 
     @property
     def unlocked(self) -> int:
-        """How many columns unlocked it."""
+        """Number of columns that unlocked the problem."""
         return sum(1 for cell in self.cells if cell is not None and cell.unlocked)
 
 
@@ -53,11 +53,11 @@ class UnlockMatrix:
 
     Attributes:
         pairs: The columns.
-        rows: The problems, those that most of them unlock first.
-        a: Who is compared, if two are.
-        b: Who they are compared with.
-        counts: Problems of each kind.
-        names: Everybody who can be compared.
+        rows: The problems, most unlocked first.
+        a: The first compared pair, if any.
+        b: The second compared pair, if any.
+        counts: Number of problems by kind.
+        names: Names of all pairs that can be compared.
     """
 
     pairs: tuple[PolicyPair, ...]
@@ -72,14 +72,14 @@ class UnlockMatrix:
 def show_matrix(
     request: Request, dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "", show: _Text = ""
 ) -> Response:
-    """Show the matrix; ``a`` and ``b`` name who is compared, ``problems`` a set, ``show`` a kind of rows."""
+    """Show the matrix; ``a`` and ``b`` name two pairs, ``problems`` a problem set, ``show`` a kind of rows."""
     matrix = _matrix(dashboard, a, b, problems)
     rows = [row for row in matrix.rows if show not in _KINDS or row.kind == show]
     context: dict[str, Any] = {
         "matrix": matrix,
         "rows": rows[:MAX_ROWS],
         "left_out": max(0, len(rows) - MAX_ROWS),
-        "given": {"a": a, "b": b, "problems": problems, "show": show},
+        "filters": {"a": a, "b": b, "problems": problems, "show": show},
         "kinds": _KINDS,
         "sets": [found.slug for found in dashboard.stores.catalog.problem_sets(limit=100).items],
         "csv": address("/unlocks/matrix.csv", a=a, b=b, problems=problems),
@@ -90,7 +90,7 @@ def show_matrix(
 
 @router.get("/matrix.csv")
 def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "") -> Response:
-    """Send the whole matrix: runs that unlocked each problem, of how many."""
+    """Send the matrix as CSV, each cell as unlocked/runs."""
     matrix = _matrix(dashboard, a, b, problems)
     columns = ["problem", *(pair.name for pair in matrix.pairs), "compared"]
     rows = [
@@ -108,8 +108,8 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> Unloc
     catalog = dashboard.stores.catalog
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     cells = dashboard.overview.matrix()
-    everybody = known_pairs(catalog, cells)
-    columns = _columns(everybody, cells, [pair for pair in (first, second) if pair])
+    known = known_pairs(catalog, cells)
+    columns = _columns(known, cells, [pair for pair in (first, second) if pair])
     wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
     held = {(cell.problem_id, cell.asked): cell for cell in cells}
     rows = []
@@ -118,18 +118,18 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> Unloc
         rows.append(UnlockRow(problem, found, _kind(held, problem.id, first, second)))
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     counts = {kind: sum(1 for row in rows if row.kind == kind) for kind in _KINDS}
-    return UnlockMatrix(columns, tuple(rows), first, second, counts, tuple(pair.name for pair in everybody.values()))
+    return UnlockMatrix(columns, tuple(rows), first, second, counts, tuple(pair.name for pair in known.values()))
 
 
 def _columns(
-    everybody: Mapping[tuple[UUID, UUID | None], PolicyPair], cells: Sequence[MatrixCell], chosen: Sequence[PolicyPair]
+    known: Mapping[tuple[UUID, UUID | None], PolicyPair], cells: Sequence[MatrixCell], chosen: Sequence[PolicyPair]
 ) -> tuple[PolicyPair, ...]:
-    """Return who tried something, the chosen ones first, then by what they unlocked."""
+    """Return the pairs with runs: the chosen ones first, the others by problems unlocked."""
     unlocked: Counter[tuple[UUID, UUID | None]] = Counter()
     for cell in cells:
         unlocked[cell.asked] += cell.unlocked > 0
     keys = {pair.key for pair in chosen}
-    others = [pair for key, pair in everybody.items() if key in unlocked and key not in keys]
+    others = [pair for key, pair in known.items() if key in unlocked and key not in keys]
     others.sort(key=lambda pair: -unlocked[pair.key])
     return (*chosen, *others)[:MAX_COLUMNS]
 
@@ -148,7 +148,7 @@ def _kind(
     if a is None or b is None:
         return ""
     in_a, in_b = (held.get((problem, pair.key)) for pair in (a, b))
-    # Who never tried a problem has not failed to unlock it.
+    # A pair without a run on the problem did not fail to unlock it.
     if in_a is None or in_b is None:
         return "not-tried"
     by_a, by_b = in_a.unlocked > 0, in_b.unlocked > 0

@@ -1,4 +1,4 @@
-"""Who is at work, and on what."""
+"""Workers page: live worker processes, and work units in flight."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from service.dashboard.pages import fragment, page
 
 router = APIRouter(include_in_schema=False)
 
-_UNITS = 200
+_MAX_UNITS = 200
 
 
 @router.get("/workers")
 def show_workers(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the processes with their slots, and the work that is leased or waits."""
-    return page(request, "workers.html", **_found(dashboard))
+    """Show the worker processes, and the work units that are leased or queued."""
+    return page(request, "workers.html", **_context(dashboard))
 
 
 @router.get("/live/workers")
 async def watch_workers(dashboard: DashboardDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
-    """Send the same whenever it changes."""
+    """Stream the workers page."""
     return dashboard.watch(
-        "workers", lambda: LivePart(fragment("workers_live.html", **_found(dashboard))), run_id=None, seen=seen
+        "workers", lambda: LivePart(fragment("workers_live.html", **_context(dashboard))), run_id=None, seen=seen
     )
 
 
-def _found(dashboard: DashboardContext) -> dict[str, Any]:
-    work = dashboard.stores.runs.work_in_flight(limit=_UNITS)
+def _context(dashboard: DashboardContext) -> dict[str, Any]:
+    work = dashboard.stores.runs.work_in_flight(limit=_MAX_UNITS)
     leased: dict[str, int] = {}
     for unit in work:
         if unit.state == "leased":
             leased[unit.kind] = leased.get(unit.kind, 0) + 1
-    return {"workers": dashboard.workers(), "work": work, "leased": leased, "most": _UNITS}
+    return {"workers": dashboard.workers(), "work": work, "leased": leased, "max_units": _MAX_UNITS}

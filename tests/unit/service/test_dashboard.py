@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
 from service.dashboard.context import ColumnCache
-from service.dashboard.fields import build_fields, chosen, read_values, shown
+from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
 from service.dashboard.figures.lineage import MAX_NODES, ancestry, generations, lineage_chart
@@ -27,11 +27,11 @@ from service.dashboard.figures.population import MAX_POINTS, Population, axes, b
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
-from service.dashboard.formatting import number, span
+from service.dashboard.formatting import duration, number
 from service.dashboard.forms import form_errors, read_form
 from service.dashboard.live import LivePart, LiveViews
-from service.dashboard.pages import _SO_FAR, _packed, _sections, fragment, macro
-from service.dashboard.routes.candidates import shown_rewards
+from service.dashboard.pages import _FLUSH, _compressed, _sections, fragment, macro
+from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.events import describe_event
 from service.dashboard.routes.new_policy import policy_form_errors, read_submission
 from service.dashboard.routes.new_tournament import parse_seeds
@@ -262,7 +262,7 @@ def test_a_table_shows_first_what_decides_the_unlock() -> None:
     problem = problem.model_copy(update={"targets": (Target(name="some", rule="case_7 >= 1"), unlock)})
 
     def names(*chosen: str, sort: str = "") -> list[str]:
-        return [objective.name for objective in shown_rewards(problem, chosen, sort)]
+        return [objective.name for objective in shown_objectives(problem, chosen, sort)]
 
     assert names() == ["case_9", "case_20", "case_7", "case_0", "case_1", "case_2"]
     assert names(sort="case_11") == ["case_11", "case_9", "case_20", "case_7", "case_0", "case_1"]
@@ -344,7 +344,7 @@ def test_columns_are_read_on_from_where_they_ended() -> None:
 def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
     def pieces() -> Iterator[str]:
         yield "<p>" + "first " * 400
-        yield _SO_FAR
+        yield _FLUSH
         made.append("rest")
         yield "last"
 
@@ -352,7 +352,7 @@ def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
     sections = _sections(pieces())
     first = next(sections)
     assert made == []
-    packed = _packed(first, sections)
+    packed = _compressed(first, sections)
     reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     assert reader.decompress(next(packed)) == first
     assert made == []
@@ -403,14 +403,18 @@ def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
     """Both have an ``exploration``, with other defaults: who changes the strategy has chosen neither."""
     sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.founders": "5"}
     own = {"exploration": 0.2, "founders": 5}
-    assert chosen(sent) == {"strategy": "vector_evolution", "strategy_options": own}
-    assert chosen(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
-    assert chosen(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
-    fields = {field.name: field.value for field in shown(sent | {"options_of": "islands_map_elites"})["options"]}
+    assert read_strategy(sent) == {"strategy": "vector_evolution", "strategy_options": own}
+    assert read_strategy(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
+    assert read_strategy(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
+    fields = {
+        field.name: field.value for field in strategy_context(sent | {"options_of": "islands_map_elites"})["options"]
+    }
     assert fields["option.exploration"] == "0.1"
-    assert {field.name: field.value for field in shown(sent)["options"]}["option.exploration"] == "0.2"
-    assert chosen({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
-    assert shown({"strategy": "nonsense"})["strategy"] == chosen({})["strategy"] == "islands_map_elites"
+    assert {field.name: field.value for field in strategy_context(sent)["options"]}["option.exploration"] == "0.2"
+    assert read_strategy({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
+    assert (
+        strategy_context({"strategy": "nonsense"})["strategy"] == read_strategy({})["strategy"] == "islands_map_elites"
+    )
 
 
 POLICY = {
@@ -603,7 +607,7 @@ def test_values_look_as_people_write_them() -> None:
         "1e−09",
         "–",
     ]
-    assert [span(s) for s in (0.004, 2.0, 75, 3600 * 5)] == [
+    assert [duration(s) for s in (0.004, 2.0, 75, 3600 * 5)] == [
         "4\u202fms",
         "2.0\u202fs",
         "1\u202fmin 15\u202fs",

@@ -1,4 +1,4 @@
-"""A run with the values and charts that its pages show."""
+"""The values and charts of a run's page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ from speciate.ports.records.runs import RunRecord
 
 
 async def known_run(run_id: str) -> UUID:
-    """Return the id in a path; whatever is none is one that nothing has."""
+    """Return the run id of a path.
+
+    Raises:
+        NotFoundError: The path has no UUID.
+    """
     try:
         return UUID(run_id)
     except ValueError:
@@ -40,15 +44,15 @@ _MAPS: Final = frozenset({"cells", "tradeoffs"})
 
 
 @dataclass
-class RunView:
-    """A run with everything that its page shows of it; nothing is read before it is needed.
+class RunPage:
+    """The values that a run's page shows, read when the template needs them.
 
     Attributes:
-        dashboard: Where it is read.
+        dashboard: The stores and caches.
         run: The run.
-        x: Objective that was chosen for the first axis, or the empty string.
-        y: The same for the second.
-        narrow: Whether there is room for little beside each other.
+        x: Objective chosen for the first axis, or the empty string.
+        y: Objective chosen for the second axis, or the empty string.
+        narrow: True for a narrow screen.
     """
 
     dashboard: DashboardContext
@@ -56,43 +60,43 @@ class RunView:
     x: str = ""
     y: str = ""
     narrow: bool = False
-    most_advice: ClassVar[int] = 30
+    max_advice: ClassVar[int] = 30
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem, which declares the objectives."""
+        """The problem of the run."""
         return self.dashboard.stores.catalog.problem(self.run.problem_id).definition
 
     @cached_property
     def population(self) -> Population:
-        """The candidates."""
+        """The candidates of the run."""
         return self.dashboard.population(self.run.id, self.problem)
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
-        """The objectives of the first and the second axis."""
+        """The objectives of the two axes."""
         return axes(self.population, self.x, self.y)
 
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
-        """The holders of cells."""
+        """The elites."""
         return self.dashboard.stores.queries.archive(self.run.id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
-        """What it errors itself, newest first; nothing where it writes none."""
+        """Advice that the run wrote for its prompts, newest first; empty without guidance."""
         if self.run.spec.guidance is None:
             return ()
-        return self.dashboard.stores.queries.advice(self.run.id, limit=self.most_advice).items
+        return self.dashboard.stores.queries.advice(self.run.id, limit=self.max_advice).items
 
     @property
     def many(self) -> bool:
-        """Whether there are too many rewards for an axis each."""
+        """True if there are too many objectives for one axis each."""
         return len(self.problem.space.selected) > MAX_AXES
 
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
-        """The charts of the run's page, by name, in the order in which they stand there."""
+        """Functions that draw the charts, by chart name, in the order of the page."""
         found: dict[str, Callable[[], Chart]] = {}
         if self.many:
             found["solved"] = lambda: solved_objectives_chart(self.population)
@@ -112,24 +116,24 @@ class RunView:
 
     @cached_property
     def charts(self) -> list[Chart]:
-        """The charts that there is something to say with; nothing is made before the page's first part is sent."""
+        """The charts to show: those with data, and empty ones that may still get some."""
         charts = (make() for make in self.makers.values())
-        return [chart for chart in charts if not chart.empty or chart.name not in self._missing]
+        return [chart for chart in charts if not chart.empty or chart.name not in self._optional]
 
     @property
-    def _missing(self) -> frozenset[str]:
-        """What a run may lack for good: at its end all of that, before it what its first candidates did not bring."""
+    def _optional(self) -> frozenset[str]:
+        """Names of charts to leave out if they are empty, because they will stay so."""
         if self.run.state.ended:
             return _MAPS | {"tokens", "failures"}
-        # Features are the strategy's business: a run without such cells has no map of them.
+        # The strategy decides on the cells: after the first candidates, an empty map stays empty.
         return _MAPS if self.run.evaluated else frozenset()
 
     @property
     def best(self) -> Table | None:
-        """Who is best in what, where there are several rewards, and few enough for a table."""
+        """The best candidate of each objective; None with one objective or too many for a table."""
         return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= MAX_AXES else None
 
     def part(self) -> LivePart:
-        """Return what changes on the page."""
+        """Render the live part of the page."""
         text = fragment("run_live.html", view=self, run=self.run)
         return LivePart(text, str(self.run.revision), final=self.run.state.ended)
