@@ -41,7 +41,7 @@ def _schema_problem(url: str) -> str | None:
     except psycopg.Error as error:
         return f"cannot read the schema revision of the database ({type(error).__name__})"
     match schema_state(revision):
-        case SchemaState.OLDER:
+        case SchemaState.OLDER | SchemaState.UNKNOWN:
             return f"the schema has revision {revision or 'none'}, {NEWEST_REVISION} is needed: run `speciate migrate`"
         case SchemaState.NEWER:
             _log.warning(
@@ -54,23 +54,23 @@ class Presence:
     """Announce a worker from a thread of its main process until it stops."""
 
     def __init__(self, stores: Stores, worker: WorkerProcess) -> None:
-        self._plane = stores
+        self._stores = stores
         self._worker = worker
         self._stopping = threading.Event()
 
     def start(self) -> None:
         """Announce immediately, then at every interval."""
-        announce(self._plane.redis, self._worker)
+        announce(self._stores.redis, self._worker)
         threading.Thread(target=self._repeat, name="presence", daemon=True).start()
 
     def stop(self) -> None:
         """Stop and withdraw the announcement."""
         self._stopping.set()
-        withdraw(self._plane.redis, self._worker.name)
+        withdraw(self._stores.redis, self._worker.name)
 
     def _repeat(self) -> None:
         while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
-            announce(self._plane.redis, self._worker)
+            announce(self._stores.redis, self._worker)
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:

@@ -52,7 +52,7 @@ def _postgresql(stores: Stores) -> str:
         # The server may go away between two questions.
         raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
     # A newer schema has everything that this process needs: replicas stay ready while others are being upgraded.
-    if state is SchemaState.OLDER:
+    if state in {SchemaState.OLDER, SchemaState.UNKNOWN}:
         raise UnavailableError("the schema of the database is not up to date.", remedy="Run `speciate migrate`.")
     return version
 

@@ -69,12 +69,15 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
     """Check that an archive can be restored into a database, and return the archive's schema revision.
 
     Raises:
-        ConfigurationError: A newer version made the archive.
+        ConfigurationError: A newer or an unreleased version made the archive.
         ConflictError: The database is not empty or, with ``force``, has other connections.
         InvalidInputError: The file is not a Speciate backup.
     """
     revision = revision_in(path)
-    if schema_state(revision) is SchemaState.NEWER:
+    state = schema_state(revision)
+    if state is SchemaState.UNKNOWN:
+        raise ConfigurationError(f"{path} has schema {revision} of an unreleased version, which cannot be restored.")
+    if state is SchemaState.NEWER:
         raise ConfigurationError(
             f"{path} has schema {revision}, but this version supports up to {NEWEST_REVISION}.",
             remedy="Upgrade Speciate, then restore.",

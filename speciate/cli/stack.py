@@ -61,6 +61,7 @@ class Stack:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.servers: EmbeddedServers | None = None
+        self._embedded_database = False
         self.processes: GuardedProcesses | None = None
         self._commands: dict[str, ChildCommand] = {}
         self._announced = False
@@ -159,6 +160,7 @@ class Stack:
         endpoints = self.servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
         given = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
+        self._embedded_database = "database_url" in given
         self.settings = self.settings.model_copy(update=given)
 
     def _migrate(self) -> None:
@@ -173,7 +175,7 @@ class Stack:
         engine = connect(_secret(self.settings.database_url))
         try:
             check_version(engine)
-            upgrade(engine)
+            upgrade(engine, data_dir=self.settings.data_dir if self._embedded_database else None)
         finally:
             engine.dispose()
 

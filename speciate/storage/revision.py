@@ -1,4 +1,4 @@
-"""The newest revision of the schema, for a look that does not load the migrations."""
+"""Compare a database's schema revision with this version's, without loading the migrations."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from typing import Final
 
 import psycopg
 
-NEWEST_REVISION: Final = "0016"
-"""Revision that ``speciate.storage.tables`` describes; a test compares it with ``migrations/versions``."""
+FIRST_REVISION: Final = "0100"
+"""Schema of the first release; lower numbers were used before it and are unknown."""
+
+NEWEST_REVISION: Final = "0100"
+"""Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
 
 
 class SchemaState(Enum):
-    """A database's schema as this program sees it. Revisions are numbers of four digits, one after the other."""
+    """A schema revision relative to ``NEWEST_REVISION``. Revisions are increasing four-digit numbers."""
 
     CURRENT = "current"
     NEWER = "newer"
-    """Migrated for a later release: it holds all that this program needs, since migrations only ever add."""
+    """Migrated by a later release, which keeps everything that this version needs: migrations only add."""
     OLDER = "older"
-    """Not migrated yet, or empty."""
+    """To be migrated, or empty."""
+    UNKNOWN = "unknown"
+    """Written by no release; cannot be migrated."""
 
 
 def schema_state(revision: str | None) -> SchemaState:
-    """Return how a revision stands to ``NEWEST_REVISION``; None is an empty database."""
+    """Classify a revision; None is an empty database."""
+    if revision is None:
+        return SchemaState.OLDER
+    if revision < FIRST_REVISION:
+        return SchemaState.UNKNOWN
     if revision == NEWEST_REVISION:
         return SchemaState.CURRENT
-    return SchemaState.NEWER if revision is not None and revision > NEWEST_REVISION else SchemaState.OLDER
+    return SchemaState.NEWER if revision > NEWEST_REVISION else SchemaState.OLDER
 
 
 def revision_of(database_url: str) -> str | None:
-    """Return the revision of a database, None for an empty one.
+    """Return the schema revision of a database, or None if it is empty.
 
     Raises:
-        psycopg.Error: It does not answer.
+        psycopg.Error: The server does not respond.
     """
     address = database_url.replace("postgresql+psycopg://", "postgresql://")
     with psycopg.connect(address, connect_timeout=5) as connection:
@@ -44,8 +53,8 @@ def revision_of(database_url: str) -> str | None:
 
 
 def has_newest_schema(database_url: str) -> bool:
-    """Tell whether a database has the newest schema; False also when that cannot be found out."""
+    """Return True if a database has the newest schema, False if not or if the server does not respond."""
     try:
         return revision_of(database_url) == NEWEST_REVISION
     except psycopg.Error:
-        return False  # whoever migrates finds out and says so
+        return False  # the migration reports the reason

@@ -39,11 +39,6 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
     return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
 
 
-def within(alias: str, project: UUID | None) -> tuple[str, dict[str, Any]]:
-    """Return the same for a list in SQL: a clause that keeps to a project (empty for all) and what it binds."""
-    return ("", {}) if project is None else (f"{alias}.project_id = :project", {"project": project})
-
-
 V = TypeVar("V", bound=Value)
 
 
@@ -65,8 +60,8 @@ def read_stored(kind: type[V], values: Any) -> V:
 
 
 def key_in(project: UUID, key: str) -> str:
-    """Return a key as it is kept: each project has its own. No key that a client may send holds a blank."""
-    return key if project == DEFAULT_PROJECT_ID else f"{project} {key}"
+    """Return an idempotency key as stored: unique in its project. A client's key never holds a blank."""
+    return f"{project} {key}"
 
 
 def hold_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:

@@ -15,7 +15,7 @@ from speciate.domain.values import storable
 from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ProposedBatch, ReusedResult, RunContext
 from speciate.runs.progress import RunProgress
 from speciate.storage.rows import uuid7
-from speciate.storage.tables import DEFAULT_PROJECT_ID, results
+from speciate.storage.tables import results
 
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
@@ -187,9 +187,8 @@ def keep_results(
 
 
 def _evaluator(context: RunContext) -> str:
-    """Return the evaluator as results are kept under it: whose project it is, but for the one that all runs were in."""
-    project, digest = context.project_id, context.problem.evaluator_digest
-    return digest if project in {None, DEFAULT_PROJECT_ID} else f"{project}/{digest}"
+    """Return the key of an evaluator's results: projects do not share them."""
+    return f"{context.project_id}/{context.problem.evaluator_digest}"
 
 
 def is_kept(outcome: CandidateOutcome) -> bool:

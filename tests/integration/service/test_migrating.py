@@ -132,6 +132,6 @@ def test_revisions_are_compared() -> None:
     assert schema_state(NEWEST_REVISION) is SchemaState.CURRENT
     assert (schema_state("9000"), schema_state("0001"), schema_state(None)) == (
         SchemaState.NEWER,
-        SchemaState.OLDER,
+        SchemaState.UNKNOWN,
         SchemaState.OLDER,
     )

@@ -1,16 +1,20 @@
-"""The schema goes up from nothing, down again, and equals what the code declares."""
+"""Migrations: up from an empty database, down again, equal to the declared tables, and refused revisions."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic import command
-from alembic.runtime.migration import MigrationContext
 
+from speciate import __version__
+from speciate.cli.stack import Stack
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
+from speciate.embedded import EmbeddedServers
+from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
@@ -19,6 +23,8 @@ from speciate.storage.runs.store import PostgresRunStore
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
+
+UNRELEASED = "0016"
 
 
 @pytest.fixture
@@ -60,19 +66,6 @@ def test_the_newest_revision_is_the_one_the_code_names(engine: sa.Engine, databa
     engine.dispose()
 
 
-def test_runs_that_began_before_keep_comparing_texts(engine: sa.Engine) -> None:
-    migrate.upgrade(engine)
-    catalog, runs = Catalog(engine), PostgresRunStore(engine)
-    problem, _ = catalog.add_problem(toy_problem())
-    policy, _ = catalog.add_policy(toy_policy())
-    before, _ = runs.create(problem, policy, None, toy_spec())
-    migrate.downgrade(engine, "0002")
-    migrate.upgrade(engine)
-    after, _ = runs.create(problem, policy, None, toy_spec())
-    assert [runs.get(run).spec.novelty.same for run in (before, after)] == ["text", None]
-    engine.dispose()
-
-
 def test_several_processes_may_migrate_at_once(engine: sa.Engine) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: migrate.upgrade(engine), range(4)))
@@ -82,32 +75,70 @@ def test_several_processes_may_migrate_at_once(engine: sa.Engine) -> None:
 
 def test_a_newer_schema_is_refused_with_the_remedy(engine: sa.Engine) -> None:
     migrate.upgrade(engine)
-    with engine.begin() as connection:
-        MigrationContext.configure(connection)
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    _set_revision(engine, "9999")
     with pytest.raises(ConfigurationError, match="newer version of Speciate"):
         migrate.upgrade(engine)
     engine.dispose()
 
 
-def test_runs_of_processes_that_know_no_labels_have_none(engine: sa.Engine) -> None:
+@pytest.fixture
+def unreleased(engine: sa.Engine) -> sa.Engine:
+    """A database whose schema an unreleased version wrote."""
+    migrate.upgrade(engine)
+    _set_revision(engine, UNRELEASED)
+    return engine
+
+
+def test_a_schema_of_an_unreleased_version_is_refused(unreleased: sa.Engine, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"^The database has schema revision {UNRELEASED}.*Use another database"
+    ):
+        migrate.upgrade(unreleased)
+    with pytest.raises(ConfigurationError, match=rf"The database in {tmp_path} .*SPECIATE_DATA_DIR to another"):
+        migrate.upgrade(unreleased, data_dir=tmp_path)
+    assert migrate.current(unreleased) == UNRELEASED
+    unreleased.dispose()
+
+
+def test_speciate_up_refuses_a_data_directory_of_an_unreleased_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPECIATE_DATABASE_URL", "SPECIATE_REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "data"
+    with EmbeddedServers(home) as servers:
+        engine = connect(servers.start().database_url)
+        migrate.upgrade(engine)
+        _set_revision(engine, UNRELEASED)
+        engine.dispose()
+    with pytest.raises(ConfigurationError) as raised, Stack(Settings(data_dir=home, port=0)) as stack:
+        list(stack.start())
+    assert str(raised.value) == (
+        f"The database in {home} has schema revision 0016 of an unreleased version, which Speciate {__version__} cannot"
+        " read. Move or delete this directory, or set SPECIATE_DATA_DIR to another one."
+    )
+
+
+def test_runs_inserted_without_labels_have_empty_ones(engine: sa.Engine) -> None:
     migrate.upgrade(engine)
     catalog, runs = Catalog(engine), PostgresRunStore(engine)
     problem, _ = catalog.add_problem(toy_problem())
     policy, _ = catalog.add_policy(toy_policy())
-    before, _ = runs.create(problem, policy, None, toy_spec(), labels=Labels(name="gone", tags=("a",), note="too"))
-    migrate.downgrade(engine, "0015")
-    migrate.upgrade(engine)
+    labelled, _ = runs.create(problem, policy, None, toy_spec(), labels=Labels(name="kept", tags=("a",), note="too"))
     with engine.begin() as connection:
-        # As the version before writes: without the columns.
         connection.execute(
             sa.text(
                 "INSERT INTO runs (id, problem_id, policy_id, strategy, spec) SELECT gen_random_uuid(), problem_id,"
                 " policy_id, strategy, spec FROM runs"
             )
         )
-        found = connection.execute(sa.text("SELECT name, tags, note FROM runs")).all()
-    assert [tuple(row) for row in found] == [("", [], "")] * 2
-    runs.label(before, Relabelling(name="again", add_tags=("b",)))
-    assert [run.id for run in runs.list(tags=["b"], name="AGAIN").items] == [before]
+        found = connection.execute(sa.text("SELECT name, tags, note FROM runs ORDER BY name")).all()
+    assert [tuple(row) for row in found] == [("", [], ""), ("kept", ["a"], "too")]
+    runs.label(labelled, Relabelling(name="again", add_tags=("b",)))
+    assert [run.id for run in runs.list(tags=["b"], name="AGAIN").items] == [labelled]
     engine.dispose()
+
+
+def _set_revision(engine: sa.Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})

@@ -1,6 +1,6 @@
-"""Migrations run while old processes work: what they may do to a table that is in use is checked by their text.
+"""Migrations must not disturb processes of the previous release that keep working: their source is checked.
 
-The rules are in docs/howto/operate.md: expand, migrate, contract. A revision that contracts says so with ``contracts``.
+The rules are in docs/howto/operate.md: expand, migrate, contract. A revision that contracts declares ``contracts``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 _VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"
 _FILES = sorted(_VERSIONS.glob("[0-9]*.py"))
-# Tables that grow with every candidate: an index on one is made without keeping writers out, and no row is rewritten.
+# Tables that grow with every candidate: an index must be created concurrently, and no row may be rewritten.
 _BIG = frozenset({"candidates", "claims", "elites", "events", "prompts", "results", "rollouts", "work"})
 _REMOVES = frozenset({"drop_column", "drop_table", "drop_constraint", "rename_table", "alter_column"})
 _STATEMENT = re.compile(
@@ -22,17 +22,8 @@ _STATEMENT = re.compile(
     r"|\b(?:UPDATE|DELETE\s+FROM)\s+(?:" + "|".join(sorted(_BIG)) + r")\b",
     re.IGNORECASE,
 )
-# Made when there was no installation that could have been in the way.
-_FIRST = {
-    "0003": {"makes an index on candidates that keeps writers out"},
-    "0009": {"adds a constraint to run_progress that reads every row"},
-    # Names became unique within a project in the place of everywhere; no process infers a conflict from the old ones.
-    "0011": {
-        "adds a constraint to table that reads every row",
-        "removes or changes something of table (drop_constraint)",
-        "executes TRUNCATE",
-    },
-}
+# The initial schema runs on an empty database: its trigger keeps the audit log from being truncated.
+_ALLOWED = {"0100": {"executes TRUNCATE"}}
 
 
 def _calls(body: ast.FunctionDef) -> Iterator[tuple[str, ast.Call]]:
@@ -50,48 +41,50 @@ def _text(node: ast.expr | None) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else "" if node is None else ast.unparse(node)
 
 
-def _flaws(source: str) -> set[str]:
-    """Return what a migration does that others would notice."""
+def _violations(source: str) -> set[str]:
+    """Return the operations of a migration that would disturb other processes."""
     tree = ast.parse(source)
     names = {target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}  # type: ignore[attr-defined]
     (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
     calls = list(_calls(upgrade))
     made = {_text(_argument(call, 0, "table_name")) for name, call in calls if name == "create_table"}
-    flaws = set()
+    violations = set()
     for name, call in calls:
         second = any(word in name for word in ("index", "constraint", "key"))  # the name comes first
         table = _text(_argument(call, int(second), "table_name"))
         if name in _REMOVES and "contracts" not in names:
-            flaws.add(f"removes or changes something of {table or _text(_argument(call, 0, 'table_name'))} ({name})")
+            violations.add(
+                f"removes or changes something of {table or _text(_argument(call, 0, 'table_name'))} ({name})"
+            )
         elif name == "create_index" and table in _BIG - made:
             if _text(_argument(call, 99, "postgresql_concurrently")) != "True":
-                flaws.add(f"makes an index on {table} that keeps writers out")
+                violations.add(f"creates an index on {table} that blocks writers")
         elif name in {"create_check_constraint", "create_foreign_key", "create_unique_constraint"}:
             if table not in made and _text(_argument(call, 99, "postgresql_not_valid")) != "True":
-                flaws.add(f"adds a constraint to {table} that reads every row")
+                violations.add(f"adds a constraint to {table} that reads every row")
         elif name == "add_column":
             column = _argument(call, 1, "column")
             assert isinstance(column, ast.Call)
             given = {keyword.arg: _text(keyword.value) for keyword in column.keywords}
             if given.get("nullable") == "False" and "server_default" not in given:
-                flaws.add(f"adds a column to {table} that old processes do not fill")
+                violations.add(f"adds a column to {table} that older processes do not fill")
         elif name == "execute" and "contracts" not in names and (hit := _STATEMENT.search(ast.unparse(call))):
-            flaws.add(f"executes {hit[0]}")
-    return flaws
+            violations.add(f"executes {hit[0]}")
+    return violations
 
 
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.name)
-def test_a_migration_leaves_those_alone_who_work(file: Path) -> None:
-    assert _flaws(file.read_text()) == _FIRST.get(file.name[:4], set())
+def test_a_migration_does_not_disturb_running_processes(file: Path) -> None:
+    assert _violations(file.read_text()) == _ALLOWED.get(file.name[:4], set())
 
 
 _BAD = {
     "op.drop_column('runs', 'spec')": "removes or changes something of runs (drop_column)",
     "op.alter_column('runs', 'spec', nullable=False)": "removes or changes something of runs (alter_column)",
     "op.add_column('runs', sa.Column('x', sa.Text(), nullable=False))": (
-        "adds a column to runs that old processes do not fill"
+        "adds a column to runs that older processes do not fill"
     ),
-    "op.create_index('ix', 'candidates', ['tier'])": "makes an index on candidates that keeps writers out",
+    "op.create_index('ix', 'candidates', ['tier'])": "creates an index on candidates that blocks writers",
     "op.create_foreign_key('fk', 'runs', 'problems', ['a'], ['b'])": "adds a constraint to runs that reads every row",
     "op.execute('UPDATE candidates SET tier = 1')": "executes UPDATE candidates",
     "op.execute(f'ALTER TABLE runs RENAME a TO b')": "executes RENAME",
@@ -99,13 +92,13 @@ _BAD = {
 
 
 @pytest.mark.parametrize("statement", _BAD)
-def test_what_is_forbidden_is_found(statement: str) -> None:
-    assert _flaws(f"def upgrade():\n    {statement}\n") == {_BAD[statement]}
+def test_forbidden_operations_are_found(statement: str) -> None:
+    assert _violations(f"def upgrade():\n    {statement}\n") == {_BAD[statement]}
     if "drop" in statement or "RENAME" in statement:
-        assert _flaws(f"contracts = '0001'\ndef upgrade():\n    {statement}\n") == set()
+        assert _violations(f"contracts = '0001'\ndef upgrade():\n    {statement}\n") == set()
 
 
-def test_revisions_follow_one_another() -> None:
+def test_revisions_are_distinct_numbers() -> None:
     names = [file.name[:4] for file in _FILES]
     assert all(name.isdecimal() for name in names)
     assert len(set(names)) == len(names)
