@@ -18,12 +18,13 @@ _QUIET = 5.0
 """Percent of the processors."""
 _MOST_REFUSALS = 20
 
-_HEAD = """# Reliability
+_TITLE = "# Reliability: what is lost when processes die?\n"
 
-What happens when every kind of process is killed and restarted at random while runs go on and clients ask. Written by
-`make chaos`, which starts the process graph of production on one machine (two replicas of the API, a policy server,
-a generate, an evaluate and two control workers, PostgreSQL, Valkey), keeps runs going, asks the API, watches streams,
-and breaks parts in an order that a seed decides. A short form of it is in the test suite.
+_METHOD = """## Method
+
+`make chaos` writes this page. It starts the process graph of production on one machine (two replicas of the API, an inference
+server, one generate, one evaluate and two control workers, PostgreSQL, Valkey), keeps runs in progress, sends requests, follows
+event streams, and kills or restarts parts in an order that a seed decides. The test suite contains a short form.
 """
 
 
@@ -43,39 +44,42 @@ def report(outcome: Outcome, load: float) -> str:
         outcome: What was found.
         load: Share of the processors that others used before anything was started, in percent.
     """
-    busy = load > _QUIET
-    quiet = "**The machine was busy with other work: times are upper bounds.**" if busy else "The machine was quiet."
+    state = "busy with other work: times are upper bounds" if load > _QUIET else "quiet"
     parts = [
-        _HEAD,
-        f"## The latest storm\n\nOn {machine()}. Others used {load:.0f} % of them before the start. {quiet}\n",
-        _verdict(outcome),
-        "## Load\n\n" + _table(("", "aimed at", "reached"), _load(outcome)) + _refusals(outcome),
+        _TITLE,
+        _conclusion(outcome),
+        "## Load\n\n" + _table(("", "goal", "measured"), _load(outcome)) + _refusals(outcome),
         "## Faults\n\n" + _faults(outcome),
-        "## What processes hold\n\n" + _holdings(outcome),
+        "## Resources per process\n\n" + _holdings(outcome),
+        f"{_METHOD}\n{_checks(outcome)}\n",
+        f"Machine: {machine()}. Others used {load:.0f} % of them before the start; the machine was {state}.\n",
     ]
     return "\n".join(parts)
 
 
-def _verdict(outcome: Outcome) -> str:
+def _conclusion(outcome: Outcome) -> str:
     plan, seen = outcome.plan, outcome.seen
-    paused = "Once" if outcome.resumed == 1 else f"{outcome.resumed} times"
-    done = (
-        f"{outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults, seed {plan.seed}: {outcome.runs} runs"
-        f" of {plan.budget} evaluations, {outcome.evaluations:,} evaluations in all, {seen['followed']:,} streams"
-        f" followed to their end with {seen['events']:,} events. {paused} a run paused"
-        " because its policy did not answer for longer than clients wait, and was resumed."
-    )
-    checked = (
-        "Checked of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
-        " gap or repetition in the database and as each viewer saw them, no unit of work is left, and every request to"
-        " begin a run made exactly one. Checked of every fault: its leases are free within lease + 3 s"
-        f" ({plan.lease_s + 3:g} s here), counted from its return where the part is PostgreSQL, and"
-        " it comes back."
-    )
     if outcome.flaws:
         flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
-        return f"{done}\n\n{checked}\n\n**{len(outcome.flaws)} flaws:**\n\n{flaws}\n"
-    return f"{done}\n\n{checked}\n\n**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0.**\n"
+        verdict, listed = f"**{len(outcome.flaws)} flaws**, listed below", f"\n{flaws}\n"
+    else:
+        verdict, listed = "**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0**", ""
+    return (
+        f"{verdict}, in {outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults (seed {plan.seed}).\n"
+        f"{outcome.runs:,} runs of {plan.budget} evaluations completed, {outcome.evaluations:,} evaluations in all;"
+        f" {seen['followed']:,} streams\nwere followed to their end, {seen['events']:,} events. Runs paused by a policy outage"
+        f" and resumed: {outcome.resumed}.\n{listed}"
+    )
+
+
+def _checks(outcome: Outcome) -> str:
+    return (
+        "Checks of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
+        " gap or repetition in the database and in each viewer's stream, no work unit is left, and every request to"
+        " create a run created exactly one. Checks of every fault: its leases are free within lease + 3 s"
+        f" ({outcome.plan.lease_s + 3:g} s here), counted from the return of PostgreSQL if that is the part, and the part works"
+        " again."
+    )
 
 
 def _load(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -90,13 +94,13 @@ def _load(outcome: Outcome) -> list[tuple[str, ...]]:
         ("concurrent runs", plan.runs, plan.runs),
         ("viewers of streams", plan.viewers, plan.viewers),
         ("requests a second", plan.rate, total / seen["seconds"]),
-        ("answers, median", "", f"{p50:.1f} ms"),
-        ("answers, p95", "200 ms", f"{p95:.1f} ms"),
-        ("answers, p99", "", f"{p99:.1f} ms"),
-        ("sent on to the other replica", "", f"{seen['passed_over']:,}"),
+        ("responses, median", "", f"{p50:.1f} ms"),
+        ("responses, p95", "200 ms", f"{p95:.1f} ms"),
+        ("responses, p99", "", f"{p99:.1f} ms"),
+        ("retried at the other replica", "", f"{seen['passed_over']:,}"),
         ("answered by no replica", 0, f"{unanswered:,} ({unanswered / total:.3%})"),
         ("answered with a server error", "", f"{refused:,} ({refused / total:.3%})"),
-        ("streams taken up again", "", f"{seen['reconnects']:,}"),
+        ("streams resumed", "", f"{seen['reconnects']:,}"),
         ("evaluations a second", "", outcome.evaluations / outcome.seconds),
     ]
     return [tuple(_cell(cell) for cell in row) for row in rows]
@@ -117,7 +121,7 @@ def _faults(outcome: Outcome) -> str:
         (part, kind, len(each), *_longest([f.freed_s for f in each]), *_longest([f.back_s for f in each]))
         for (part, kind), each in sorted(kinds.items())
     ]
-    head = ("part", "fault", "times", "leases free, median", "longest", "works again, median", "longest")
+    head = ("part", "fault", "count", "leases free, median", "longest", "recovered, median", "longest")
     return _table(head, [tuple(_cell(cell) for cell in row) for row in rows])
 
 
