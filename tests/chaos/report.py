@@ -22,9 +22,10 @@ _TITLE = "# Reliability: what is lost when processes die?\n"
 
 _METHOD = """## Method
 
-`make chaos` writes this page. It starts the process graph of production on one machine (two replicas of the API, an inference
-server, one generate, one evaluate and two control workers, PostgreSQL, Valkey), keeps runs in progress, sends requests, follows
-event streams, and kills or restarts parts in an order that a seed decides. The test suite contains a short form.
+`make chaos` writes this page. It starts the process graph of production on one machine (two replicas of the API, an
+inference server, one generate, one evaluate and two control workers, PostgreSQL, Valkey), keeps runs in progress, sends
+requests, follows event streams, and kills or restarts parts in an order that a seed decides. The test suite contains a
+short form.
 """
 
 
@@ -67,8 +68,8 @@ def _conclusion(outcome: Outcome) -> str:
     return (
         f"{verdict}, in {outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults (seed {plan.seed}).\n"
         f"{outcome.runs:,} runs of {plan.budget} evaluations completed, {outcome.evaluations:,} evaluations in all;"
-        f" {seen['followed']:,} streams\nwere followed to their end, {seen['events']:,} events. Runs paused by a policy outage"
-        f" and resumed: {outcome.resumed}.\n{listed}"
+        f" {seen['followed']:,} streams\nwere followed to their end, {seen['events']:,} events. Runs paused by a policy"
+        f" outage and resumed: {outcome.resumed}.\n{listed}"
     )
 
 
@@ -77,8 +78,8 @@ def _checks(outcome: Outcome) -> str:
         "Checks of every run: it completed, its budget is spent exactly, candidates and events are numbered without"
         " gap or repetition in the database and in each viewer's stream, no work unit is left, and every request to"
         " create a run created exactly one. Checks of every fault: its leases are free within lease + 3 s"
-        f" ({outcome.plan.lease_s + 3:g} s here), counted from the return of PostgreSQL if that is the part, and the part works"
-        " again."
+        f" ({outcome.plan.lease_s + 3:g} s here), counted from the return of PostgreSQL if that is the part, and the"
+        " part works again."
     )
 
 
