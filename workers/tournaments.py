@@ -13,7 +13,7 @@ from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import entrant_policies
 from speciate.runs.steer import cancel_run, pause_run, resume_run, start_run
-from speciate.storage.declarations.tournaments import UnderWay
+from speciate.storage.declarations.tournaments import ActiveRun
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
 
@@ -49,8 +49,8 @@ class TournamentController:
     def reconcile(self, stores: Stores, tournament_id: UUID) -> None:
         """Move the runs toward the state of the declaration."""
         store = stores.tournaments
-        store.mark_ended(store.get(tournament_id))
-        record, under_way = store.get(tournament_id), store.under_way(tournament_id)
+        store.summaries.record_ended(store.get(tournament_id))
+        record, under_way = store.get(tournament_id), store.active_runs(tournament_id)
         for run in under_way:
             _steer(stores, record, run)
         if record.state is not DeclarationState.RUNNING:
@@ -74,21 +74,21 @@ class TournamentController:
         """Return after how many problems the e-process has decided everything, looking only after new ones."""
         if record.declaration.stopping is not StoppingRule.E_PROCESS:
             return None
-        schedule, ended = record.schedule, stores.tournaments.complete_runs(record.id)
+        schedule, ended = record.schedule, stores.tournaments.leading_ended(record.id)
         runs_each = len(schedule.seeds) * len(record.declaration.entrants)
         problems = len(schedule.problems) if ended is None else ended // runs_each
         if problems == self._looked_at.get(record.id, 0):
             return None
-        decided = stores.tournaments.use(record, decided_after)
+        decided = stores.tournaments.results.use(record, decided_after)
         self._looked_at[record.id] = problems
         return decided
 
 
-def _stands_still(record: TournamentRecord, run: UnderWay) -> bool:
+def _stands_still(record: TournamentRecord, run: ActiveRun) -> bool:
     return run.state == RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
 
 
-def _steer(stores: Stores, record: TournamentRecord, run: UnderWay) -> None:
+def _steer(stores: Stores, record: TournamentRecord, run: ActiveRun) -> None:
     """Pause, resume or cancel a run with its tournament; what was paused for another reason stays so until then."""
     told = paused_with(DeclarationKind.TOURNAMENT, record.slug)
     try:

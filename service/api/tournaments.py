@@ -78,19 +78,19 @@ def get_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
 @router.get("/{name}/standings")
 def tournament_standings(name: NameInPath, stores: StoresDep) -> Standings:
     """Who stands where, and which differences are known to be real."""
-    return stores.tournaments.standings(stores.tournaments.get(name))
+    return stores.tournaments.results.standings(stores.tournaments.get(name))
 
 
 @router.get("/{name}/matrix")
 def tournament_matrix(name: NameInPath, stores: StoresDep) -> Matrix:
     """Successes of every entrant on every problem."""
-    return stores.tournaments.matrix(stores.tournaments.get(name))
+    return stores.tournaments.results.matrix(stores.tournaments.get(name))
 
 
 @router.get("/{name}/report")
 def tournament_report(name: NameInPath, stores: StoresDep) -> Report:
     """The whole report."""
-    return stores.tournaments.report(stores.tournaments.get(name))
+    return stores.tournaments.results.report(stores.tournaments.get(name))
 
 
 @router.get(
@@ -104,7 +104,9 @@ def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
     """Stream every planned run with what it says as JSON Lines, in the order of the plan."""
     record = stores.tournaments.get(name)  # an unknown one is refused before the answer begins
     headers = {"Content-Disposition": f'attachment; filename="{record.slug}.jsonl"'}
-    return StreamingResponse(json_lines(stores.tournaments.runs(record)), media_type=JSON_LINES, headers=headers)
+    return StreamingResponse(
+        json_lines(stores.tournaments.results.runs(record)), media_type=JSON_LINES, headers=headers
+    )
 
 
 def _move(stores: StoresDep, name: str, goal: DeclarationState, body: SteeringRequest | None) -> TournamentRecord:

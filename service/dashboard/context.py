@@ -99,7 +99,7 @@ class DashboardContext:
         key = (record.id, record.state, record.ended, len(record.amendments))
         cached = self._reports.get(key)
         if cached is None:
-            cached = self.stores.tournaments.report(record)
+            cached = self.stores.tournaments.results.report(record)
             self._reports.put(key, cached)
         return cached
 

@@ -24,7 +24,9 @@ from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.declarations.campaigns import CampaignStore
-from speciate.storage.declarations.tournament_results import TournamentResults
+from speciate.storage.declarations.results import TournamentResults
+from speciate.storage.declarations.summaries import RunSummaries
+from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
@@ -51,7 +53,7 @@ class Stores:
     work: PostgresWorkStore
     queries: RunQueries
     unlocks: UnlockStore
-    tournaments: TournamentResults
+    tournaments: TournamentStore
     campaigns: CampaignStore
     signals: RedisSignals
     tokens: TokenStore
@@ -118,7 +120,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
         queries=RunQueries(engine),
         unlocks=UnlockStore(engine),
-        tournaments=TournamentResults(engine),
+        tournaments=TournamentStore(engine, summaries=RunSummaries(engine), results=TournamentResults(engine)),
         campaigns=CampaignStore(engine),
         tokens=TokenStore(engine),
         audit=AuditLog(engine),

@@ -12,7 +12,7 @@ from speciate.domain.tournament import Entrant, Tournament
 from speciate.embedded import EmbeddedServers
 from speciate.runs.declarations import pin_tournament
 from speciate.settings import Settings
-from speciate.storage.declarations.tournament_results import TournamentResults
+from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.runs import toy_policy, toy_problem
@@ -73,7 +73,7 @@ def run(settings: Settings) -> None:
         timed("standings again", lambda: _standings(stores))
         _end(stores, 79_999)
         timed("standings after one more run", lambda: _standings(stores))
-        timed("report", lambda: stores.tournaments.report(stores.tournaments.get("large")))
+        timed("report", lambda: stores.tournaments.results.report(stores.tournaments.get("large")))
         _end(stores, 80_000)
         timed("report when all have ended, by another process", lambda: _anew(stores))
         report = _anew(stores)
@@ -114,7 +114,7 @@ def _fill(stores: Stores) -> None:
 
 
 def _standings(stores: Stores) -> Standings:
-    return stores.tournaments.standings(stores.tournaments.get("large"))
+    return stores.tournaments.results.standings(stores.tournaments.get("large"))
 
 
 def _anew(stores: Stores) -> Report:
@@ -126,12 +126,12 @@ def _end(stores: Stores, ordinal: int) -> None:
         connection.execute(
             sa.text("UPDATE run_progress SET state = 'completed' WHERE run_id = md5(:ord)::uuid"), {"ord": str(ordinal)}
         )
-    stores.tournaments.mark_ended(stores.tournaments.get("large"))
+    stores.tournaments.summaries.record_ended(stores.tournaments.get("large"))
 
 
 def _pass(stores: Stores) -> None:
     for tournament_id in stores.tournaments.pending():
-        stores.tournaments.mark_ended(stores.tournaments.get(tournament_id))
+        stores.tournaments.summaries.record_ended(stores.tournaments.get(tournament_id))
         stores.tournaments.get(tournament_id)
-        stores.tournaments.under_way(tournament_id)
+        stores.tournaments.active_runs(tournament_id)
         stores.tournaments.next(tournament_id, 32)

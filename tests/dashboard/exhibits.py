@@ -215,7 +215,7 @@ def tournament(
 def play_on(stores: Stores, slug: str) -> None:
     """Begin the next runs of a tournament, and do all the work of those that are under way."""
     TournamentController().run(stores)
-    for run in stores.tournaments.under_way(stores.tournaments.get(slug).id):
+    for run in stores.tournaments.active_runs(stores.tournaments.get(slug).id):
         work(stores, run.run_id)
 
 

@@ -87,7 +87,7 @@ async def watch_pair(
 def get_matrix(name: str, dashboard: DashboardDep) -> Response:
     """Send the matrix: runs that reached the target, of how many."""
     record = _record(dashboard, name)
-    matrix = dashboard.stores.tournaments.matrix(record)
+    matrix = dashboard.stores.tournaments.results.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 

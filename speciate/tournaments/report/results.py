@@ -79,7 +79,7 @@ class Results:
             at: Their (problem, seed, entrant) indices, each of shape (n,).
             states: Their states, shape (n,).
             numbers: Shape (n, width): ``RUN_NUMBERS``, then ``best_by``, then ``by_policy`` flattened, as stored by
-                ``speciate.storage.declarations.tournament_summaries``.
+                ``speciate.storage.declarations.summaries``.
         """
         self.state[at] = states
         for i, name in enumerate(RUN_NUMBERS):

@@ -66,7 +66,7 @@ def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
 
 def _numbers(service: Service, tournament_id: UUID) -> dict[str, Any]:
     """Return the report without the name of the tournament and what follows from it."""
-    report = service.stores.tournaments.report(service.stores.tournaments.get(tournament_id)).model_dump()
+    report = service.stores.tournaments.results.report(service.stores.tournaments.get(tournament_id)).model_dump()
     del report["design"]["declared"]["slug"], report["design"]["digest"], report["standings"]["slug"]
     return report
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from speciate.storage.declarations.tournament_results import TournamentResults
+from speciate.storage.declarations.results import TournamentResults
 from speciate.testing.runs import toy_policy
 from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused
@@ -172,7 +172,7 @@ def test_the_html_of_real_results_has_every_section(fair: Lab) -> None:
 
     declare(fair)
     play(fair)
-    found = titles(page(fair.stores.tournaments.report(fair.stores.tournaments.get("first"))))
+    found = titles(page(fair.stores.tournaments.results.report(fair.stores.tournaments.get("first"))))
     assert found.index("Standings") < found.index("Performance profiles") < found.index("Hypervolume and diversity")
     assert (
         found.index("Hypervolume and diversity")

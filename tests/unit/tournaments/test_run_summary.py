@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.reward import RewardSpace
-from speciate.storage.declarations.tournament_summaries import _answers as read_answers
+from speciate.storage.declarations.summaries import _answers as read_answers
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS, Answers, Completions, budgets, health, quality
 from speciate.tournaments.statistics.estimators import spread
 from speciate.tournaments.statistics.hypervolume import hypervolume

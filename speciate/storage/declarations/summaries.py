@@ -1,8 +1,9 @@
-"""What an ended run of a tournament says is put in numbers beside the plan, once: reports read nothing else."""
+"""Summarize ended runs of tournaments once, as numbers beside the plan; reports read nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,7 +16,6 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.storage.database import with_retries
-from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.rows import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING
 from speciate.tournaments.report.run_summary import (
@@ -30,7 +30,7 @@ from speciate.tournaments.report.run_summary import (
 from speciate.tournaments.statistics.arrays import FloatArray
 
 STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
-_AT_ONCE: Final = 200  # runs whose candidates are held in memory
+_CHUNK: Final = 200  # runs whose candidates are in memory at a time
 
 _ENDED = """
 SELECT r.ord, r.run_id, r.entrant, r.problem, p.state, p.reason, p.evaluations, p.tokens, p.evaluated, p.failed,
@@ -55,7 +55,7 @@ _SPACES = sa.text(
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
     " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
 )
-# One writer at a time, so that whoever has read up to a revision has missed nothing before it.
+# One writer at a time, so that a reader that has seen a revision has missed nothing before it.
 _REVISE = sa.text("UPDATE tournaments SET revision = revision + 1 WHERE id = :id RETURNING revision")
 _KEEP = sa.text(
     "UPDATE tournament_runs r SET ended = true, revision = :revision, state = s.state, reason = s.reason,"
@@ -64,19 +64,27 @@ _KEEP = sa.text(
 ).bindparams(sa.bindparam("rows", type_=JSONB))
 
 
-class TournamentSummaries(TournamentStore):
-    """Keeps what ended runs say."""
+@dataclass
+class RunSummaries:
+    """Writes the summaries of ended runs.
 
-    def mark_ended(self, record: TournamentRecord) -> None:
-        """Note which runs have ended and what they say, so that nobody looks at them again."""
-        while self._mark_some(record):
+    Attributes:
+        retry_for_s: Seconds to retry a call while the server restarts.
+    """
+
+    _engine: sa.Engine
+    retry_for_s: float = 5.0
+
+    def record_ended(self, record: TournamentRecord) -> None:
+        """Summarize the runs that have ended since the last call."""
+        while self._record_some(record):
             pass
 
     @with_retries
-    def _mark_some(self, record: TournamentRecord) -> bool:
+    def _record_some(self, record: TournamentRecord) -> bool:
         declared = record.declaration
         query = sa.text(_ENDED.format(target="c.unlock" if declared.target is None else "c.target = :target"))
-        binds = {"id": record.id, "limit": _AT_ONCE}
+        binds = {"id": record.id, "limit": _CHUNK}
         with self._engine.begin() as connection:
             if declared.target is not None:
                 binds["target"] = declared.target
@@ -86,7 +94,7 @@ class TournamentSummaries(TournamentStore):
             kept = _summaries(connection, record, rows)
             revision = connection.execute(_REVISE, {"id": record.id}).scalar_one()
             connection.execute(_KEEP, {"id": record.id, "revision": revision, "rows": kept})
-        return len(rows) == _AT_ONCE
+        return len(rows) == _CHUNK
 
 
 def _summaries(
@@ -94,7 +102,7 @@ def _summaries(
 ) -> list[dict[str, Any]]:
     declared, runs = record.declaration, {"runs": [row.run_id for row in rows]}
     candidates, rollouts = (_by_run(connection.execute(query, runs)) for query in (_CANDIDATES, _ROLLOUTS))
-    found = connection.execute(_SPACES, {"id": record.id, **named(row.problem for row in rows)})
+    found = connection.execute(_SPACES, {"id": record.id, **versions_by_name(row.problem for row in rows)})
     spaces = {each.name: RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)) for each in found}
     kept = []
     for row in rows:
@@ -102,7 +110,7 @@ def _summaries(
         answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], positions)
         completions = _completions(rollouts.get(row.run_id, ()), positions)
         numbers = _numbers(declared, row, answers, completions)
-        values = [value if np.isfinite(value) else "NaN" for value in numbers.tolist()]  # JSON knows none of its own
+        values = [value if np.isfinite(value) else "NaN" for value in numbers.tolist()]  # JSON has no NaN
         kept.append({"ord": row.ord, "state": row.state, "reason": row.reason, "numbers": values})
     return kept
 
@@ -117,17 +125,17 @@ def _by_run(rows: Any) -> Mapping[UUID, list[sa.Row[Any]]]:
 def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping[str, int]) -> Answers:
     valid = np.array([row.rewards is not None for row in rows], dtype=np.bool_)
     scored = [row.rewards for row in rows if row.rewards is not None]
-    # Who violates a constraint has not solved the problem: it counts for what a failure does, neither more nor less.
-    obeying = space.violation(scored) == 0
-    valid[valid] = obeying
+    # An infeasible candidate has not solved the problem: it counts like a failure.
+    feasible = space.violation(scored) == 0
+    valid[valid] = feasible
     rewards = np.zeros((len(rows), len(space.selected)))
-    rewards[valid] = space.normalise(scored)[obeying]
+    rewards[valid] = space.normalise(scored)[feasible]
     weighted = np.array([np.nan if row.scalar is None else row.scalar for row in rows], dtype=np.float64)
     scores = np.where(np.isnan(weighted), rewards[:, 0], weighted)
     rollouts = {name: i for i, name in enumerate(dict.fromkeys(row.rollout_id for row in rows if row.rollout_id))}
     return Answers(
         rewards=rewards,
-        # A failure counts for the worst declared end: below it, failing would raise the best score of a run.
+        # A failure counts as the worst declared value: below it, failing would raise the best score of a run.
         scores=np.where(valid, np.maximum(scores, 0.0), 0.0),
         valid=valid,
         spent=np.array([row.spent_evaluations for row in rows], dtype=np.int64),
@@ -148,7 +156,7 @@ def _completions(rows: Sequence[sa.Row[Any]], positions: Mapping[str, int]) -> C
 
 
 def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completions: Completions) -> FloatArray:
-    """Return the numbers of a run in the order of ``Results.fill``; a sampled one is the same however often."""
+    """Return the numbers of a run in the order of ``Results.fill``; sampled ones are reproducible by the run's seed."""
     rng = np.random.default_rng([int(declared.digest[:16], 16), row.ord])
     found = quality(answers, budgets(declared), rng) | {
         "reached": float(row.hit is not None),
@@ -167,7 +175,7 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
     return np.concatenate([[found[name] for name in RUN_NUMBERS], found["best_by"], positions.ravel()])
 
 
-def named(names: Any) -> dict[str, list[str]]:
-    """Return what finds versions by name: the names, and the slugs by which an index does."""
+def versions_by_name(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the query parameters that find versions by name: the names, and the slugs that an index covers."""
     wanted = sorted(set(names))
     return {"names": wanted, "slugs": sorted({name.partition("@")[0] for name in wanted})}

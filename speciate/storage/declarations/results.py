@@ -1,0 +1,239 @@
+"""Read the results of tournaments: reports from the summaries of ended runs, and every planned run for export."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import numpy as np
+import sqlalchemy as sa
+
+from speciate.domain.tournament import Schedule
+from speciate.ports.records.declarations import TournamentRecord, TournamentRun
+from speciate.storage.database import reading, with_retries
+from speciate.storage.declarations.summaries import STATES, versions_by_name
+from speciate.tournaments.report.build import make_matrix, make_report, make_standings
+from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
+from speciate.tournaments.report.results import Results
+from speciate.tournaments.report.run_summary import RUN_NUMBERS, IntArray
+from speciate.tournaments.statistics.arrays import FloatArray
+
+T = TypeVar("T")
+
+_MAX_CACHED: Final = 4  # tournaments; a large one takes 30 MB
+
+# One row of arrays: unpacking 80,000 rows would take longer than reading them. The numbers arrive in the server's
+# binary format: a header before each array, the length before each number.
+_NEWER = sa.text(
+    "SELECT array_agg(problem) AS problems, array_agg(seed) AS seeds,"
+    " array_agg(entrant) AS entrants, array_agg(state) AS states,"
+    " string_agg(array_send(numbers), ''::bytea) AS numbers FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND ord > :first AND ord <= :first + :most"
+)
+_REASONS = sa.text(
+    "SELECT problem, seed, entrant, state, reason FROM tournament_runs"
+    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND state <> 'completed'"
+)
+_HEADER_BYTES: Final = 20
+_NUMBER: Final = np.dtype([("bytes", ">i4"), ("value", ">f8")])
+_CHUNK: Final = 100_000
+_EXPORT_CHUNK: Final = 2000
+_PART = sa.text(
+    "SELECT ord, problem, seed, entrant, run_id, state, reason, numbers FROM tournament_runs"
+    " WHERE tournament_id = :id AND ord > :last ORDER BY ord LIMIT :limit"
+)
+_PROBLEMS = sa.text(
+    "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
+    " definition ->> 'kind' = 'in_process' AS forgeable, definition -> 'targets' AS targets FROM problems"
+    " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
+    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
+)
+_POLICIES = sa.text(
+    "SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,"
+    " definition ->> 'training_method' AS training_method, definition -> 'training' AS training FROM policies"
+    " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
+    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
+)
+
+
+@dataclass
+class _Cached:
+    """Results of a tournament up to a revision, and the reports last made from them."""
+
+    schedule: Schedule
+    results: Results
+    seen: int = 0
+    made: dict[str, tuple[int, object]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+
+@dataclass
+class TournamentResults:
+    """Reads reports of tournaments.
+
+    A process caches the numbers of the most recently read tournaments, reads only newer ones, and caches each report
+    by revision. The cache may be lost at any time.
+
+    Attributes:
+        retry_for_s: Seconds to retry a call while the server restarts.
+    """
+
+    _engine: sa.Engine
+    retry_for_s: float = 5.0
+    _cache: OrderedDict[UUID, _Cached] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def standings(self, record: TournamentRecord) -> Standings:
+        """Return the standings."""
+        return self._made(
+            record, "standings", lambda cached: make_standings(cached.schedule, record.amendments, cached.results)
+        )
+
+    def matrix(self, record: TournamentRecord) -> Matrix:
+        """Return the successes by problem and entrant."""
+        return self._made(record, "matrix", lambda cached: make_matrix(cached.schedule, cached.results))
+
+    def report(self, record: TournamentRecord) -> Report:
+        """Return the whole report."""
+        return self._made(record, "report", lambda cached: self._report(record, cached))
+
+    def _report(self, record: TournamentRecord, cached: _Cached) -> Report:
+        facts = self._problems(record.id, cached.schedule), self._policies(record.id, cached.schedule)
+        return make_report(cached.schedule, record.amendments, cached.results, *facts)
+
+    def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
+        """Yield every planned run with its results, in the order of the plan, without holding them all."""
+        last = 0
+        entrants = {entrant.name: (entrant.strategy, *entrant.told()) for entrant in record.declaration.entrants}
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(_PART, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}).all()
+            for row in rows:
+                yield _run(record.slug, row, *entrants[row.entrant])
+            if len(rows) < _EXPORT_CHUNK:
+                return
+            last = rows[-1].ord
+
+    def use(self, record: TournamentRecord, look: Callable[[Schedule, Results], T]) -> T:
+        """Return ``look`` of all results; it must not keep a reference to them."""
+        cached = self._cached(record)
+        with cached.lock:
+            self._read(record, cached)
+            return look(cached.schedule, cached.results)
+
+    def _made(self, record: TournamentRecord, what: str, make: Callable[[_Cached], T]) -> T:
+        cached = self._cached(record)
+        with cached.lock:  # a concurrent reader waits and finds the result
+            self._read(record, cached)
+            revision, made = cached.made.get(what, (-1, None))
+            if revision != cached.seen:
+                made = make(cached)
+                cached.made[what] = cached.seen, made
+            return made  # type: ignore[return-value]
+
+    def _cached(self, record: TournamentRecord) -> _Cached:
+        with self._lock:
+            schedule, cached = record.schedule, self._cache.get(record.id)
+            if cached is None or cached.schedule != schedule:  # extended: read again
+                cached = self._cache[record.id] = _Cached(schedule, Results.empty(schedule))
+            self._cache.move_to_end(record.id)
+            while len(self._cache) > _MAX_CACHED:
+                self._cache.popitem(last=False)
+            return cached
+
+    @with_retries
+    def _read(self, record: TournamentRecord, cached: _Cached) -> None:
+        if record.revision <= cached.seen:
+            return
+        index = _Index(cached.schedule)
+        with reading(self._engine) as connection:
+            newer = {"id": record.id, "seen": cached.seen, "now": record.revision}
+            parts = [
+                connection.execute(_NEWER, {**newer, "first": first, "most": _CHUNK}).one()
+                for first in range(0, cached.results.state.size, _CHUNK)
+            ]
+            missing = connection.execute(_REASONS, newer).all()
+        for part in parts:
+            if part.numbers is not None:
+                states = np.array([STATES[state] for state in part.states], dtype=np.int8)
+                at = index.places(part.problems, part.seeds, part.entrants)
+                cached.results.fill(at, states, _unpacked(part.numbers, len(states)))
+        for row in missing:
+            (p,), (s,), (e,) = index.places([row.problem], [row.seed], [row.entrant])
+            cached.results.reasons[int(p), int(s), int(e)] = f"{row.state}: {row.reason or 'no reason is kept'}"
+        cached.seen = record.revision
+
+    @with_retries
+    def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(_PROBLEMS, {"id": tournament_id, **versions_by_name(schedule.problems)}).all()
+        return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
+
+    @with_retries
+    def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
+        names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
+        with reading(self._engine) as connection:
+            rows = connection.execute(_POLICIES, {"id": tournament_id, **versions_by_name(names)}).all()
+        return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
+
+
+class _Index:
+    """Positions of problems, seeds and entrants in the arrays."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._problems = {name: i for i, name in enumerate(schedule.problems)}
+        self._seeds = {seed: i for i, seed in enumerate(schedule.seeds)}
+        self._entrants = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
+
+    def places(
+        self, problems: Sequence[str], seeds: Sequence[int], entrants: Sequence[str]
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the indices."""
+        return (
+            np.array([self._problems[name] for name in problems], dtype=np.int64),
+            np.array([self._seeds[seed] for seed in seeds], dtype=np.int64),
+            np.array([self._entrants[name] for name in entrants], dtype=np.int64),
+        )
+
+
+def _unpacked(raw: bytes, rows: int) -> FloatArray:
+    """Decode arrays of one length as ``array_send`` encodes them; shape (rows, width)."""
+    table = np.frombuffer(raw, dtype=np.uint8).reshape(rows, -1)[:, _HEADER_BYTES:]
+    numbers: FloatArray = np.ascontiguousarray(table).view(_NUMBER)["value"].astype(np.float64)
+    return numbers
+
+
+def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
+    unlock = next(each["name"] for each in row.targets if each["unlock"])
+    return ProblemFacts(
+        name=row.name,
+        digest=row.digest,
+        evaluator_digest=row.evaluator_digest,
+        target=target or unlock,
+        forgeable=row.forgeable,
+    )
+
+
+def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:
+    numbers = dict(zip(RUN_NUMBERS, row.numbers or (), strict=False))
+    return TournamentRun.model_validate(
+        {
+            "tournament": slug,
+            "number": row.ord,
+            "problem": row.problem,
+            "seed": row.seed,
+            "entrant": row.entrant,
+            "policy": policy,
+            "mutator": mutator,
+            "strategy": strategy,
+            "run_id": row.run_id,
+            "state": row.state or ("planned" if row.run_id is None else "under way"),
+            "reason": row.reason,
+            **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        }
+    )

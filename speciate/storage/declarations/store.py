@@ -1,0 +1,238 @@
+"""Store declarations: rows that are written once under a name and then change only their state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState, check_transition
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.values import storable
+from speciate.domain.webhook import WebhookEvent
+from speciate.ports.records.base import Page
+from speciate.ports.records.declarations import DeclarationRecord
+from speciate.storage import cursors
+from speciate.storage.database import reading, with_retries
+from speciate.storage.rows import hold_key, key_in, named, uuid7
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+from speciate.storage.webhooks.queue import enqueue
+
+D = TypeVar("D", bound=Declaration)
+R = TypeVar("R", bound=DeclarationRecord[Any])
+
+
+@dataclass
+class DeclarationStore(ABC, Generic[D, R]):
+    """Creates, reads and moves the declarations of one kind.
+
+    A subclass sets the class attributes and reads its own rows.
+
+    Attributes:
+        retry_for_s: Seconds to retry a call while the server restarts.
+        project: The visible project; None finds ids in all projects and names in the default one.
+        kind: The kind of declaration.
+        _table: Its table.
+        _select: ``SELECT … FROM <table> d …`` without ``WHERE``; ``id``, ``state`` and ``project_id`` are unambiguous.
+        _pending: Query of the ids that the controller must look at.
+        _open_work: Query of a row that keeps a declaration from being completed without a reason.
+    """
+
+    _engine: sa.Engine
+    retry_for_s: float = 5.0
+    project: UUID | None = None
+
+    kind: ClassVar[DeclarationKind]
+    _table: ClassVar[sa.Table]
+    _select: ClassVar[str]
+    _pending: ClassVar[sa.TextClause]
+    _open_work: ClassVar[sa.TextClause | None] = None
+
+    @abstractmethod
+    def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> R:
+        """Return the record of a row as lists show it."""
+
+    @abstractmethod
+    def _fill(self, connection: sa.Connection, new_id: UUID, declared: D) -> None:
+        """Check the project's quota and write the rows that belong to a new declaration."""
+
+    def _detailed(self, connection: sa.Connection, row: sa.Row[Any]) -> R:
+        """Return the record of a row as ``get`` returns it."""
+        return self._record(connection, row)
+
+    def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
+        """Update other rows when a declaration resumes."""
+
+    def create(self, declared: D, *, request_digest: str, idempotency_key: str | None = None) -> tuple[UUID, bool]:
+        """Store a pinned declaration; it runs at once.
+
+        Args:
+            declared: The declaration, with names pinned to versions.
+            request_digest: Digest of the request, for its key.
+            idempotency_key: Key of the request.
+
+        Returns:
+            The id, and whether it is new: an equal declaration is the same one.
+
+        Raises:
+            ConflictError: The name is taken by another declaration, or the key was used for another request.
+        """
+        # The id is drawn outside the repeated transaction, so that a repetition finds what the first attempt wrote.
+        return self._create(uuid7(), declared, request_digest, idempotency_key)
+
+    @with_retries
+    def _create(self, new_id: UUID, declared: D, request_digest: str, key: str | None) -> tuple[UUID, bool]:
+        home = self.project or DEFAULT_PROJECT_ID
+        with self._engine.begin() as connection:
+            if key is not None:
+                key = key_in(home, key)
+                held = hold_key(connection, key, request_digest, new_id)
+                if held != new_id:
+                    return held, False
+            values = {
+                "id": new_id,
+                "project_id": home,
+                "slug": declared.slug,
+                "digest": declared.digest,
+                "declaration": declared.stored_json(),
+                "state": DeclarationState.RUNNING,
+            }
+            statement = insert(self._table).values(values).on_conflict_do_nothing().returning(self._table.c.id)
+            if connection.execute(statement).one_or_none() is not None:
+                self._fill(connection, new_id, declared)
+                return new_id, True
+            row = connection.execute(sa.select(self._table).where(named(self._table, declared.slug, home))).one()
+            if row.digest != declared.digest:
+                raise ConflictError(
+                    f"there is already a {self.kind} {declared.slug!r} with another declaration.",
+                    remedy="Declarations are immutable: choose another name.",
+                )
+            if key is not None and row.id != new_id:
+                connection.execute(
+                    sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"),
+                    {"id": row.id, "key": key},
+                )
+            return row.id, row.id == new_id
+
+    @with_retries
+    def get(self, name: str | UUID) -> R:
+        """Return a declaration by id or name.
+
+        Raises:
+            NotFoundError: It does not exist.
+        """
+        with reading(self._engine) as connection:
+            found = connection.execute(sa.select(self._table.c.id).where(named(self._table, name, self.project)))
+            row = self._row(connection, found.scalar_one_or_none())
+            if row is None:
+                raise NotFoundError(f"there is no {self.kind} {str(name)!r}.")
+            return self._detailed(connection, row)
+
+    def _row(self, connection: sa.Connection, declared_id: UUID | None) -> sa.Row[Any] | None:
+        return connection.execute(sa.text(f"{self._select} WHERE d.id = :id"), {"id": declared_id}).one_or_none()
+
+    @with_retries
+    def list(self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None) -> Page[R]:
+        """Return a page of declarations, newest first."""
+        wanted = {
+            "state = :state": state,
+            "id < :after": cursors.decode_id(cursor) if cursor else None,
+            "project_id = :project": self.project,
+        }
+        clauses = [clause for clause, value in wanted.items() if value is not None]
+        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        query = sa.text(f"{self._select}{where} ORDER BY id DESC LIMIT :limit")
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+            return cursors.page(rows, limit, lambda row: self._record(connection, row), lambda row: [str(row.id)])
+
+    @with_retries
+    def project_of(self, declared_id: UUID) -> UUID:
+        """Return the project of a declaration."""
+        query = sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)
+        with reading(self._engine) as connection:
+            found: UUID = connection.execute(query).scalar_one()
+        return found
+
+    @with_retries
+    def pending(self) -> tuple[UUID, ...]:
+        """Return the declarations that the controller must look at."""
+        with reading(self._engine) as connection:
+            return tuple(connection.execute(self._pending).scalars())
+
+    @with_retries
+    def move(
+        self, declared_id: UUID, goal: DeclarationState, reason: str | None = None, *, fault: bool = False
+    ) -> None:
+        """Pause, resume or cancel a declaration; its controller then moves its runs.
+
+        Args:
+            declared_id: Its id.
+            goal: The requested state.
+            reason: Why.
+            fault: The controller pauses it after an error: webhooks receive an alarm.
+
+        Raises:
+            NotFoundError: It does not exist.
+            ConflictError: Its state does not allow the transition.
+        """
+        with self._engine.begin() as connection:
+            row = self._lock(connection, declared_id)
+            check_transition(self.kind, row.slug, DeclarationState(row.state), goal)
+            self._set_state(connection, declared_id, goal, reason)
+            if fault:
+                data = {"name": f"{self.kind}.paused", "message": reason, self.kind.value: row.slug}
+                enqueue(connection, WebhookEvent.ALARM, row.project_id, data)
+            if goal is DeclarationState.RUNNING:
+                self._resumed(connection, row)
+
+    @with_retries
+    def complete(self, declared_id: UUID, reason: str | None = None) -> bool:
+        """Complete a running declaration: immediately with a reason, otherwise if it has no open work.
+
+        Returns:
+            True if it was completed.
+        """
+        with self._engine.begin() as connection:
+            row = self._lock(connection, declared_id)
+            if row.state != DeclarationState.RUNNING:
+                return False
+            if reason is None and self._open_work is not None:
+                if connection.execute(self._open_work, {"id": declared_id}).one_or_none() is not None:
+                    return False
+            self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
+            return True
+
+    @with_retries
+    def wait(self, declared_id: UUID, reason: str | None) -> None:
+        """Record why a running declaration starts nothing, or None if it does not wait."""
+        columns = self._table.c
+        waits = sa.and_(
+            columns.id == declared_id,
+            columns.state == DeclarationState.RUNNING,
+            columns.reason.is_distinct_from(reason),
+        )
+        with self._engine.begin() as connection:
+            connection.execute(sa.update(self._table).where(waits).values(reason=reason))
+
+    def _lock(self, connection: sa.Connection, declared_id: UUID) -> sa.Row[Any]:
+        query = sa.select(self._table).where(self._table.c.id == declared_id).with_for_update()
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no {self.kind} {declared_id}.")
+        return row
+
+    def _set_state(
+        self, connection: sa.Connection, declared_id: UUID, state: DeclarationState, reason: str | None
+    ) -> None:
+        values = {
+            "state": state,
+            "reason": None if reason is None else storable(reason)[:2000],
+            "finished_at": sa.func.now() if state.ended else None,
+        }
+        connection.execute(sa.update(self._table).where(self._table.c.id == declared_id).values(values))
