@@ -200,11 +200,11 @@ class DeclarationStore(ABC, Generic[D, R]):
         """
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
-            if row.state != DeclarationState.RUNNING:
-                return False
+            is_open = False
             if reason is None and self._open_work is not None:
-                if connection.execute(self._open_work, {"id": declared_id}).one_or_none() is not None:
-                    return False
+                is_open = connection.execute(self._open_work, {"id": declared_id}).one_or_none() is not None
+            if row.state != DeclarationState.RUNNING or is_open:
+                return False
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
             return True
 

@@ -266,7 +266,7 @@ def test_the_same_key_is_the_same_campaign(fair: Lab) -> None:
     refused(fair.api.post("/v1/campaigns", _body(slug="second"), headers=key), 409, "conflict")
     assert fair.api.post("/v1/campaigns", _body()).json()["id"] == made[0]["id"]
     details = refused(fair.api.post("/v1/campaigns", _body(seed=4)), 409, "conflict")
-    assert details["detail"].startswith("there is a campaign 'first' already, declared otherwise.")
+    assert details["detail"].startswith("there is already a campaign 'first' with another declaration.")
 
 
 @pytest.mark.parametrize(

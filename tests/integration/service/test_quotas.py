@@ -14,7 +14,8 @@ from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
 from workers.campaigns import CampaignController
-from workers.tournaments import WAITS, TournamentController
+from workers.controller import WAITS_FOR_QUOTA
+from workers.tournaments import TournamentController
 
 __all__ = ["fair"]
 pytestmark = pytest.mark.servers
@@ -92,7 +93,7 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
         if not fair.stores.tournaments.pending():
             break
     assert most == 1
-    assert told == {WAITS, None}
+    assert told == {WAITS_FOR_QUOTA, None}
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
 
 

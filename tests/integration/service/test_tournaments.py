@@ -162,8 +162,10 @@ def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_t
     controller.run(fair.stores)
     stuck = fair.api.get("/v1/tournaments/first").json()
     assert stuck["state"] == "paused"
-    assert stuck["reason"] == "nothing goes on: 12 of its runs are paused, the first one for: the endpoint is gone"
-    # All that was paused here was paused by hand; that nothing goes on any more is what nobody asked for.
+    assert (
+        stuck["reason"] == "no progress: 12 of its runs are paused, the first one for: the endpoint is gone"
+    )
+    # The runs were paused by hand; the tournament pauses by itself, which is an alarm.
     data = {"name": "tournament.paused", "message": stuck["reason"], "tournament": "first"}
     asked = "SELECT event, data FROM webhook_deliveries"
     assert rows_of(fair, asked) == [("alarm", data)]
@@ -187,7 +189,7 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
     monkeypatch.setattr("workers.tournaments.start_run", refuse)
     TournamentController().run(fair.stores)
     paused = fair.api.get("/v1/tournaments/first").json()
-    assert (paused["state"], paused["reason"]) == ("paused", "a run cannot be started: the strategy is gone.")
+    assert (paused["state"], paused["reason"]) == ("paused", "a run cannot start or continue: the strategy is gone.")
 
 
 def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
