@@ -8,8 +8,8 @@ from fastapi import APIRouter
 
 from service.api import (
     audit,
-    campaigns,
     candidates,
+    declarations,
     events,
     health,
     metrics,
@@ -23,7 +23,6 @@ from service.api import (
     steering,
     strategies,
     tokens,
-    tournaments,
     unlocks,
     webhooks,
     workers,
@@ -48,8 +47,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     strategies.router,
     candidates.router,
     rollouts.router,
-    tournaments.router,
-    campaigns.router,
+    declarations.tournaments_router,
+    declarations.campaigns_router,
     tokens.router,
     projects.router,
     audit.router,

@@ -18,7 +18,7 @@ from speciate.domain.values import digest_of
 from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemVersion
 from speciate.ports.runs import Ensembles
-from speciate.runs.steer import CanAdvise, check_run, writes_text
+from speciate.runs.steer import check_run
 
 SET_PREFIX: Final = "set:"
 """Prefix of a problem set's name where a problem is expected: it stands for all problems of the set."""
@@ -84,7 +84,7 @@ def campaign_policies(declared: Campaign, versions: Versions) -> RunPolicies:
     return policies_of(declared.policy.items(), (declared.mutator or {}).items(), versions)
 
 
-def pin_tournament(declared: Tournament, versions: Versions, can_advise: CanAdvise = writes_text) -> Tournament:
+def pin_tournament(declared: Tournament, versions: Versions) -> Tournament:
     """Return a tournament with ``slug@version`` for every name, after checking every run of its plan.
 
     Raises:
@@ -96,20 +96,18 @@ def pin_tournament(declared: Tournament, versions: Versions, can_advise: CanAdvi
     _refuse_equal_entrants(entrants)
     problems = tuple(_pinned_problems(declared.problems, versions))
     pinned = _revised(DeclarationKind.TOURNAMENT, declared, problems=problems, entrants=entrants)
-    _check_plan(pinned, problems, versions, can_advise)
+    _check_plan(pinned, problems, versions)
     return pinned
 
 
-def pin_extension(
-    extension: Extension, declared: Tournament, versions: Versions, can_advise: CanAdvise = writes_text
-) -> Extension:
+def pin_extension(extension: Extension, declared: Tournament, versions: Versions) -> Extension:
     """Return an extension with versions for names, checked against its tournament; raises as ``pin_tournament``."""
     problems = tuple(_pinned_problems(extension.problems, versions))
-    _check_plan(declared, problems, versions, can_advise)
+    _check_plan(declared, problems, versions)
     return _revised(DeclarationKind.TOURNAMENT, extension, problems=problems)
 
 
-def pin_campaign(declared: Campaign, versions: Versions, can_advise: CanAdvise = writes_text) -> Campaign:
+def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
     """Return a campaign with ``slug@version`` for every name, after checking a run of every problem.
 
     Raises:
@@ -134,7 +132,7 @@ def pin_campaign(declared: Campaign, versions: Versions, can_advise: CanAdvise =
     policies = campaign_policies(pinned, versions)
     for name in problems:
         problem, spec = versions.problem(name), pinned.spec()
-        check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles, can_advise)
+        check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles)
     return pinned
 
 
@@ -178,7 +176,7 @@ def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
             )
 
 
-def _check_plan(declared: Tournament, problems: Iterable[str], versions: Versions, can_advise: CanAdvise) -> None:
+def _check_plan(declared: Tournament, problems: Iterable[str], versions: Versions) -> None:
     found = [versions.problem(name) for name in problems]
     for i, problem in enumerate(found):
         names = [target.name for target in problem.definition.targets]
@@ -192,7 +190,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
         for problem in found:
             try:
                 spec = declared.spec(entrant, 0)
-                check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles, can_advise)
+                check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles)
             except InvalidInputError as error:
                 where = ".".join(["entrants", str(i), *(flaw.where for flaw in error.flaws[:1])])
                 message = f"entrant {entrant.name!r}: {error}"

@@ -16,7 +16,6 @@ from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.errors import SpeciateError
-from speciate.policies import can_advise
 from speciate.runs.declarations import pin_campaign
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")
@@ -51,7 +50,7 @@ def declare(request: Request, form: FormDep, dashboard: DashboardDep) -> Respons
     try:
         declared = Campaign.model_validate(_declaration(values))
         campaign_id, _ = dashboard.stores.campaigns.create(
-            pin_campaign(declared, dashboard.stores.catalog, can_advise),
+            pin_campaign(declared, dashboard.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one campaign.
             idempotency_key=f"form:{values['key'][:100]}" if values.get("key") else None,

@@ -17,7 +17,6 @@ from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
 from speciate.domain.errors import SpeciateError
 from speciate.domain.tournament import Metric, StoppingRule, Tournament
-from speciate.policies import can_advise
 from speciate.runs.declarations import pin_tournament
 from speciate.search.strategies import STRATEGIES
 
@@ -44,7 +43,7 @@ def declare(request: Request, form: FormDep, dashboard: DashboardDep) -> Respons
     try:
         declared = Tournament.model_validate(_declaration(values))
         tournament_id, _ = dashboard.stores.tournaments.create(
-            pin_tournament(declared, dashboard.stores.catalog, can_advise),
+            pin_tournament(declared, dashboard.stores.catalog),
             request_digest=declared.digest,
             # A form that is sent twice declares one tournament.
             idempotency_key=f"form:{values['key'][:100]}" if values.get("key") else None,

@@ -162,9 +162,7 @@ def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_t
     controller.run(fair.stores)
     stuck = fair.api.get("/v1/tournaments/first").json()
     assert stuck["state"] == "paused"
-    assert (
-        stuck["reason"] == "no progress: 12 of its runs are paused, the first one for: the endpoint is gone"
-    )
+    assert stuck["reason"] == "no progress: 12 of its runs are paused, the first one for: the endpoint is gone"
     # The runs were paused by hand; the tournament pauses by itself, which is an alarm.
     data = {"name": "tournament.paused", "message": stuck["reason"], "tournament": "first"}
     asked = "SELECT event, data FROM webhook_deliveries"
