@@ -114,21 +114,22 @@ def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: 
     declare(fair)
     _some(fair)
     store, asked = fair.stores.tournaments, list[str]()
+    results = store.results
     some = store.get("first")
     assert 0 < some.ended < some.planned
-    first = store.standings(some)
+    first = results.standings(some)
     event.listen(fair.stores.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
-    assert store.standings(some) is first
+    assert results.standings(some) is first
     assert asked == []
     play(fair)
-    held = store._held[some.id]
-    whole, before = store.get("first"), held.seen
-    assert store.standings(whole) is not first
-    assert held.seen == whole.revision > before
+    cached = results._cache[some.id]
+    whole, before = store.get("first"), cached.seen
+    assert results.standings(whole) is not first
+    assert cached.seen == whole.revision > before
     newer = rows_of(fair, f"SELECT 1 FROM tournament_runs WHERE revision > {before}")
     assert 0 < len(newer) < whole.planned
-    # Somebody who begins now says the same.
-    assert TournamentResults(fair.stores.engine).report(whole) == store.report(whole)
+    # A process without a cache returns the same report.
+    assert TournamentResults(fair.stores.engine).report(whole) == results.report(whole)
 
 
 def test_every_planned_run_is_a_line(fair: Lab) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.webhook import Webhook
+from speciate.storage.declarations.summaries import RunSummaries
 from speciate.testing.runs import toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import (
@@ -96,8 +97,8 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
     class Killed(BaseException):
         pass
 
-    def dying(method: str) -> Any:
-        original = getattr(store, method)
+    def dying(owner: type, method: str) -> Any:
+        original = getattr(owner, method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             # The process ends before the call takes effect: for ``attach`` this is after the run was started.
@@ -107,8 +108,8 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
 
         return call
 
-    for method in ("attach", "mark_ended", "complete"):
-        monkeypatch.setattr(store, method, dying(method))
+    for owner, method in ((store, "attach"), (RunSummaries, "record_ended"), (store, "complete")):
+        monkeypatch.setattr(owner, method, dying(owner, method))
     for _ in range(400):
         with suppress(Killed):
             TournamentController().run(fair.stores)
