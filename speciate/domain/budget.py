@@ -1,4 +1,4 @@
-"""Budgets: what a run may spend. They are reserved before and settled after, so they are never exceeded."""
+"""Budgets of a run, and what it has spent. Work is reserved before and settled after, so a budget is never exceeded."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from speciate.domain.values import Value
 
 
 class Budget(Value):
-    """What a run may spend; at least one limit is given.
+    """Limits of a run; at least one is required.
 
     Attributes:
-        evaluations: Answers of the policy, each of which costs one, whether it is evaluated, a duplicate of an
-            evaluated program, or unreadable. Confirmations of a target are the service's own and cost nothing.
+        evaluations: Answers of the policy. Each costs one evaluation, even if it is a duplicate or unreadable.
+            Confirmations of a target are free.
         tokens: Prompt and completion tokens together, over all requests.
-        seconds: Seconds in which the run is running; pauses do not count.
+        seconds: Seconds in state ``running``; pauses do not count.
     """
 
-    # Strict: a truth value or a text that could be read as a number is a mistake here.
+    # Strict: a boolean or a numeric text is a mistake here.
     evaluations: int | None = Field(default=None, ge=1, le=10**12, strict=True)
     tokens: int | None = Field(default=None, ge=1, le=10**15, strict=True)
     seconds: float | None = Field(default=None, gt=0, le=10**9, strict=True)
 
     @model_validator(mode="after")
-    def _something_ends_the_run(self) -> Self:
+    def _has_a_limit(self) -> Self:
         if self.evaluations is None and self.tokens is None and self.seconds is None:
             raise ValueError("a budget needs at least one of evaluations, tokens, seconds: expected a positive number")
         return self
@@ -34,14 +34,14 @@ class Budget(Value):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has spent and set aside.
+    """Spent and reserved amounts of a run.
 
     Attributes:
-        evaluations: Answers accounted for.
-        tokens: Tokens accounted for.
-        seconds: Seconds in which it was running.
-        reserved_evaluations: Set aside by work in flight.
-        reserved_tokens: Set aside by requests in flight; of a run that has ended, by those that were then.
+        evaluations: Evaluations settled.
+        tokens: Tokens settled.
+        seconds: Seconds in state ``running``.
+        reserved_evaluations: Evaluations reserved by work in flight.
+        reserved_tokens: Tokens reserved by requests in flight; after the end, by those in flight when the run ended.
     """
 
     evaluations: int = 0
@@ -51,15 +51,15 @@ class Spent:
     reserved_tokens: int = 0
 
     def evaluations_left(self, budget: Budget) -> int | None:
-        """Return how many evaluations can still be reserved, or None without such a limit."""
+        """Return the evaluations that can still be reserved, or None without a limit."""
         if budget.evaluations is None:
             return None
         return max(0, budget.evaluations - self.evaluations - self.reserved_evaluations)
 
     def tokens_left(self, budget: Budget) -> int | None:
-        """Return how many tokens can still be reserved, or None without such a limit."""
+        """Return the tokens that can still be reserved, or None without a limit."""
         return None if budget.tokens is None else max(0, budget.tokens - self.tokens - self.reserved_tokens)
 
     def seconds_left(self, budget: Budget) -> float | None:
-        """Return how many seconds are left, or None without such a limit."""
+        """Return the seconds left, or None without a limit."""
         return None if budget.seconds is None else max(0.0, budget.seconds - self.seconds)

@@ -1,4 +1,4 @@
-"""Candidates and what became of them. A failure is a value; it never ends a run."""
+"""Candidates, proposals and evaluations. A candidate's failure is a value; it never ends a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.policy import PolicyRole
 
 
 class CandidateStatus(StrEnum):
-    """Where a candidate is in its life; the first two live in the work table, the last two in the candidates table."""
+    """State of a candidate; the first two are kept in the work table, the last two in the candidates table."""
 
     PROPOSED = "proposed"
     EVALUATING = "evaluating"
@@ -19,31 +19,31 @@ class CandidateStatus(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a candidate has no rewards."""
+    """Class of failure of a candidate without rewards."""
 
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
     CRASHED = "crashed"
     INVALID_OUTPUT = "invalid_output"
     REJECTED = "rejected"
-    """Never evaluated: the completion held no program, a diff did not apply, a protected region changed, …"""
+    """Not evaluated: no program in the completion, a diff that does not apply, a changed protected region, …"""
 
 
 SANDBOX_LOST = frozenset({"supervisor_killed", "evaluator_supervisor_killed"})
-"""Reasons of failures where the sandbox ended under a program: somebody killed it, or memory ran out on the machine."""
+"""Reasons of failures in which the sandbox ended during the program: killed from outside, or out of memory."""
 
 NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"}) | SANDBOX_LOST
-"""Reasons of failures that say nothing about the program: the same one is evaluated when it comes again."""
+"""Reasons that do not depend on the program: an identical program is evaluated again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a candidate failed.
+    """Failure of a candidate.
 
     Attributes:
-        kind: The class of failure.
+        kind: Class of failure.
         reason: Short machine-readable reason within the kind, such as ``no_code_block``; counted per run.
-        detail: Text for people and prompts; hostile, since it may quote the candidate.
+        detail: Text for people and prompts; untrusted, because it may quote the candidate.
     """
 
     kind: FailureKind
@@ -53,19 +53,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation of one program gave: either ``rewards`` or ``failure``.
+    """Outcome of one evaluation of one program: either ``rewards`` or ``failure``.
 
     Attributes:
         rewards: Raw rewards, shape (d,), declared order; None on failure.
-        failure: Why there are none; None on success.
-        tier: Containment that was in force, such as ``A``.
-        wall_s: Seconds on the clock, by the supervisor's measure.
-        cpu_s: Seconds of processor time, by the supervisor's measure.
-        memory_bytes: Peak resident memory, by the supervisor's measure.
-        artifacts: Named texts for feedback (``stderr``, evaluator notes). Nothing from hidden cases is in here.
-        stopped_at: Stage of the cascade that gave no rewards any more: an earlier one's rule kept the candidate out, or
-            it failed there. The rewards of that stage and later ones are the bad ends of their ranges. None when all
-            was measured.
+        failure: The failure; None on success.
+        tier: Isolation tier of the sandbox, such as ``A``.
+        wall_s: Wall-clock seconds, measured by the supervisor.
+        cpu_s: CPU seconds, measured by the supervisor.
+        memory_bytes: Peak resident memory, measured by the supervisor.
+        artifacts: Named feedback texts (``stderr``, evaluator notes), without anything from hidden cases.
+        stopped_at: First stage of the cascade without measurements, because an earlier stage's rule stopped the
+            candidate or it failed there. Rewards of this and later stages are the worst ends of their ranges. None if
+            all was measured.
     """
 
     rewards: tuple[float, ...] | None = None
@@ -84,20 +84,20 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A child as it was read from a completion, before evaluation.
+    """A child read from a completion, before evaluation.
 
     Attributes:
-        program: Program text; empty when the completion held none.
+        program: Program text; empty if the completion held none.
         program_hash: SHA-256 of the text.
-        role: What the policy was asked to do.
-        island: Island the parents came from.
-        parents: Run-wide numbers of the parents, the one that was changed first.
-        inspirations: Run-wide numbers of further programs shown in the prompt.
-        rollout: Position of its rollout within the batch; None for the seed.
-        answer: Position among the answers of that rollout, counted from 0.
-        failure: Set when it was rejected on reading.
-        policy: Position of the policy that was asked among those of its role.
-        advice: Number of the advice that the prompt carried; None where the run writes none.
+        role: Task of the policy.
+        island: Island of the parents.
+        parents: Numbers of the parents in the run, the changed one first.
+        inspirations: Numbers of further programs in the prompt.
+        rollout: Position of its rollout within the batch; None for the seed program.
+        answer: Position among the answers of that rollout, from 0.
+        failure: Rejection on reading, or None.
+        policy: Position of the policy among those of its role.
+        advice: Number of the advice in the prompt; None if the run has no guidance.
     """
 
     program: str
@@ -115,17 +115,17 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Individual:
-    """A member of the population as strategies and prompts see it.
+    """A candidate as strategies and prompts see it.
 
     Attributes:
-        number: Run-wide number, counted from 1 in order of proposal.
+        number: Number in the run, from 1 in order of proposal.
         program: Program text.
-        rewards: Raw rewards, shape (d,), or None when it failed.
-        failure: Why it failed, or None.
-        artifacts: Named texts for feedback.
-        island: Island it was made on.
-        parents: Run-wide numbers of its parents.
-        stopped_at: Stage of the cascade from which on nothing was measured; None when all was.
+        rewards: Raw rewards, shape (d,), or None after a failure.
+        failure: The failure, or None.
+        artifacts: Named feedback texts.
+        island: Island of origin.
+        parents: Numbers of its parents.
+        stopped_at: First stage of the cascade without measurements; None if all was measured.
     """
 
     number: int

@@ -1,13 +1,13 @@
-"""Several policies for one role: how a run chooses which of them is asked next.
+"""Ensembles: several policies in one role, with the bandit that chooses the next one.
 
 ``ucb`` is UCB1-Tuned (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", Machine
-Learning 47, 2002, section 4) with its index divided by what an answer costs, as where pulls share a budget
+Learning 47, 2002, section 4) with its index divided by the cost of an answer, because the arms share a budget
 (Tran-Thanh, Chapman, Rogers and Jennings, "Knapsack based optimal policies for budget-limited multi-armed bandits",
-AAAI 2012). An answer earns 1 when it takes a place in the archive and 0 otherwise, whatever the rewards' scales are.
+AAAI 2012). An answer earns 1 if it enters the archive and 0 otherwise, regardless of the scale of the rewards.
 
-With a discount γ < 1 answers count the less the older they are: γ to the number of batches since (Garivier and
-Moulines, "On upper-confidence bound policies for non-stationary bandit problems", arXiv 0805.3415, section 2.1), since
-what finds improvements early need not find them later.
+With a discount γ < 1 an answer's weight decays by γ per batch (Garivier and Moulines, "On upper-confidence bound
+policies for non-stationary bandit problems", arXiv 0805.3415, section 2.1): the best policy early in a run need not be
+the best later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from speciate.domain.budget import Budget
 
 MOST_POLICIES: Final = 16
-"""Most policies of one role."""
+"""Most policies in one role."""
 
 PolicyWeights = Annotated[
     dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
@@ -43,27 +43,27 @@ PolicyWeights = Annotated[
         }
     ),
 ]
-"""The policies of a role: a name, or names with positive weights, of which only the ratio matters."""
+"""Policies of a role: a name, or names with positive weights, of which only the ratio matters."""
 
 
 class PolicyChoice(StrEnum):
-    """How the next policy of an ensemble is chosen."""
+    """Method to choose the next policy of an ensemble."""
 
     WEIGHTS = "weights"
-    """At random, as often as its weight says."""
+    """Draw at random in proportion to the weights."""
     UCB = "ucb"
-    """The one that may earn most places in the archive for the budget it takes."""
+    """Choose the policy with the largest upper bound on archive entries per unit of budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecayedCounts:
-    """Counts of answers that fade, as they are at a batch; in whatever order answers are added, the sums are the same.
+    """Discounted counts of answers at a batch. The order in which answers are added does not matter.
 
     Attributes:
         at: Number of the batch.
         asked: Answers booked.
-        judged: Those that have been settled.
-        won: Those that took a place in the archive.
+        judged: Answers settled.
+        won: Answers that entered the archive.
     """
 
     at: int = 0
@@ -78,7 +78,7 @@ class DecayedCounts:
         return DecayedCounts(now.at, now.asked + more * asked, now.judged + more * judged, now.won + more * won)
 
     def seen(self, discount: float, at: int) -> DecayedCounts:
-        """Return what is left of the counts at a batch; at an earlier one than theirs they are as they are."""
+        """Return the counts discounted to a later batch; unchanged for an earlier one."""
         if at <= self.at:
             return self
         left = discount ** (at - self.at)
@@ -87,14 +87,14 @@ class DecayedCounts:
 
 @dataclass(frozen=True, slots=True)
 class BanditArm:
-    """What a policy of an ensemble has been asked for in one role, and what came of it.
+    """Counts of a policy in one role of an ensemble.
 
     Attributes:
         asked: Answers booked.
-        judged: Those that have been settled.
-        won: Those that took a place in the archive.
-        tokens: Tokens it was charged.
-        decayed: The same with a discount; None where there is none.
+        judged: Answers settled.
+        won: Answers that entered the archive.
+        tokens: Tokens charged.
+        decayed: Discounted counts; None without a discount.
     """
 
     asked: int = 0
@@ -108,10 +108,10 @@ class BanditArm:
         return BanditArm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.decayed)
 
     def cost(self, budget: Budget) -> float:
-        """Return the share of the budget that an answer takes: of evaluations or of tokens, whichever is larger.
+        """Return an answer's share of the budget: of evaluations or of tokens, whichever is larger.
 
-        Without either limit an answer costs 1. A policy that spends no tokens is taken to spend one, so that it is no
-        better than its answers.
+        Without either limit an answer costs 1. A policy without tokens counts as spending one token per answer, so that
+        its index stays finite.
         """
         shares = []
         if budget.evaluations is not None:
@@ -122,24 +122,24 @@ class BanditArm:
 
 
 def best_arm(arms: Sequence[BanditArm], waiting: Sequence[int], budget: Budget, discount: float = 1.0) -> int:
-    """Return the position of the policy to ask next; the first among equals.
+    """Return the position of the next policy; the first among equals.
 
     Args:
-        arms: What is known of the policies, shape (k,).
-        waiting: Answers that the present batch has already asked of each, shape (k,).
-        budget: The run's budget, by which costs are measured.
-        discount: What a batch leaves of the weight of older answers, in (0, 1]; 1 leaves all of it.
+        arms: Counts of the policies, shape (k,).
+        waiting: Answers already requested of each policy in this batch, shape (k,).
+        budget: The run's budget, in which costs are measured.
+        discount: Weight left to older answers per batch, in (0, 1]; 1 is no decay.
     """
     counts = _counts(arms, discount)
     pulls = [count.asked + more for count, more in zip(counts, waiting, strict=True)]
     if 0 in pulls:
         return pulls.index(0)
-    # Where nearly all has decayed, a total below 1 says no more than 1.
+    # Decay can push the total below 1, where the logarithm would be negative.
     log_total = math.log(max(1.0, sum(pulls)))
     indexes = []
     for arm, count, n in zip(arms, counts, pulls, strict=True):
         mean = count.won / count.judged if count.judged else 0.0
-        # Of a reward that is 0 or 1 the mean gives the variance.
+        # The variance of a 0/1 reward follows from its mean.
         variance = mean * (1 - mean) + math.sqrt(2 * log_total / n)
         indexes.append((mean + math.sqrt(log_total / n * min(0.25, variance))) / arm.cost(budget))
     return indexes.index(max(indexes))

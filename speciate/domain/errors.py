@@ -1,4 +1,4 @@
-"""The one error tree. A message names the thing, the place and the remedy; a candidate's failure is never here."""
+"""The error classes. A message names the object, the place and the remedy. Candidate failures are not errors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong with what a user handed in.
+    """One invalid field of a user's input.
 
     Attributes:
-        message: What is wrong and what was expected.
+        message: The mistake and the expected value.
         where: Path to the value, such as ``targets.0.rule``.
-        file: Name of the file that was read, when there was one.
-        line: Line in that file, counted from 1.
-        column: Column in that line, counted from 1.
+        file: Name of the file, if the input is a file.
+        line: Line in that file, from 1.
+        column: Column in that line, from 1.
     """
 
     message: str
@@ -31,10 +31,10 @@ class FieldError:
 
 
 class SpeciateError(Exception):
-    """Base of every error a caller may meet; ``slug`` is stable and ends up in the problem type of HTTP answers."""
+    """Base of all errors for callers; ``slug`` is stable and identifies the problem type in HTTP responses."""
 
     slug: ClassVar[str] = "error"
-    title: ClassVar[str] = "Speciate could not do this"
+    title: ClassVar[str] = "Request failed"
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message if remedy is None else f"{message} {remedy}")
@@ -42,7 +42,7 @@ class SpeciateError(Exception):
 
 
 class InvalidInputError(SpeciateError):
-    """The caller's input is malformed; ``flaws`` says where and how."""
+    """The caller's input is invalid; ``flaws`` lists the invalid fields."""
 
     slug = "invalid-input"
     title = "The input is not valid"
@@ -53,10 +53,10 @@ class InvalidInputError(SpeciateError):
 
 
 class RuleError(InvalidInputError):
-    """A target's rule cannot be read; ``column`` is where reading stopped, counted from 1."""
+    """A target's rule cannot be parsed; ``column`` is the position of the error, from 1."""
 
     slug = "invalid-rule"
-    title = "The rule cannot be read"
+    title = "The rule cannot be parsed"
 
     def __init__(self, message: str, *, column: int) -> None:
         super().__init__(message)
@@ -64,59 +64,59 @@ class RuleError(InvalidInputError):
 
 
 class NotFoundError(SpeciateError):
-    """Nothing has this name or id."""
+    """No object has this name or id."""
 
     slug = "not-found"
-    title = "No such thing"
+    title = "Not found"
 
 
 class ConflictError(SpeciateError):
-    """The request does not fit the present state, such as resuming a finished run."""
+    """The current state does not allow the request, such as resuming an ended run."""
 
     slug = "conflict"
-    title = "The state does not allow this"
+    title = "The current state does not allow this"
 
 
 class PreconditionFailedError(ConflictError):
-    """``If-Match`` named another revision than the present one."""
+    """``If-Match`` names another revision than the current one."""
 
     slug = "precondition-failed"
-    title = "The thing has changed since it was read"
+    title = "The resource has changed since it was read"
 
 
 class QuotaExceededError(ConflictError):
-    """A project has used what it may use; the message says of what, how much, and when that ends."""
+    """A project has reached a quota; the message names the quota, its limit and its reset time."""
 
     slug = "quota-exceeded"
-    title = "The project's quota is used up"
+    title = "The project's quota is exhausted"
 
 
 class TooLargeError(SpeciateError):
-    """A program, file or body is over its limit."""
+    """A program, file or body exceeds its limit."""
 
     slug = "too-large"
     title = "Too large"
 
 
 class NotAllowedError(SpeciateError):
-    """The caller may not do this: no token, or a wrong one."""
+    """The request has no valid credentials."""
 
     slug = "unauthorized"
-    title = "Not allowed"
+    title = "Unauthorized"
 
 
 class ForbiddenError(NotAllowedError):
-    """The caller is known and may not do this."""
+    """The credentials are valid but lack the permission."""
 
     slug = "forbidden"
-    title = "Not allowed"
+    title = "Forbidden"
 
 
 class TooManyRequestsError(SpeciateError):
-    """The caller asks too often.
+    """The caller exceeds its request rate.
 
     Attributes:
-        retry_after_s: Seconds after which the next request is answered.
+        retry_after_s: Seconds until the next request is accepted.
     """
 
     slug = "too-many-requests"
@@ -128,24 +128,24 @@ class TooManyRequestsError(SpeciateError):
 
 
 class UnavailableError(SpeciateError):
-    """A part that is needed does not answer: a database, a broker, a policy endpoint."""
+    """A required service does not respond: the database, the broker or a policy endpoint."""
 
     slug = "unavailable"
-    title = "A needed part does not answer"
+    title = "A required service does not respond"
 
 
 class NewerRecordError(UnavailableError):
-    """Something was stored by a newer version of Speciate than this process has."""
+    """A record was written by a newer version of Speciate."""
 
     slug = "newer-record"
-    title = "A newer version wrote this"
+    title = "The record was written by a newer version"
 
 
 class PolicyUnavailableError(UnavailableError):
-    """The policy's endpoint did not answer, or answered what cannot be used, after bounded retries.
+    """The policy's endpoint did not respond, or its response is unusable, after bounded retries.
 
     Attributes:
-        spent_tokens: Tokens that other requests of the same call took, which were answered.
+        spent_tokens: Tokens of other requests of the same call that succeeded.
     """
 
     slug = "policy-unavailable"
@@ -154,17 +154,17 @@ class PolicyUnavailableError(UnavailableError):
 
 
 class EvaluatorUnavailableError(UnavailableError):
-    """The evaluator itself (not a candidate) cannot work: no interpreter, no temporary space, no containment."""
+    """The evaluator itself cannot run: no interpreter, no temporary space, no isolation."""
 
     slug = "evaluator-unavailable"
-    title = "The evaluator cannot work"
+    title = "The evaluator cannot run"
 
 
 class ConfigurationError(SpeciateError):
-    """The installation or its settings do not fit together."""
+    """The installation or its settings are inconsistent."""
 
     slug = "configuration"
-    title = "The configuration does not work"
+    title = "Invalid configuration"
 
 
 class ReplayError(SpeciateError):

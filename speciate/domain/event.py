@@ -1,4 +1,4 @@
-"""What happens in a run, in order. Events hold no clock readings and no random ids, so that a replay can equal them."""
+"""Events of a run, in order. They hold no clock readings and no random ids, so that a replay produces equal events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 
 class EventKind(StrEnum):
-    """The kinds of events."""
+    """Kinds of events."""
 
     RUN_CREATED = "run.created"
     RUN_STARTED = "run.started"
@@ -39,8 +39,8 @@ class Event:
     """Something that happened in a run.
 
     Attributes:
-        kind: What happened.
-        data: The facts, as JSON values; candidates appear by their run-wide number.
+        kind: Kind of the event.
+        data: Facts as JSON values; candidates appear by their number in the run.
     """
 
     kind: EventKind

@@ -1,4 +1,4 @@
-"""Programs of many files as one text: every file under a heading, turned into each other without loss.
+"""Programs of several files as one text with a heading per file, converted without loss.
 
 The text is::
 
@@ -7,7 +7,7 @@ The text is::
     # === file: geometry.py ===
     def area(): ...
 
-A line of a file that looks like a heading has one backslash more in the text: ``# \\=== file: x ===``.
+A file's line that looks like a heading gets one more backslash in the text: ``# \\=== file: x ===``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Final
 
 PYTHON_MAIN: Final = "candidate.py"
-"""Main file of a program in Python, which others may import as ``candidate``."""
+"""Main file of a Python program, which other files may import as ``candidate``."""
 MODULE_FILE: Final = re.compile(r"(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.py", re.ASCII)
-"""Name of a file that Python can import."""
+"""Names of files that Python can import."""
 
 MAX_FILES: Final = 64
 _MAX_NAME: Final = 200
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}")
 
 
 class FilesError(ValueError):
-    """A text is no set of files; ``line`` counts from 1, ``message`` leaves it out."""
+    """A text is not a set of files; ``line`` counts from 1, ``message`` does not repeat it."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")
@@ -41,45 +41,48 @@ class FilesError(ValueError):
 
 
 def heading(name: str) -> str:
-    """Return the line under which a file stands."""
+    """Return the heading line of a file."""
     return f"# === file: {name} ==="
 
 
 def heading_in(line: str) -> str | None:
-    """Return the name in a heading, or None for any other line; the name is not checked."""
+    """Return the name in a heading line, unchecked, or None for any other line."""
     found = _HEADING.fullmatch(line)
     return found[1].strip() if found else None
 
 
 def sections_of(text: str) -> dict[str, str]:
-    """Return what stands under each heading, in order, as it stands there.
+    """Return the text under each heading, in order and still escaped.
 
     Raises:
-        FilesError: There is no heading, something stands before the first one, or a name is bad or there twice.
+        FilesError: There is no heading, text stands before the first one, or a name is invalid or repeated.
     """
     sections: dict[str, list[str]] = {}
-    into: list[str] | None = None
     for number, line in enumerate(_ended(text).split("\n")[:-1], start=1):
         name = heading_in(line)
-        if name is None:
-            if into is None:
-                if line.strip():
-                    raise FilesError(f"expected a heading such as: {heading('candidate.py')}", number)
-            else:
-                into.append(line)
-            continue
-        if (wrong := _wrong_with(name)) is not None or name in sections:
-            raise FilesError(wrong or f"the file {name!r} is there already", number)
-        if len(sections) == MAX_FILES:
-            raise FilesError(f"more than {MAX_FILES} files", number)
-        into = sections[name] = []
+        if name is not None:
+            _check_name(name, sections, number)
+            sections[name] = []
+        elif sections:
+            next(reversed(sections.values())).append(line)
+        elif line.strip():
+            raise FilesError(f"expected a heading such as: {heading('candidate.py')}", number)
     if not sections:
         raise FilesError(f"expected a heading such as: {heading('candidate.py')}", 1)
     return {name: "".join(f"{line}\n" for line in lines) for name, lines in sections.items()}
 
 
+def _check_name(name: str, sections: Mapping[str, object], line: int) -> None:
+    if (wrong := _wrong_with(name)) is not None:
+        raise FilesError(wrong, line)
+    if name in sections:
+        raise FilesError(f"the file {name!r} is repeated", line)
+    if len(sections) == MAX_FILES:
+        raise FilesError(f"more than {MAX_FILES} files", line)
+
+
 def text_of_sections(sections: Mapping[str, str]) -> str:
-    """Return the text of sections as they stand in one."""
+    """Return the text with these sections."""
     return "".join(f"{heading(name)}\n{_ended(section)}" for name, section in sections.items())
 
 
@@ -87,16 +90,16 @@ def files_of(text: str) -> dict[str, str]:
     """Return the files of a program by name, in order.
 
     Raises:
-        FilesError: As ``sections_of``.
+        FilesError: As for ``sections_of``.
     """
     return {name: _ESCAPED.sub(r"# \1", section) for name, section in sections_of(text).items()}
 
 
 def text_of(files: Mapping[str, str]) -> str:
-    """Return the one text of a program; a file that does not end with a line break gets one.
+    """Return a program as one text; a final line break is added to files without one.
 
     Raises:
-        FilesError: There is no file, there are too many, or a name is bad.
+        FilesError: There are no files or too many, or a name is invalid.
     """
     if wrong := next(filter(None, map(_wrong_with, files)), None):
         raise FilesError(wrong, 1)
@@ -112,4 +115,4 @@ def _ended(section: str) -> str:
 def _wrong_with(name: str) -> str | None:
     if len(name) <= _MAX_NAME and _NAME.fullmatch(name):
         return None
-    return f"{name[:_MAX_NAME]!r} is no name of a file: expected one such as geometry.py or shapes/circle.py"
+    return f"{name[:_MAX_NAME]!r} is not a file name: expected one such as geometry.py or shapes/circle.py"

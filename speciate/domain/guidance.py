@@ -1,9 +1,8 @@
-"""Advice that a run writes for its own prompts: whether it does, and what came of each piece.
+"""Guidance: advice that a run writes for its own prompts, selected by a bandit.
 
-The meta prompt evolution of AlphaEvolve (arXiv 2506.13131, section 2.2) as a bandit. A piece is drawn by Thompson
-sampling (Chapelle and Li, "An empirical evaluation of Thompson sampling", NIPS 2011), in which old results count less
-(Raj and Kalyani, "Taming non-stationary bandits: a Bayesian approach", 2017). An answer wins when it takes a place in
-the archive.
+The meta prompt evolution of AlphaEvolve (arXiv 2506.13131, section 2.2). A piece of advice is drawn by Thompson
+sampling (Chapelle and Li, "An empirical evaluation of Thompson sampling", NIPS 2011) with decaying counts (Raj and
+Kalyani, "Taming non-stationary bandits: a Bayesian approach", 2017). An answer wins if it enters the archive.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from pydantic import Field
 from speciate.domain.values import Value
 
 NO_ADVICE: Final = 0
-"""Number of the empty piece, which is always among those that are drawn from."""
+"""Number of the empty piece, which is always among the candidates of a draw."""
 
 MAX_ADVICE_CHARS: Final = 1000
 """Longest piece."""
 
 
 class Guidance(Value):
-    """How a run writes advice for its own prompts.
+    """Options of a run's guidance.
 
     Attributes:
-        every: Batches from one new piece to the next.
-        most: Pieces that are kept at once, beside no advice.
+        every: Batches between two new pieces.
+        most: Most pieces kept at the same time, besides no advice.
     """
 
     every: int = Field(default=8, ge=1, le=1_000_000, strict=True)
@@ -38,13 +37,13 @@ class Guidance(Value):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What came of the answers to prompts that carried a piece.
+    """Results of the answers to prompts with a piece of advice.
 
     Attributes:
-        judged: Answers that have been settled.
-        won: Those that took a place in the archive.
-        late_judged: The same as ``judged``, halved whenever a piece was written since.
-        late_won: The same as ``won``, likewise.
+        judged: Answers settled.
+        won: Answers that entered the archive.
+        late_judged: ``judged``, halved whenever a new piece was written.
+        late_won: ``won``, halved likewise.
     """
 
     judged: int = 0
@@ -53,16 +52,16 @@ class Gain:
     late_won: float = 0.0
 
     def plus(self, *, won: bool) -> Gain:
-        """Return it with one more answer."""
+        """Return the counts with one more answer."""
         return Gain(self.judged + 1, self.won + won, self.late_judged + 1, self.late_won + won)
 
     def aged(self) -> Gain:
-        """Return it with what is late halved."""
+        """Return the counts with the late ones halved."""
         return Gain(self.judged, self.won, self.late_judged / 2, self.late_won / 2)
 
     @property
     def mean(self) -> float:
-        """Mean of the beta distribution that stands for its chance to win; 1/2 where nothing is known."""
+        """Mean of the beta distribution of the chance to win; 1/2 without data."""
         return (1 + self.late_won) / (2 + self.late_judged)
 
 
@@ -71,10 +70,10 @@ class Advice:
     """A piece of advice.
 
     Attributes:
-        number: Ordinal of the batch that wrote it, or ``NO_ADVICE``.
-        text: What it says, a model's words; empty for no advice.
-        parent: Number of the piece that it was to improve on.
-        gain: What came of it.
+        number: Number of the batch that wrote it, or ``NO_ADVICE``.
+        text: Text written by a model; empty for no advice.
+        parent: Number of the piece that it improves on.
+        gain: Its results.
     """
 
     number: int = NO_ADVICE
@@ -84,11 +83,11 @@ class Advice:
 
 
 def draw(pieces: Sequence[Advice], rng: np.random.Generator) -> Advice:
-    """Return the piece that the next prompt carries.
+    """Draw the piece for the next prompt.
 
     Args:
-        pieces: Those that live, shape (k,), in order of number.
-        rng: Drawn from k times; not at all where there is only one.
+        pieces: Current pieces, shape (k,), in order of number.
+        rng: Draws k times; not at all for a single piece.
     """
     if len(pieces) == 1:
         return pieces[0]

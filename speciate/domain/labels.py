@@ -1,4 +1,4 @@
-"""Labels of runs: what people call them and look for them by. Nothing that a run does depends on them."""
+"""Labels of runs: name, tags and note for people. They do not affect the run."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ RunName = Annotated[
     StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE),
     AfterValidator(_storable),
 ]
-"""One line, or nothing."""
+"""One line, or empty."""
 
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG_CHARS, pattern=TAG)]
-"""A word without blanks and commas, so that lists of them can be written with either between."""
+"""A word without blanks or commas, so that lists of tags can use either as separator."""
 
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(lambda tags: tuple(dict.fromkeys(tags)))]
-"""Every tag once, in the order in which they were given."""
+"""Distinct tags, in the given order."""
 
 Note = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE_CHARS), AfterValidator(_storable)]
 """Plain text of any number of lines."""
 
 
 class Labels(Value):
-    """What people call a run; no part of its spec.
+    """Labels of a run; not part of its spec.
 
     Attributes:
-        name: One line; several runs may have the same.
+        name: One line; several runs may share it.
         tags: Words that runs share, such as ``baseline`` or ``arm:a``.
-        note: What is to be known about it.
+        note: Free text.
     """
 
     name: RunName = ""
@@ -53,13 +53,13 @@ class Labels(Value):
 
 
 class Relabelling(Value):
-    """What is changed in labels. What is left out or null stays; an empty text or list takes away what was there.
+    """A change of labels. Fields left out or null stay; an empty text or list clears the label.
 
     Attributes:
         name: The new name.
-        tags: The new tags, all of them.
-        add_tags: Tags to add, whatever others there are.
-        remove_tags: Tags to take away, those just added among them; one that is not there is no mistake.
+        tags: The complete new tags.
+        add_tags: Tags to add.
+        remove_tags: Tags to remove, applied after ``add_tags``; unknown ones are ignored.
         note: The new note.
     """
 
@@ -70,7 +70,7 @@ class Relabelling(Value):
     note: Note | None = None
 
     def of(self, labels: Labels) -> Labels:
-        """Return labels with the changes.
+        """Return the labels with the changes applied.
 
         Raises:
             InvalidInputError: There would be too many tags.
@@ -78,7 +78,7 @@ class Relabelling(Value):
         held = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*held, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MOST_TAGS:
-            flaw = FieldError(f"would make it {len(tags)} tags: expected at most {MOST_TAGS}", where="add_tags")
+            flaw = FieldError(f"would give {len(tags)} tags: expected at most {MOST_TAGS}", where="add_tags")
             raise InvalidInputError(f"The labels are not valid: {flaw}", flaws=(flaw,))
         return Labels(
             name=labels.name if self.name is None else self.name,

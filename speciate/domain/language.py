@@ -1,4 +1,4 @@
-"""Candidates that are not Python: a source file, a command that builds it, and a command that runs it."""
+"""Programming languages of candidates other than Python: a source file, a build command and a run command."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, patte
 
 
 class Exchange(StrEnum):
-    """How a program reads its input and writes its answer."""
+    """Format of a program's input and output."""
 
     TEXT = "text"
-    """The one argument, a text, on standard input; the answer is standard output without white space at its end."""
+    """Input: the single argument, a text, on standard input. Output: standard output without trailing white space."""
     JSON = "json"
-    """The arguments as one line of JSON, a list, on standard input; the answer is standard output, read as JSON."""
+    """Input: the arguments as a JSON list on one line of standard input. Output: standard output, parsed as JSON."""
 
 
 class Language(Value):
-    """How programs of a problem are built and run. Both commands run inside the sandbox, in the candidate's folder.
+    """Build and run commands of a problem's programs. Both run inside the sandbox, in the candidate's folder.
 
     Attributes:
         name: Name for people and prompts, such as ``C++``.
-        file: Name of the file that the program is written to.
-        build: Command that is run once for each candidate; empty for none.
-        run: Command that is run once for each call.
-        build_s: Seconds that building may take.
-        exchange: How input and answer travel.
+        file: File name of the program.
+        build: Command run once per candidate; empty for none.
+        run: Command run once per call.
+        build_s: Time limit of the build, in seconds.
+        exchange: Format of input and output.
     """
 
     name: str = Field(min_length=1, max_length=40)
@@ -42,5 +42,5 @@ class Language(Value):
 
     @property
     def labels(self) -> frozenset[str]:
-        """What a model may call the language where it writes a program: its name, or the ending of its files."""
+        """Labels of code fences in this language: its name and its file extension."""
         return frozenset({self.name.lower(), self.file.rpartition(".")[2].lower()})

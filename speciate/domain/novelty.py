@@ -1,4 +1,4 @@
-"""What a run calls new: which programs it does not evaluate again, and which it does not evaluate at all."""
+"""Duplicates and near-duplicates: programs that a run does not evaluate again, or rejects."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from speciate.domain.values import Value
 
 
 class DuplicateRule(StrEnum):
-    """When two programs count as the same one."""
+    """Rule by which two programs are duplicates."""
 
     TEXT = "text"
-    """Their texts are equal."""
+    """Equal texts."""
     SYNTAX = "syntax"
-    """Their Python syntax trees are equal; comments, layout and unread docstrings make no difference."""
+    """Equal Python syntax trees; comments, layout and unread docstrings are ignored."""
 
 
 class Novelty(Value):
-    """What a run calls new.
+    """Options of duplicate and near-duplicate detection.
 
-    A program that is the same as an earlier one of the run is a duplicate: it gets the rewards of its twin. One that
-    is only too much like an earlier one is rejected with reason ``near_duplicate``, and only where ``near`` is given.
+    A duplicate of an earlier program in the run gets the rewards of that program. A near-duplicate is rejected with
+    reason ``near_duplicate``, but only if ``near`` is set.
 
     Attributes:
-        same: When two programs are the same; None leaves it to the problem (``duplicate_rule``).
+        same: Rule for duplicates; None derives it from the problem (``duplicate_rule``).
         near: Similarity (Jaccard index of the sets of token shingles) from which a program is rejected; None rejects
             none.
         shingle: Tokens in a shingle.
-        window: Latest candidates that a new one is compared with, as far as they have rewards; as many of its island's
-            latest elites come on top.
+        window: Number of latest scored candidates to compare with; as many of the island's latest elites are added.
     """
 
     same: DuplicateRule | None = None
@@ -40,11 +39,10 @@ class Novelty(Value):
     window: int = Field(default=64, ge=1, le=1024)
 
     def duplicate_rule(self, problem: Problem) -> DuplicateRule:
-        """Return when two candidates of a problem are the same.
+        """Return the rule for two candidates of a problem.
 
-        Left to the problem, trees are compared where scoring cannot see the text: expected outputs never do, a script
-        does by ``candidate.source``. Candidates that are no Python programs are compared by text whatever is asked,
-        and so are those of many files: which file holds what is no part of a syntax tree.
+        Python programs of one file are compared by ``same``; if it is None, by syntax tree unless their score may
+        depend on the text (``Problem.scores_text``). All other candidates are compared by text.
         """
         if not problem.is_python or problem.many_files:
             return DuplicateRule.TEXT

@@ -1,4 +1,4 @@
-"""What a problem rewards: named quantities with a direction, a role and a range."""
+"""Objectives of a problem: the components of its reward vector."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from speciate.domain.values import Finite, Identifier, Value
 
 
 class Direction(StrEnum):
-    """Which way is better."""
+    """Direction of improvement."""
 
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
 
 
 class ObjectiveRole(StrEnum):
-    """What search does with the quantity."""
+    """Role of an objective in the search."""
 
     OBJECTIVE = "objective"
-    """Search improves it."""
+    """Improved by the search."""
     CONSTRAINT = "constraint"
-    """Must meet ``limit``; search ranks every candidate that does above every one that does not."""
+    """Bounded by ``limit``: every feasible candidate ranks above every infeasible one."""
     RECORD = "record"
-    """Written down, never selected on (running time, number of calls, …)."""
+    """Recorded, never selected on (running time, number of calls, …)."""
 
 
 class Objective(Value):
@@ -33,11 +33,11 @@ class Objective(Value):
 
     Attributes:
         name: Name used by the evaluator and in rules.
-        direction: Which way is better.
-        role: Whether search improves it, obeys it or only records it.
+        direction: Direction of improvement.
+        role: Role in the search: improved, constrained or only recorded.
         range: ``(low, high)`` in the author's unit: the scale on which objectives are compared. Values outside are
-            allowed and stay comparable; nothing is clipped.
-        limit: For constraints: the value that must be met (at most it when minimised, at least it when maximised).
+            allowed and not clipped.
+        limit: Bound of a constraint (at most it if minimised, at least it if maximised).
         description: One line for people and prompts.
     """
 
@@ -57,5 +57,5 @@ class Objective(Value):
 
     @property
     def directed(self) -> str:
-        """Its name with an arrow to its better end, as people are shown it."""
+        """Name with an arrow to its better end, for display."""
         return f"{self.name} {'↑' if self.direction is Direction.MAXIMIZE else '↓'}"

@@ -1,4 +1,4 @@
-"""A policy: who is asked for candidates, and how."""
+"""Policies: endpoints and programs that propose candidates."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug
 
 
 class PromptFormat(StrEnum):
-    """How a policy is asked."""
+    """Endpoint that receives the prompt."""
 
     CHAT = "chat"
     COMPLETION = "completion"
 
 
 class EditFormat(StrEnum):
-    """How a policy writes a changed program."""
+    """Form of a changed program in a completion."""
 
     REWRITE = "rewrite"
     """The whole program in one fenced block."""
@@ -28,26 +28,26 @@ class EditFormat(StrEnum):
 
 
 class PolicyRole(StrEnum):
-    """What a policy was asked to do for a candidate."""
+    """Task of a policy for a candidate."""
 
     SEED = "seed"
-    """Nothing: the candidate is the problem's own seed program."""
+    """None: the candidate is the problem's seed program."""
     PROPOSE = "propose"
-    """Write from scratch."""
+    """Write a program from scratch."""
     MUTATE = "mutate"
     """Change parents."""
     ADVISE = "advise"
-    """Write advice for changes; no candidate comes of it."""
+    """Write advice for changes; it yields no candidate."""
 
 
 class Sampling(Value):
-    """How completions are drawn.
+    """Sampling parameters.
 
     Attributes:
         temperature: Softmax temperature.
         top_p: Nucleus mass.
         max_tokens: Longest completion, in tokens.
-        logprobs: Whether token log-probabilities are asked for.
+        logprobs: True to request token log-probabilities.
     """
 
     temperature: float = Field(default=1.0, ge=0, le=10)
@@ -57,13 +57,13 @@ class Sampling(Value):
 
 
 class Training(Value):
-    """Where a checkpoint stands in its training.
+    """Position of a checkpoint in its training.
 
     Attributes:
-        digest: SHA-256 of what defines the training: checkpoints with one digest are points of one course.
+        digest: SHA-256 of the training's definition, shared by all its checkpoints.
         step: Updates made.
-        entropy: Mean token entropy over the course up to here, nats per token.
-        reward: Mean reward of an answer at the same times.
+        entropy: Mean token entropy of the training curve up to this checkpoint, nats per token.
+        reward: Mean reward of an answer at the same points of the curve.
     """
 
     digest: str = Field(max_length=200)
@@ -73,24 +73,24 @@ class Training(Value):
 
 
 class DigestFrom(StrEnum):
-    """How the digest of served weights is known."""
+    """Source of the digest of served weights."""
 
     ENDPOINT = "endpoint"
-    """The endpoint states it."""
+    """Reported by the endpoint."""
     FILES = "files"
-    """The files that the endpoint names were read."""
+    """Computed from the files that the endpoint names."""
     DECLARED = "declared"
-    """Whoever registered the policy says so; nobody has checked it."""
+    """Declared at registration, unverified."""
 
 
 class ServedWeights(Value):
-    """What an endpoint said of a policy when it was registered; another answer later on is another policy.
+    """Weights that an endpoint reported at registration. If it reports others later, they need a new policy version.
 
     Attributes:
-        root: Folder or repository that the weights come from, as the endpoint calls it.
+        root: Folder or repository of the weights, as named by the endpoint.
         base_root: The same for the base model of an adapter.
-        base_digest: SHA-256 of that base model's weights where it can be known.
-        digest_from: How ``checkpoint_digest`` is known; None where it is not.
+        base_digest: SHA-256 of that base model's weights, if known.
+        digest_from: Source of ``checkpoint_digest``; None if unknown.
     """
 
     root: str | None = Field(default=None, max_length=4000)
@@ -104,26 +104,25 @@ class Policy(Value):
 
     Attributes:
         slug: Name; all versions of a policy share it.
-        kind: Which client asks it, a key of ``speciate.policies.KINDS``.
+                kind: Kind of client, a key of ``speciate.policies.KINDS``.
         description: One line for people.
         base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
         model: Model or adapter name at that endpoint.
         api_key_env: Name of the environment variable that holds the key on the workers; never the key itself.
-        api_key_id: Id under which the service keeps the key, sealed; the service sets it where a key was handed in.
-        training_method: How it was trained (``vpo``, ``grpo``, ``base``, …), for the record.
-        checkpoint_digest: SHA-256 of the served weights where known.
-        training: Which training it is a checkpoint of, where known.
-        served: What its endpoint said of it at registration; None where it was not asked.
-        prompt_format: Whether it is asked by chat or by completion.
-        codec: A task's own language in which a tiny model is asked, a key of ``speciate.prompts.codecs.CODECS``; None
-            means English.
-        edit_format: Whether it rewrites programs or sends diffs.
+        api_key_id: Id of the sealed key; the service sets it if a key was submitted.
+        training_method: Training method (``vpo``, ``grpo``, ``base``, …), for the record.
+        checkpoint_digest: SHA-256 of the served weights, if known.
+        training: Training of which it is a checkpoint, if known.
+        served: Weights that its endpoint reported at registration; None if unknown.
+        prompt_format: Chat or completion.
+        codec: Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English.
+        edit_format: Whole programs or diffs.
         answers_per_rollout: m, the number of programs in one completion.
-        prompt_tokens: Longest prompt, in tokens; each byte of UTF-8 is counted as one, so that it holds whatever the
-            tokenizer is. What does not fit is left out, the least useful first. A codec's prompts are not bounded.
-        sampling: How completions are drawn.
-        timeout_s: Seconds one request may take.
-        options: Options of the client, checked by its own config model.
+        prompt_tokens: Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The
+            least useful parts are cut first. Prompts of a codec are not bounded.
+        sampling: Sampling parameters.
+        timeout_s: Time limit of one request, in seconds.
+        options: Options of the client, validated by its config model.
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompt_tokens", "training", "api_key_id", "served"})
@@ -151,13 +150,13 @@ class Policy(Value):
     @model_validator(mode="after")
     def _codec_completes(self) -> Self:
         if self.codec is not None and self.prompt_format is not PromptFormat.COMPLETION:
-            raise ValueError("a policy with a codec is asked by completion: set prompt_format to 'completion'")
+            raise ValueError("a policy with a codec needs prompt_format 'completion'")
         return self
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the registration: two registrations with one digest are the same version."""
-        # That there is a key is part of it, which one is not: keys are exchanged without another version.
+        """SHA-256 of the registration: registrations with equal digests are the same version."""
+        # The digest covers the presence of a key, not the key: rotating it makes no new version.
         kept = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
         return digest_of(kept.stored_json())
 
@@ -167,11 +166,11 @@ class Policy(Value):
         return self.codec is None and self.prompt_format is PromptFormat.CHAT
 
     def answers_for(self, role: PolicyRole) -> int:
-        """Return how many answers one completion holds: a tiny model changes one candidate at a time."""
+        """Return the answers per completion: a policy with a codec changes one candidate at a time."""
         return 1 if self.codec is not None and role is PolicyRole.MUTATE else self.answers_per_rollout
 
     def tokens_for(self, role: PolicyRole) -> int:
-        """Return the longest completion, in tokens: each of several answers has its share of ``max_tokens``."""
+        """Return the longest completion, in tokens: ``max_tokens`` is shared by several answers."""
         return self.sampling.max_tokens * self.answers_for(role) // self.answers_per_rollout
 
     def definition(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A problem: what a candidate is, how it is scored, and what counts as unlocking it."""
+"""A problem: its candidates, objectives, targets, limits and evaluator."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ _TEXT_READERS = ("source", "vars(", "__dict__")
 
 
 class ProblemKind(StrEnum):
-    """What a candidate is and who scores it."""
+    """Kind of candidate and of scoring."""
 
     CASES = "cases"
-    """A program; the broker compares its outputs with expected ones."""
+    """A program; its outputs are compared with expected ones."""
     EVALUATOR = "evaluator"
     """A program; the author's script calls it from another process."""
     DATA = "data"
-    """A text or JSON document; the author's function scores it and nothing of it is executed."""
+    """A text or JSON document, scored by the author's function and never executed."""
     IN_PROCESS = "in_process"
     """A program that the author's script imports into its own process. It can forge its rewards."""
 
 
 class Limits(Value):
-    """What one evaluation may use.
+    """Limits of one evaluation.
 
     Attributes:
-        wall_s: Seconds on the clock.
-        cpu_s: Seconds of processor time.
+        wall_s: Wall-clock seconds.
+        cpu_s: CPU seconds.
         memory_bytes: Address space beyond that of the interpreter with its preloaded modules.
         output_bytes: Size of one answer frame.
-        log_bytes: How much of standard output and error is kept.
+        log_bytes: Bytes kept of standard output and error.
         file_bytes: Largest file it may write.
-        processes: Threads, and processes where it may start any.
+        processes: Threads, and processes if allowed.
         tmp_bytes: Size of its temporary folder.
-        tmp_files: How many files and folders that may hold.
+        tmp_files: Files and folders in it.
     """
 
     wall_s: float = Field(default=2.0, gt=0, le=3600)
@@ -74,14 +74,14 @@ class Limits(Value):
 
 
 class Case(Value):
-    """One input with its expected output, scored by the broker outside the candidate.
+    """One input with its expected output, compared outside the candidate's process.
 
     Attributes:
         input: Positional arguments of the entry point, as JSON values.
         expected: The right result, as a JSON value.
         reward: Objective that this case counts towards (the share of its cases passed); the first one by default.
         tolerance: Largest absolute or relative difference at which two numbers are equal; 0 means exact.
-        hidden: Whether its input and outcome stay out of prompts.
+        hidden: True to keep input and outcome out of prompts.
     """
 
     input: list[JsonValue]
@@ -92,31 +92,31 @@ class Case(Value):
 
 
 class Problem(Value):
-    """A problem as its author wrote it; storage adds id and version.
+    """A problem as registered; storage adds id and version.
 
     Attributes:
         slug: Name; all versions of a problem share it.
         title: One line.
-        description: What a policy is told: the task, the signature, the rules.
-        source: Where the problem and its record level come from.
-        kind: What a candidate is and who scores it.
+        description: Text for the policy: the task, the signature, the rules.
+        source: Origin of the problem and of its record level.
+        kind: Kind of candidate and of scoring.
         objectives: The d components of the reward vector, in declared order.
         targets: One or more rules; exactly one unlocks.
         weights: Declared scalarization over objectives of role ``objective``; without it there is no scalar.
-        seed_program: First member of the population; empty when candidates start from nothing.
+        seed_program: First member of the population; empty if candidates start from scratch.
         entry_point: Function that a ``cases`` candidate defines.
         evaluator: The author's Python script (``evaluate`` for ``evaluator``, ``score`` for ``data``).
         files: Further read-only text files of the evaluator, by name.
         cases: Inputs and expected outputs, for kind ``cases``.
-        data_files: Read-only text files that candidates find in the folder ``data``, by name.
-        preload: Modules that candidates and the script find already imported, at no cost to any of them.
-        stages: The evaluation cascade, cheapest stage first; empty means that everything is measured at once.
-        language: How programs are built and run that are not Python; None means Python.
-        many_files: Whether candidates are sets of files, each under a heading (``speciate.domain.files``).
-        prompts: Templates of prompts that take the place of the default ones, by name.
-        limits: What one evaluation may use.
-        confirmations: How often a candidate is evaluated again before its target counts.
-        stochastic: Whether the score depends on the evaluation's seed.
+        data_files: Read-only text files in the candidates' folder ``data``, by name.
+        preload: Modules that are imported before candidates and the script start.
+        stages: The evaluation cascade, cheapest stage first; empty measures everything at once.
+        language: Build and run commands of programs other than Python; None means Python.
+        many_files: True if candidates are sets of files, each under a heading (``speciate.domain.files``).
+        prompts: Prompt templates that replace the default ones, by name.
+        limits: Limits of one evaluation.
+        confirmations: Repeated evaluations of a candidate before its target counts.
+        stochastic: True if the score depends on the evaluation's seed.
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
@@ -172,26 +172,26 @@ class Problem(Value):
             raise ValueError("weights must be ≥ 0 with a positive sum: directions are declared on the objectives")
 
     def _check_kind(self) -> None:
-        match self.kind:
-            case ProblemKind.CASES:
-                if not self.cases:
-                    raise ValueError("kind 'cases' needs at least one case")
-                counted = {case.reward or self.objectives[0].name for case in self.cases}
-                if empty := [
-                    o.name for o in self.objectives if o.role is not ObjectiveRole.RECORD and o.name not in counted
-                ]:
-                    raise ValueError(f"no case counts towards objective {empty[0]!r}")
-                if unknown := counted - set(self.space.names):
-                    raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
-            case ProblemKind.EVALUATOR | ProblemKind.DATA | ProblemKind.IN_PROCESS:
-                if not self.evaluator.strip():
-                    raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
+        if self.kind is ProblemKind.CASES:
+            self._check_cases()
+        elif not self.evaluator.strip():
+            raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
         if self.language is not None and self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
             raise ValueError(f"kind {self.kind.value!r} has no language: candidates are Python programs or texts")
         if self.many_files:
             self._check_files()
         if self.forgeable and self.confirmations < 1:
             raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
+
+    def _check_cases(self) -> None:
+        if not self.cases:
+            raise ValueError("kind 'cases' needs at least one case")
+        counted = {case.reward or self.objectives[0].name for case in self.cases}
+        needed = [o.name for o in self.objectives if o.role is not ObjectiveRole.RECORD]
+        if empty := [name for name in needed if name not in counted]:
+            raise ValueError(f"no case counts towards objective {empty[0]!r}")
+        if unknown := counted - set(self.space.names):
+            raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
 
     def _check_files(self) -> None:
         if self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
@@ -201,21 +201,21 @@ class Problem(Value):
         try:
             files = sections_of(self.seed_program)
         except FilesError as error:
-            raise ValueError(f"the seed program is no set of files: {error}") from None
+            raise ValueError(f"the seed program is not a set of files: {error}") from None
         if wrong := self.wrong_files(files):
             raise ValueError(f"the seed program {wrong}")
 
     def wrong_files(self, names: Collection[str]) -> str | None:
-        """Say what is wrong with the names of a program's files, or return None."""
+        """Return the mistake in the file names of a program, or None."""
         if self.main_file not in names:
-            return f"has no file {self.main_file!r}, which is the one that is run"
+            return f"has no main file {self.main_file!r}"
         if self.language is None and (other := [name for name in names if not MODULE_FILE.fullmatch(name)]):
-            return f"has a file {other[0]!r}: expected modules of Python, such as geometry.py"
+            return f"has a file {other[0]!r}: expected Python modules, such as geometry.py"
         return None
 
     @property
     def main_file(self) -> str:
-        """The file of a program that is run, or holds the entry point."""
+        """File of a program that is run, or that holds the entry point."""
         return PYTHON_MAIN if self.language is None else self.language.file
 
     @cached_property
@@ -230,7 +230,7 @@ class Problem(Value):
 
     @cached_property
     def cascade(self) -> tuple[CascadeStage, ...]:
-        """The stages in order; a problem without any has one that measures everything."""
+        """The stages in order; a problem without stages has one that measures everything."""
         scorer = "score" if self.kind is ProblemKind.DATA else "evaluate"
         if not self.stages:
             return (CascadeStage("", self.objectives, scorer),)
@@ -246,38 +246,38 @@ class Problem(Value):
 
     @property
     def forgeable(self) -> bool:
-        """Whether a candidate shares a process with what scores it, and so can write any rewards it likes."""
+        """True if a candidate shares a process with its scorer, and so can write any rewards."""
         return self.kind is ProblemKind.IN_PROCESS
 
     @property
     def repeatable(self) -> bool:
-        """Whether another run may use a result: it depends on no seed, and no candidate can have written it itself."""
+        """True if another run may reuse a result: it depends on no seed, and candidates cannot forge it."""
         return not self.stochastic and not self.forgeable
 
     @property
     def is_python(self) -> bool:
-        """Whether candidates are Python programs."""
+        """True if candidates are Python programs."""
         return self.kind is not ProblemKind.DATA and self.language is None
 
     @property
     def scores_text(self) -> bool:
-        """Whether a score may depend on how a candidate is written: its scorer sees the text, or may look at it."""
+        """True if a score may depend on the text of a candidate: its scorer receives the text, or can read it."""
         match self.kind:
             case ProblemKind.CASES:
                 return False
             case ProblemKind.EVALUATOR:
-                # A script reads the text as ``candidate.source``, also one that hands the candidate to its other files.
+                # A script reads the text as ``candidate.source``, perhaps in another of its files.
                 return any(word in text for text in (self.evaluator, *self.files.values()) for word in _TEXT_READERS)
         return True
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole definition: two problems with one digest are the same version."""
+        """SHA-256 of the definition: problems with equal digests are the same version."""
         return digest_of(self.stored_json())
 
     @cached_property
     def evaluator_digest(self) -> str:
-        """SHA-256 of everything a score depends on besides the candidate and the seed."""
+        """SHA-256 of everything a score depends on except the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files"}
         return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})
@@ -295,7 +295,7 @@ class Problem(Value):
 
         Args:
             rewards: Shape (d,).
-            stopped_at: Stage that was not measured any more; targets on its objectives, or later ones, are not met.
+            stopped_at: First stage without measurements; targets on its objectives, or later ones, are not met.
         """
         names = [step.name for step in self.cascade]
         steps = self.cascade if stopped_at is None else self.cascade[: names.index(stopped_at)]
@@ -303,7 +303,7 @@ class Problem(Value):
         return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
 
     def scalarize(self, rewards: Sequence[float]) -> float | None:
-        """Return the declared weighted sum of normalised rewards, or None when the problem declares no weights."""
+        """Return the declared weighted sum of normalised rewards, or None without declared weights."""
         if self.weight_vector is None:
             return None
         return float(self.space.normalise([tuple(rewards)])[0] @ self.weight_vector)

@@ -1,8 +1,8 @@
-"""Vectors of rewards: how raw values become comparable without ever being averaged.
+"""Reward vectors: normalise raw rewards so that they can be compared without averaging.
 
-Rewards are stored as the evaluator gave them, float64 in declared order. ``RewardSpace.normalise`` turns them into
-the vectors that search compares: one column per objective of role ``objective``, higher is better, and 0 and 1 at the
-two ends of the declared range.
+Rewards are stored as the evaluator returned them, float64 in declared order. ``RewardSpace.normalise`` maps them to the
+vectors that the search compares: one column per objective of role ``objective``, higher is better, with 0 and 1 at the
+ends of the declared range.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 
 FloatArray = NDArray[np.float64]
 
-# Ranges that a violation costs: room for those who obey and lie far beyond the worst end of a range that was declared
-# too narrow, and yet so few that violators are told apart by the digits that are left.
+# Penalty of infeasible vectors, in ranges: large enough for feasible rewards far below a range that was declared too
+# narrow, and small enough that float64 still resolves different violations.
 _BELOW = 1000.0
 
 
 class InvalidRewardsError(ValueError):
-    """An evaluator returned something that is not a reward vector; the text says what was expected."""
+    """An evaluator returned something other than a reward vector; the message says what was expected."""
 
 
 @dataclass(frozen=True)
 class RewardSpace:
-    """The declared objectives of a problem, seen as a vector space.
+    """The declared objectives of a problem as a vector space.
 
     Attributes:
         objectives: All d declared objectives, in order.
@@ -45,7 +45,7 @@ class RewardSpace:
 
     @cached_property
     def selected(self) -> tuple[Objective, ...]:
-        """The k components that search improves."""
+        """The k objectives that the search improves."""
         return tuple(o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE)
 
     def vector(self, rewards: Mapping[str, object]) -> tuple[float, ...]:
@@ -64,12 +64,12 @@ class RewardSpace:
         return tuple(_finite(name, rewards[name]) for name in self.names)
 
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
-        """Return what search compares.
+        """Return the vectors that the search compares.
 
-        A vector that violates a constraint is shifted below every vector that obeys all of them (and lies less than a
-        thousand ranges beyond the worst end), the further the larger the violation (constraint domination, Deb et al.
-        2002, section VI, as a shift so that the result stays a plain vector). What it has beyond the best end of a
-        range is not counted: the numbers of who obeys nothing may be of any size.
+        Infeasible vectors are shifted below every feasible one (whose rewards lie less than a thousand ranges below the
+        worst end), further for a larger violation: constraint domination (Deb et al. 2002, section VI) as a shift that
+        keeps the result a plain vector. Their values beyond the best end of a range are clipped, because rewards of
+        infeasible candidates may have any size.
 
         Args:
             rewards: Raw rewards, shape (n, d), declared order.
@@ -88,13 +88,13 @@ class RewardSpace:
         return np.where(violation > 0, np.minimum(values, 1.0) - _BELOW - violation, values)
 
     def violation(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
-        """Return the total constraint violation of each vector in units of the constraints' ranges.
+        """Return the total constraint violation of each vector, in units of the constraints' ranges.
 
         Args:
             rewards: Raw rewards, shape (n, d).
 
         Returns:
-            Shape (n,), 0 where every constraint is met.
+            Shape (n,), 0 for feasible vectors.
         """
         raw = np.asarray(rewards, dtype=np.float64).reshape(-1, len(self.objectives))
         total = np.zeros(len(raw))
@@ -107,7 +107,7 @@ class RewardSpace:
 
 
 def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
-    """Return which points no other point dominates.
+    """Return the nondominated points.
 
     Args:
         points: Shape (n, k), higher is better.
@@ -117,7 +117,7 @@ def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
     """
     n = len(points)
     front = np.ones(n, dtype=np.bool_)
-    # Points with a large sum dominate most others: visiting them first leaves little to compare.
+    # Points with a large sum dominate most others, so visiting them first saves comparisons.
     for i in np.argsort(-points.sum(axis=1), kind="stable"):
         if front[i]:
             dominated = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)

@@ -1,4 +1,4 @@
-"""Prompts and rollouts: what a policy was asked and what it answered."""
+"""Prompts, completions and rollouts, and the names of prompt templates."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ TemplateText = Annotated[str, StringConstraints(min_length=1, max_length=20_000)
 
 
 class TemplateName(StrEnum):
-    """Which part of a prompt a template is for."""
+    """Part of a prompt that a template is for."""
 
     SYSTEM = "system"
-    """Who the policy is and how it must answer: the same for a whole run."""
+    """Role of the policy and form of the answer: the same for a whole run."""
     PROPOSE = "propose"
-    """What is shown when nothing is to be changed."""
+    """Prompt for a program from scratch."""
     CHANGE = "change"
-    """What is shown with a program to change."""
+    """Prompt with a program to change."""
     PROPOSE_REQUESTS = "propose_requests"
-    """One request for a first program on each line; one of them is drawn for each prompt."""
+    """Requests for a first program, one per line; one is drawn for each prompt."""
     CHANGE_REQUESTS = "change_requests"
-    """One request for a change on each line; one of them is drawn for each prompt."""
+    """Requests for a change, one per line; one is drawn for each prompt."""
     GUIDANCE = "guidance"
-    """What is shown where the policy is asked for advice, in runs that write some."""
+    """Prompt for a piece of advice, in runs with guidance."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, stable part first so that a server's prefix cache can hold it.
+    """A prompt with its stable part first, for a server's prefix cache.
 
     Attributes:
-        system: Who the policy is and how it must answer.
-        user: The problem, then what changes from prompt to prompt.
+        system: Role of the policy and form of the answer.
+        user: The problem, then the parts that change from prompt to prompt.
     """
 
     system: str
@@ -50,7 +50,7 @@ class Prompt:
         return digest_of([self.system, self.user])
 
     def text(self) -> str:
-        """Return the prompt as one text, for policies that complete."""
+        """Return the prompt as one text, for completion endpoints."""
         return f"{self.system}\n\n{self.user}" if self.system else self.user
 
 
@@ -59,10 +59,10 @@ class Completion:
     """One completion.
 
     Attributes:
-        text: What the policy wrote.
+        text: Text written by the policy.
         tokens: Completion tokens.
-        finish_reason: ``stop``, ``length``, … as the endpoint says.
-        mean_logprob: Mean log-probability of its tokens, natural logarithm, where asked for.
+        finish_reason: ``stop``, ``length``, … as reported by the endpoint.
+        mean_logprob: Mean log-probability of its tokens, natural logarithm, if requested.
     """
 
     text: str
@@ -73,19 +73,19 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A completion with where it came from and what was read out of it.
+    """A completion with its request and the number of answers read from it.
 
     Attributes:
-        role: What the policy was asked to do.
-        prompt: What it was asked.
-        completion: What it answered.
+        role: Task of the policy.
+        prompt: The prompt.
+        completion: The completion.
         seed: Seed of the request.
         prompt_tokens: Prompt tokens, counted once per request and booked on its first rollout.
-        latency_s: Seconds the request took.
-        answers: Programs read out of it.
-        reason: Why nothing could be read, or None.
-        policy: Position of the policy that was asked among those of its role.
-        advice: Number of the advice that the prompt carried, or was to improve on; None where the run writes none.
+        latency_s: Latency of the request, in seconds.
+        answers: Programs read from the completion.
+        reason: Reason for an unreadable completion, or None.
+        policy: Position of the policy among those of its role.
+        advice: Number of the advice in the prompt, or to improve on; None if the run has no guidance.
     """
 
     role: PolicyRole
@@ -101,5 +101,5 @@ class Rollout:
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens that this rollout is charged."""
+        """Prompt and completion tokens charged to this rollout."""
         return self.prompt_tokens + self.completion.tokens

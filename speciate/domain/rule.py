@@ -1,13 +1,13 @@
-"""The small language of targets: ``sum_of_radii >= 2.5 and overlap <= 0``.
+"""The rule language of targets: ``sum_of_radii >= 2.5 and overlap <= 0``.
 
-Grammar (keywords in lower case, blanks free)::
+Grammar (keywords in lower case, optional blanks)::
 
     rule       = conjunct { "or" conjunct }
     conjunct   = factor { "and" factor }
     factor     = "not" factor | "(" rule ")" | comparison
     comparison = NAME ( ">=" | "<=" | ">" | "<" | "==" | "!=" ) NUMBER
 
-Nothing is ever evaluated as code; names are looked up among the problem's objectives when the rule is read.
+Rules are never evaluated as code; names are resolved to the problem's objectives when a rule is parsed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     "!=": operator.ne,
 }
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-"""A number in a rule, as a regular expression; a word may follow it without a blank."""
+"""Regular expression of a number in a rule; a word may follow it without a blank."""
 _TOKEN: Final = re.compile(
     rf"\s*(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))",
     re.ASCII,
@@ -50,11 +50,11 @@ class _Token:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that has been read against the names of a reward vector.
+    """A rule parsed against the names of a reward vector.
 
     Attributes:
-        text: What the author wrote.
-        uses: Names of the objectives it compares.
+        text: Text of the rule.
+        uses: Names of the objectives that it compares.
         tokens: Its words, signs and numbers in order.
     """
 
@@ -64,19 +64,20 @@ class Rule:
     _holds: Predicate
 
     def holds(self, rewards: Sequence[float]) -> bool:
-        """Tell whether a raw reward vector of shape (d,), in declared order, meets the rule."""
+        """Return True if a raw reward vector of shape (d,), in declared order, satisfies the rule."""
         return self._holds(rewards)
 
 
 def parse_rule(text: str, names: Sequence[str]) -> Rule:
-    """Read a rule.
+    """Parse a rule.
 
     Args:
         text: The rule.
         names: Names of the reward vector's components, in declared order.
 
     Raises:
-        RuleError: The text is not a rule or names an unknown objective; the message says what was expected and where.
+        RuleError: The text is not a rule or names an unknown objective; the message gives the position and what was
+            expected.
     """
     if len(text) > _MAX_LENGTH:
         raise RuleError(f"the rule has {len(text)} characters: expected at most {_MAX_LENGTH}", column=_MAX_LENGTH)
@@ -101,7 +102,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; every method returns a predicate over the reward vector."""
+    """Recursive descent parser; every method returns a predicate over the reward vector."""
 
     def __init__(self, tokens: list[_Token], index: dict[str, int], end: int) -> None:
         self._tokens = tokens

@@ -1,4 +1,4 @@
-"""An evaluation cascade: cheap measurements first, the rest only for candidates that are worth it."""
+"""Evaluation cascades: cheap stages filter candidates for expensive ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from speciate.domain.values import Identifier, Value
 
 
 class Stage(Value):
-    """One stage as the author wrote it.
+    """One declared stage.
 
     Attributes:
         name: Name of the stage.
-        objectives: What it measures; every objective belongs to exactly one stage.
-        needs: Rule over what this and earlier stages measured; the next stage runs only if it holds. Empty means
-            always.
-        function: Function of the script that measures it; by default ``evaluate_NAME`` (``score_NAME`` for data).
-            Kind ``cases`` has none: there a stage asks the cases that count towards its objectives.
+        objectives: Objectives that it measures; every objective belongs to exactly one stage.
+        needs: Rule over the objectives measured so far; the next stage runs only if it holds. Empty means always.
+        function: Function of the script that measures it; by default ``evaluate_NAME`` (``score_NAME`` for data). Kind
+            ``cases`` has none: a stage runs the cases that count towards its objectives.
     """
 
     name: Identifier
@@ -32,13 +31,13 @@ class Stage(Value):
 
 @dataclass(frozen=True, slots=True)
 class CascadeStage:
-    """One stage, ready to run.
+    """One resolved stage.
 
     Attributes:
-        name: Name of the stage; empty where the problem declares none.
-        objectives: What it measures, in declared order.
+        name: Name of the stage; empty if the problem declares no stages.
+        objectives: Objectives that it measures, in declared order.
         function: Function of the script that measures it.
-        needs: Whether the next stage runs, asked of a full reward vector; None means always.
+        needs: Rule on the full reward vector for the next stage to run; None means always.
     """
 
     name: str
@@ -48,40 +47,44 @@ class CascadeStage:
 
 
 def worst(objective: Objective) -> float:
-    """Return the value of an objective that was not measured: the bad end of its declared range."""
+    """Return the value of an unmeasured objective: the worst end of its declared range."""
     low, high = objective.range
     return low if objective.direction is Direction.MAXIMIZE else high
 
 
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:
-    """Refuse stages that do not fit a problem's objectives.
+    """Check declared stages against a problem's objectives.
 
     Args:
-        stages: The cascade; empty is fine.
+        stages: The cascade; may be empty.
         objectives: All objectives of the problem.
-        scripted: Whether an author's script measures them.
+        scripted: True if an author's script measures them.
 
     Raises:
-        ValueError: Something does not fit; the text names the stage and what was expected.
+        ValueError: A stage is invalid; the message names it and what was expected.
     """
     names = [objective.name for objective in objectives]
     measured: list[str] = []
-    for stage in stages:
-        if stage.name in {earlier.name for earlier in stages if earlier is not stage}:
+    for i, stage in enumerate(stages):
+        if stage.name in {other.name for other in (*stages[:i], *stages[i + 1 :])}:
             raise ValueError(f"stage {stage.name!r} is declared twice: names must differ")
-        if unknown := [name for name in stage.objectives if name not in names]:
-            raise ValueError(f"stage {stage.name!r} measures {unknown[0]!r}, which is not an objective")
-        if again := [name for name in stage.objectives if name in measured]:
-            raise ValueError(f"stage {stage.name!r} measures {again[0]!r} again: one stage measures each objective")
-        measured += stage.objectives
-        if stage.needs and (early := parse_rule(stage.needs, names).uses.difference(measured)):
-            raise ValueError(f"stage {stage.name!r} needs {min(early)!r}, which no stage has measured by then")
         if stage.function is not None and not scripted:
             raise ValueError(f"stage {stage.name!r} names a function: kind 'cases' has none")
+        _check_stage(stage, names, measured)
+        measured += stage.objectives
     if stages and (left := [name for name in names if name not in measured]):
-        raise ValueError(f"stages leave out {left[0]!r}: one stage must measure each objective")
+        raise ValueError(f"no stage measures {left[0]!r}: one stage must measure each objective")
     if scripted:
         _check_ranges(stages, objectives)
+
+
+def _check_stage(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> None:
+    if unknown := [name for name in stage.objectives if name not in names]:
+        raise ValueError(f"stage {stage.name!r} measures {unknown[0]!r}, which is not an objective")
+    if again := [name for name in stage.objectives if name in measured]:
+        raise ValueError(f"stage {stage.name!r} measures {again[0]!r} again: one stage measures each objective")
+    if stage.needs and (early := parse_rule(stage.needs, names).uses.difference(measured, stage.objectives)):
+        raise ValueError(f"stage {stage.name!r} needs {min(early)!r}, which no earlier stage measures")
 
 
 def _check_ranges(stages: Sequence[Stage], objectives: Sequence[Objective]) -> None:
@@ -89,6 +92,6 @@ def _check_ranges(stages: Sequence[Stage], objectives: Sequence[Objective]) -> N
     for objective in objectives:
         if objective.name in later and "range" not in objective.model_fields_set:
             raise ValueError(
-                f"objective {objective.name!r} is measured by a later stage: declare its range, whose bad end stands"
-                " for it when a candidate stops before"
+                f"objective {objective.name!r} is measured by a later stage: declare its range, because its worst end"
+                " replaces the value of a candidate that stops earlier"
             )

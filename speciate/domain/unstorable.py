@@ -1,4 +1,4 @@
-"""Values that cannot be stored and given back unchanged, wherever they come from: found before anything is done."""
+"""Find values that JSON or PostgreSQL cannot store unchanged, before any work is done."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ MAX_DEPTH: Final = 100
 """Deepest nesting of a value."""
 
 MAX_VALUES: Final = 1_000_000
-"""Most values in one JSON text. Each takes a hundred bytes and more as an object of Python, two or three as text."""
+"""Most values in one JSON text. Each takes 100 bytes or more as a Python object, but only two or three as text."""
 
 MAX_KEYS: Final = 20_000
-"""Most keys of one object: each that is unknown is a mistake of its own, which takes longer to tell than to read."""
+"""Most keys of one object: every unknown key is a separate error, and reporting errors is slower than parsing."""
 
-TOO_MANY_DIGITS: Final = "has a number of thousands of digits: expected at most 4300, or a text"
+TOO_MANY_DIGITS: Final = "has a number with thousands of digits: expected at most 4300, or a text"
 
 _MOST_FLAWS: Final = 20
 _MOST_BITS: Final = 14_284
-"""What 4300 decimal digits hold, beyond which Python writes no integer as text."""
+"""Size of 4300 decimal digits, the longest integer that Python converts to text."""
 
 
 def values_within(text: str, most: int) -> bool:
-    """Tell whether a JSON text holds at most so many values, without making any of them.
+    """Return True if a JSON text holds at most ``most`` values, without parsing it.
 
     Every value but the first of a list or object follows a comma, and each list or object has an opening bracket.
     """
     if sum(map(text.count, ",[{")) <= most:
         return True
     unescaped = text.replace("\\\\", "").replace('\\"', "")
-    if unescaped.count('"') > 4 * most:  # a key and a value have two each
+    if unescaped.count('"') > 4 * most:  # two quotes per key or value
         return False
     outside = "".join(unescaped.split('"')[::2])
     return sum(map(outside.count, ",[{")) <= most
 
 
 def storage_errors(value: Any) -> list[FieldError]:
-    """Return what JSON or PostgreSQL cannot hold of a value, with paths, and in texts lines; of many, the first."""
+    """Return the parts of a value that JSON or PostgreSQL cannot store, with paths and, in texts, lines; at most 20."""
     flaws: list[FieldError] = []
-    # A stack of our own: the depth of a value must not become the depth of calls. What it holds is one iterator for
-    # each level, since a body has room for millions of values.
+    # An explicit stack: nesting must not exhaust the call stack. It holds one iterator per level, because a body may
+    # contain millions of values.
     waiting: list[tuple[tuple[object, ...], Iterator[tuple[object, Any]]]] = [((), iter([(None, value)]))]
     while waiting and len(flaws) < _MOST_FLAWS:
         path, items = waiting[-1]

@@ -31,17 +31,17 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *, where: str) -> Options:
-    """Return the options as a value of their model.
+    """Validate the options of a plug-in with its config model.
 
     Args:
-        owner: What the error calls the thing that has the options.
+        owner: Name of the plug-in, for the error message.
         model: Config model.
         options: Options as JSON values.
-        where: Name of the field that holds them, for the flaws.
+        where: Name of the field that holds the options.
 
     Raises:
-        InvalidInputError: One is unknown, of the wrong type or out of range; the message lists the valid ones with
-            type, range and default.
+        InvalidInputError: An option is unknown, of the wrong type or out of range; the message lists the valid options
+            with type, range and default.
     """
     try:
         return model.model_validate(dict(options))
@@ -55,7 +55,7 @@ def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *
 
 
 def describe_options(model: type[Value]) -> dict[str, str]:
-    """Return each option's name with one line such as ``islands: integer, ≥ 1, ≤ 64, default 4``."""
+    """Return a line such as ``islands: integer, ≥ 1, ≤ 64, default 4`` for each option, by name."""
     schema = model.model_json_schema()
     return {name: f"{name}: {_expected(field, schema)}" for name, field in schema.get("properties", {}).items()}
 
@@ -109,9 +109,9 @@ def validation_message(detail: Mapping[str, Any]) -> str:
 
 
 def short(value: object) -> str:
-    """Return what a message shows of a value that is not what was expected."""
+    """Return an unexpected value, shortened for a message."""
     try:
         text = repr(value)
     except ValueError:  # more digits than Python writes
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

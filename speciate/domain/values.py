@@ -1,4 +1,4 @@
-"""Small types that every domain value is made of."""
+"""Base types of all domain values: names, frozen models, canonical JSON and digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 MAX_PROGRAM_BYTES = 1 << 20
-"""Largest program text that is accepted, in bytes of UTF-8."""
+"""Largest accepted program text, in bytes of UTF-8."""
 
 SLUG: Final = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
 IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -28,7 +28,7 @@ Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=8
 """Name of a problem, set or policy: lower-case words joined by hyphens."""
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, min_length=1, max_length=80)]
-"""Name that may stand in a rule or a program."""
+"""Name that is valid in rules and programs."""
 
 FileName = Annotated[str, StringConstraints(pattern=FILE_NAME, min_length=1, max_length=80)]
 """Name of a file without a folder."""
@@ -45,7 +45,7 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Value(BaseModel):
-    """Base of the frozen models: unknown fields are refused, so that a typing mistake is never silently ignored.
+    """Base of the frozen models. Unknown fields are errors, so that typing mistakes are never ignored.
 
     Attributes:
         omitted_at_default: Fields that enter the stored JSON and the digest only when they differ from their default.
@@ -56,17 +56,17 @@ class Value(BaseModel):
     omitted_at_default: ClassVar[frozenset[str]] = frozenset()
 
     def stored_json(self) -> dict[str, Any]:
-        """Return the value as JSON; here and within, fields that came later and are at their defaults are left out.
+        """Return the value as JSON to store, without nested ``omitted_at_default`` fields at their defaults.
 
-        So what was registered before such a field was there has the same digest, and during an upgrade older processes
-        read what newer ones write, until somebody uses what is new.
+        A definition keeps its digest when such a field is added. During an upgrade, older processes can read records of
+        newer ones as long as the field is not used.
         """
         values: dict[str, Any] = _omit_defaults(self, self.model_dump(mode="json"))
         return values
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of ``value``: sorted keys, no blanks, NaN refused."""
+    """Return the canonical JSON text of a value: sorted keys, no blanks, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -76,16 +76,11 @@ def digest_of(value: Any) -> str:
 
 
 def _omit_defaults(value: object, dumped: Any) -> Any:
-    """Return the JSON of a value without its fields that came later and are at their defaults."""
+    """Return the JSON of a value without ``omitted_at_default`` fields at their defaults."""
     match value:
         case Value():
-            fields = type(value).model_fields
-            later = {
-                n
-                for n in value.omitted_at_default
-                if getattr(value, n) == fields[n].get_default(call_default_factory=True)
-            }
-            return {name: _omit_defaults(getattr(value, name), dumped[name]) for name in dumped if name not in later}
+            omitted = {name for name in value.omitted_at_default if _is_default(value, name)}
+            return {name: _omit_defaults(getattr(value, name), dumped[name]) for name in dumped if name not in omitted}
         case tuple() | list():
             return [_omit_defaults(*pair) for pair in zip(value, dumped, strict=True)]
         case dict() if all(key in dumped for key in value):
@@ -94,11 +89,16 @@ def _omit_defaults(value: object, dumped: Any) -> Any:
             return dumped
 
 
+def _is_default(value: Value, name: str) -> bool:
+    default = type(value).model_fields[name].get_default(call_default_factory=True)
+    return bool(getattr(value, name) == default)
+
+
 def text_digest(text: str) -> str:
     """Return the SHA-256 of a text as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def storable(text: str) -> str:
-    """Return the text without what PostgreSQL and JSON refuse: NUL characters and lone surrogates become U+FFFD."""
+    """Replace NUL characters and lone surrogates, which PostgreSQL and JSON refuse, by U+FFFD."""
     return UNSTORABLE.sub("\ufffd", text)

@@ -1,4 +1,4 @@
-"""Webhooks: who is told what happened, and how long it is tried."""
+"""Webhooks: subscriptions to events, and the retry schedule of deliveries."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from speciate.domain.values import UNSTORABLE, WEB_ADDRESS, Value
 FIRST_WAIT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 2 * 3600.0
 TRIED_FOR_S: Final = 24 * 3600.0
-"""Seconds after which a delivery that nobody took is given up."""
+"""Seconds after which an unaccepted delivery is given up."""
 
 
 class WebhookEvent(StrEnum):
-    """What webhooks are told."""
+    """Events that webhooks receive."""
 
     UNLOCK = "unlock"
     """A candidate that meets a problem's unlock target was confirmed."""
     RUN_FINISHED = "run.finished"
     """A run was completed, failed or was cancelled."""
     ALARM = "alarm"
-    """Something needs a look: a run that mostly fails, is stuck or was paused by the service."""
+    """A run needs attention: it mostly fails, is stalled or was paused by the service."""
     TEST = "test"
-    """Somebody asked for it."""
+    """A user requested a test delivery."""
 
 
 class DeliveryState(StrEnum):
-    """What became of a delivery."""
+    """State of a delivery."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
     FAILED = "failed"
-    """It was given up."""
+    """Given up."""
 
 
 SUBSCRIBABLE: Final = (WebhookEvent.UNLOCK, WebhookEvent.RUN_FINISHED, WebhookEvent.ALARM)
 
 
 class Webhook(Value):
-    """Where events of a project are sent.
+    """A subscription to events of a project.
 
     Attributes:
-        url: Address that takes them by POST.
-        events: Which ones.
+        url: URL that receives the events by POST.
+        events: Subscribed events.
         description: One line for people.
     """
 
@@ -56,7 +56,7 @@ class Webhook(Value):
     @field_validator("events")
     @classmethod
     def _subscribable(cls, events: tuple[WebhookEvent, ...]) -> tuple[WebhookEvent, ...]:
-        # Not by a least length: what is no event would be told of twice.
+        # Not by min_length: an invalid event would be reported twice.
         if not events:
             raise ValueError("expected one or several of unlock, run.finished, alarm")
         if WebhookEvent.TEST in events:
@@ -72,11 +72,11 @@ class Webhook(Value):
 
 
 def wait_s(attempts: int, draw: float) -> float:
-    """Return the seconds until the next attempt.
+    """Return the seconds until the next attempt: exponential backoff with jitter.
 
     Args:
-        attempts: Attempts that failed.
-        draw: A number drawn from [0, 1): receivers that come back are not asked by everybody at once.
+        attempts: Failed attempts.
+        draw: A number drawn from [0, 1) for the jitter, which spreads retries after an outage of the receiver.
     """
     ceiling = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempts - 1, 20))
     return ceiling * (0.5 + 0.5 * draw)

@@ -65,9 +65,9 @@ class Profile(ReportModel):
 class Quality(ReportModel):
     """Quality of the reward vectors in an entrant's runs; means over problems.
 
-    Attributes: hypervolume: Share of the box that a run's final front dominates; the reference lies a tenth of every
-        range below
-            the worst end.
+    Attributes:
+        hypervolume: Share of the box that a run's final front dominates; the reference lies a tenth of every range
+            below the worst end.
         diversity: Mean L1 distance between two feasible candidates of a run.
         diversity_all: The same with all other candidates at 0: frequent failure can look like diversity.
     """

@@ -45,9 +45,10 @@ _EXACT_POINTS, _DRAWS = 40, 20_000
 class Answers:
     """The n candidates of a run, ordered by number.
 
-    Attributes: rewards: Normalised rewards, zeros for candidates that are not valid, shape (n, k). scores: Declared
-        weighted sum, or without weights the first objective; 0 for candidates that are not valid or score
-            below the worst declared end. Shape (n,).
+    Attributes:
+        rewards: Normalised rewards, zeros for candidates that are not valid, shape (n, k).
+        scores: Declared weighted sum, or without weights the first objective; 0 for candidates that are not valid or
+            score below the worst declared end. Shape (n,).
         valid: True for feasible candidates with a score.
         spent: Evaluations spent, including this candidate.
         policy: Position of its policy in ``Entrant.asked``; −1 for the problem's seed program.

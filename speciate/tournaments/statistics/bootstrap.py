@@ -48,16 +48,17 @@ def clustered_interval(
 
     Source: Efron and Tibshirani 1993, section 13.3; resampling of clusters: Field and Welsh 2007.
 
-    Args: values: Shape (n_problems, ...): all values of a problem are resampled together. rng: Draws the problems, with
-        replacement. statistic: Maps an array like ``values`` to a number, which may be infinite (an ERT). None is the
-        mean over problems
-            of the mean within each problem.
+    Args:
+        values: Shape (n_problems, ...): all values of a problem are resampled together.
+        rng: Draws the problems, with replacement.
+        statistic: Maps an array like ``values`` to a number, which may be infinite (an ERT). None is the mean over
+            problems of the mean within each problem.
         level: Coverage of the interval, two-sided.
         draws: Resamples.
 
-    Raises: InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all problems are equal, a value is not
-        finite,
-            the level is not between 0 and 1, or the statistic is NaN.
+    Raises:
+        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all problems are equal, a value is not
+            finite, the level is not between 0 and 1, or the statistic is NaN.
     """
     data = finite(values, "values")
     if alike(data):

@@ -83,9 +83,9 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
         prior_sd: Standard deviation of the prior in logits; a large value approaches maximum likelihood.
         level: Coverage of each interval.
 
-    Raises: InvalidInputError: A count is negative, ties are not symmetric, some policies were never compared with the
-        others,
-            the prior's standard deviation is not positive, or the level is not between 0 and 1.
+    Raises:
+        InvalidInputError: A count is negative, ties are not symmetric, some policies were never compared with the
+            others, the prior's standard deviation is not positive, or the level is not between 0 and 1.
     """
     from scipy import special
 

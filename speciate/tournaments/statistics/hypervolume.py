@@ -45,10 +45,13 @@ def hypervolume(
     dimension less (While et al. 2006, IEEE TEC 10(1)). The cost grows as n^(d−1), so beyond four dimensions the volume
     is estimated from uniform draws in the box between the reference and the best of every component.
 
-    Args: points: Shape (n, d), normalised, higher is better. Points that do not exceed the reference in every component
-        add 0. reference: Shape (d,), such as zeros: the same for all sets that are compared. rng: Draws the sample;
-        needed beyond four dimensions only. draws: Size of the sample. exact_points: Largest number of points for which
-        four dimensions are computed exactly; None is no limit.
+    Args:
+        points: Shape (n, d), normalised, higher is better. Points that do not exceed the reference in every component
+            add 0.
+        reference: Shape (d,), such as zeros: the same for all sets that are compared.
+        rng: Draws the sample; needed beyond four dimensions only.
+        draws: Size of the sample.
+        exact_points: Largest number of points for which four dimensions are computed exactly; None is no limit.
 
     Raises:
         InvalidInputError: The shapes do not match, a value is not finite, or a sample is needed and ``rng`` is None.

@@ -50,11 +50,12 @@ def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
 class Ecdf:
     """Share of (problem, target) pairs reached, by cost.
 
-    Attributes: spent: Positions of the curve's steps, ascending and distinct. share: Share of all pairs reached at or
-        before each step, same shape. censored: Costs of runs that ended without reaching their target, ascending.
+    Attributes:
+        spent: Positions of the curve's steps, ascending and distinct.
+        share: Share of all pairs reached at or before each step, same shape.
+        censored: Costs of runs that ended without reaching their target, ascending.
         sound_until: The first censored cost, infinite if there is none. Beyond it the curve is a lower bound, because
-        the
-            censored run might have reached its target.
+            the censored run might have reached its target.
         pairs: Number of pairs.
     """
 

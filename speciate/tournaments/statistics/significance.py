@@ -44,9 +44,9 @@ def sign_flip(differences: ArrayLike, rng: np.random.Generator, draws: int = 20_
     sign flips: all of them for few problems, else ``draws`` random ones with p = (1 + hits) / (1 + draws), which is
     valid for any number of draws (Phipson and Smyth 2010).
 
-    Args: differences: Shape (n_problems,), A − B, one per problem: of solve rates or of −log ERT. Never one per seed,
-        because
-            the problem is the unit.
+    Args:
+        differences: Shape (n_problems,), A − B, one per problem: of solve rates or of −log ERT. Never one per seed,
+            because the problem is the unit.
         rng: Draws the sign patterns if there are too many to enumerate.
         draws: Number of sign patterns to draw.
 

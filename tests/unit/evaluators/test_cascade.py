@@ -155,8 +155,8 @@ def test_texts_have_stages_too(broker, staged):
         ([STAGES[0], {**STAGES[1], "name": "quick"}], "'quick' is declared twice"),
         ([STAGES[0], {**STAGES[1], "objectives": ["wide"]}], "'wide', which is not an objective"),
         ([STAGES[0], {**STAGES[1], "objectives": ["large", "small"]}], "measures 'small' again"),
-        ([STAGES[0]], "leave out 'large'"),
-        ([{**STAGES[0], "needs": "large <= 1"}, STAGES[1]], "needs 'large', which no stage has measured by then"),
+        ([STAGES[0]], "no stage measures 'large'"),
+        ([{**STAGES[0], "needs": "large <= 1"}, STAGES[1]], "needs 'large', which no earlier stage measures"),
         ([STAGES[1], STAGES[0]], "declare its range"),
     ],
 )

@@ -453,7 +453,7 @@ def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
         ({"slug": ""}, "slug", "is missing"),
         ({"timeout_s": "soon"}, "timeout_s", "number"),
         ({"sampling.temperature": "11"}, "sampling.temperature", "less than or equal to 10"),
-        ({"codec": "maze"}, "", "set prompt_format to 'completion'"),
+        ({"codec": "maze"}, "", "needs prompt_format 'completion'"),
         ({"api_key": "two words"}, "api_key", "without blanks"),
         ({"api_key": "k", "api_key_env": "POLICY_KEY_X"}, "api_key", "without api_key_env"),
         ({"api_key_env": "HOME"}, "api_key_env", "begins with POLICY_KEY"),
@@ -586,7 +586,7 @@ def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, c
 
 def test_a_form_is_told_in_sentences() -> None:
     shown = macro("form_errors", form_errors(NotFoundError("there is no policy 'nope'.")))
-    assert "<strong>No such thing.</strong> There is no policy &#39;nope&#39;." in shown
+    assert "<strong>Not found.</strong> There is no policy &#39;nope&#39;." in shown
     with pytest.raises(ValidationError) as caught:
         Tournament.model_validate({})
     assert "is missing: expected a value" in form_errors(caught.value).for_field("entrants")
