@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from speciate.ports.records.policies import PolicyVersion
-from speciate.ports.records.unlocks import WITH, MatrixCell, together
+from speciate.ports.records.unlocks import PAIR_SEPARATOR, MatrixCell, pair_name
 from speciate.storage.catalog import Catalog
 from speciate.storage.cursors import every
 
@@ -35,7 +35,7 @@ class PolicyPair:
     @property
     def name(self) -> str:
         """The name that ``parse_pair`` reads."""
-        return together(self.policy.name, self.mutator.name if self.mutator else None)
+        return pair_name(self.policy.name, self.mutator.name if self.mutator else None)
 
 
 def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
@@ -44,7 +44,7 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
     Raises:
         NotFoundError: A policy is unknown.
     """
-    first, _, second = name.partition(WITH)
+    first, _, second = name.partition(PAIR_SEPARATOR)
     policy, mutator = catalog.policy(first), catalog.policy(second) if second else None
     return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)
 
@@ -52,6 +52,6 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
 def known_pairs(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
     """Return all policies, newest first, then every policy with a mutator that occurs in ``cells``."""
     policies = {policy.id: policy for policy in every(catalog.policies)}
-    keys = dict.fromkeys(cell.asked for cell in cells if cell.mutator_id)
+    keys = dict.fromkeys(cell.pair for cell in cells if cell.mutator_id)
     mutated = [PolicyPair(policies[a], policies[b]) for a, b in keys if a in policies and b in policies]
     return {pair.key: pair for pair in (*map(PolicyPair, policies.values()), *mutated)}

@@ -93,7 +93,7 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         marked = _marked(target.target, forgeable=found.forgeable)
         output.print_line(f"{found.problem}@{found.version}, {marked}", style="bold")
         if target.first is not None:
-            by = f"{target.first.who}, {target.first.strategy}"
+            by = f"{target.first.policy_label}, {target.first.strategy}"
             output.print_line(
                 f"first: {by}, {output.format_time(target.first.at)}, {target.first.run_id}/{target.first.number}"
             )

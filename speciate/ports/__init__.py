@@ -1,1 +1,1 @@
-"""What the use cases need from outside, as Protocols only."""
+"""Protocols and records through which the use cases reach databases, policies and evaluators."""

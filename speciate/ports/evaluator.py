@@ -1,4 +1,4 @@
-"""The port to the contained evaluator."""
+"""Port to the sandboxed evaluator."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from speciate.domain.problem import Problem
 
 
 class EvaluatorClient(Protocol):
-    """Scores candidates outside their process. A candidate's failure is a value in the result."""
+    """Evaluates candidates outside their own process. A candidate's failure is a value in the result."""
 
     @property
     def tier(self) -> str:
-        """Containment in force, such as ``process``."""
+        """Isolation tier in force, such as ``A``."""
         ...
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Score programs against a problem, one result per program in order.
+        """Evaluate programs on a problem; return one result per program, in order.
 
         Args:
             problem: The problem.
-            programs: Program texts (or data documents).
-            seeds: Seed of each evaluation, for problems whose score depends on one.
-            timeout_s: Seconds for the whole batch, besides the problem's own limits; what is not scored by then
-                fails with ``timeout``.
+            programs: Program texts or data documents.
+            seeds: Seed of each evaluation, for problems with random scores.
+            timeout_s: Limit for the whole batch in seconds, besides the problem's own limits. Candidates not evaluated
+                by then fail with ``timeout``.
 
         Raises:
-            EvaluatorUnavailableError: The evaluator itself cannot work; no candidate is to blame.
+            EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
         """
         ...

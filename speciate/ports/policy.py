@@ -1,4 +1,4 @@
-"""The port to a policy."""
+"""Port to a policy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from speciate.domain.rollout import Completion, Prompt
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """One prompt with how many completions are wanted.
+    """A prompt with the number of completions to sample.
 
     Attributes:
-        prompt: What is asked.
-        role: From scratch, or a change of ``parents``.
-        n: Completions wanted.
-        seed: Seed of the draw.
-        parents: The programs the prompt shows, first the one to change: for policies that read no text.
-        seed_program: The problem's seed program, likewise; empty when there is none.
+        prompt: The prompt.
+        role: Role of the policy for this prompt.
+        n: Number of completions.
+        seed: Sampling seed.
+        parents: Programs in the prompt, the one to change first. For policies that do not read text.
+        seed_program: The problem's seed program, for the same policies; empty if the problem has none.
     """
 
     prompt: Prompt
@@ -34,12 +34,12 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """What a policy answered to one request.
+    """A policy's answer to one request.
 
     Attributes:
         completions: At most n completions.
         prompt_tokens: Tokens of the prompt, counted once.
-        latency_s: Seconds the request took.
+        latency_s: Duration of the request in seconds.
     """
 
     completions: tuple[Completion, ...]
@@ -48,46 +48,46 @@ class SampleResult:
 
     @property
     def tokens(self) -> int:
-        """All tokens the request is charged."""
+        """Total tokens charged for the request."""
         return self.prompt_tokens + sum(completion.tokens for completion in self.completions)
 
 
 class PolicyClient(Protocol):
-    """Asks one policy."""
+    """Samples from one policy."""
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return a number of tokens that the request can never exceed, so that a budget can be kept."""
+        """Return an upper bound of the tokens of a request, which keeps runs within their token budget."""
         ...
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order; requests may run side by side.
+        """Return one result per request, in order. Requests may run concurrently.
 
         Raises:
-            PolicyUnavailableError: The endpoint did not answer usefully after bounded retries.
+            PolicyUnavailableError: The endpoint gave no usable answer after bounded retries.
         """
         ...
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used.
+        """Return one line that confirms that the policy is usable.
 
         Raises:
-            PolicyUnavailableError: It cannot; the message says why and how to mend it.
+            PolicyUnavailableError: The policy is not usable. The message holds the cause and the fix.
         """
         ...
 
 
 @runtime_checkable
 class IdentifyingClient(Protocol):
-    """A client that can tell which weights its endpoint serves; other clients need no such thing."""
+    """A client that can identify the weights that its endpoint serves."""
 
     def identify(self) -> Policy:
-        """Return the policy with what its endpoint says of it, so far as that can be known.
+        """Return the policy with the facts that its endpoint reports.
 
         Raises:
-            PolicyUnavailableError: It cannot be used, or is not what was registered; the message says why.
+            PolicyUnavailableError: The policy is not usable, or differs from the registered one.
         """
         ...
 
     def revalidate(self) -> None:
-        """Have the endpoint looked at again before it answers: a run begins."""
+        """Discard cached facts, so that the next request checks the endpoint again."""
         ...

@@ -1,4 +1,4 @@
-"""The port to runs: making them and steering them."""
+"""Port to runs: create, start, pause, resume, cancel and label them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from speciate.ports.records.runs import RunRecord
 from speciate.ports.work import Commit
 
 Ensembles = Mapping[PolicyRole, Sequence[WeightedPolicyVersion]]
-"""The policies of all roles of a run where one of them has several; otherwise empty."""
+"""Policies by role, if a role of the run has several; otherwise empty."""
 
 NO_ENSEMBLES: Final[Ensembles] = MappingProxyType({})
 NO_LABELS: Final = Labels()
 
 
 class RunStore(Protocol):
-    """Creates runs and moves them from state to state."""
+    """Creates runs and changes their state."""
 
     def create(
         self,
@@ -37,63 +37,70 @@ class RunStore(Protocol):
         granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
-        """Store a run that does nothing yet; with a key that was used before, return the run of then.
+        """Create a run in state ``created``. A repeated idempotency key returns the run of the first request.
 
-        ``policy`` and ``mutator`` are the first ones of their ensembles. ``granted`` are the evaluations that it may
-        spend until a campaign grants more; None is its whole budget.
+        Args:
+            problem: The problem version.
+            policy: The proposing policy, the first one of an ensemble.
+            mutator: The mutating policy, the first one of an ensemble.
+            spec: Strategy, budget, seed and further options.
+            ensembles: Policies by role, if a role has several.
+            labels: Name, tags and note.
+            granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
+            idempotency_key: Key of the request.
 
         Returns:
-            The run's id, and whether it is new.
+            The run's ID, and True if the run is new.
 
         Raises:
-            ConflictError: The key was used for another request.
+            ConflictError: The key belongs to a different request.
         """
         ...
 
     def start(self, run_id: UUID) -> Commit:
-        """Begin a created run; raises as ``pause`` does."""
+        """Start a created run. Raises as ``pause`` does."""
         ...
 
     def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
-        """Stop handing out work.
+        """Stop dispatching work.
 
         Args:
             run_id: The run.
-            reason: Why.
-            fault: Whether nobody asked for it, so that webhooks are told.
+            reason: Explanation for users.
+            fault: True if a failure caused the pause. Webhooks then report it.
 
         Raises:
-            NotFoundError: There is no such run.
-            ConflictError: Its state does not allow it.
+            NotFoundError: The run does not exist.
+            ConflictError: The run's state does not allow it.
         """
         ...
 
     def resume(self, run_id: UUID) -> Commit:
-        """Hand out work again; raises as ``pause`` does."""
+        """Dispatch work again. Raises as ``pause`` does."""
         ...
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
-        """End it; raises as ``pause`` does."""
+        """End the run. Raises as ``pause`` does."""
         ...
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Let a campaign's run spend up to so many evaluations in all; said again, it changes nothing.
+        """Raise a campaign run's limit to ``granted`` evaluations in total. Idempotent.
 
         Raises:
-            NotFoundError: There is no such run.
+            NotFoundError: The run does not exist.
         """
         ...
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        """Complete a run that waits for a grant which will not come; raises as ``pause`` does."""
+        """Complete a run that waits for a further grant. Raises as ``pause`` does."""
         ...
 
     def label(self, run_id: UUID, change: Relabelling) -> Commit:
-        """Change what people call it; allowed at any time, also after its end.
+        """Change name, tags or note, in any state.
 
         Raises:
-            NotFoundError: There is no such run.
-            InvalidInputError: It would have too many tags.
+            NotFoundError: The run does not exist.
+            InvalidInputError: The run would have too many tags.
         """
         ...
 
@@ -101,6 +108,6 @@ class RunStore(Protocol):
         """Return a run.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: The run does not exist.
         """
         ...

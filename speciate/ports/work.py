@@ -1,4 +1,4 @@
-"""The port to the work plane: units of work, their leases, and transactions that happen exactly once."""
+"""Port to the work queue: work units, leases, and transactions that take effect exactly once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from speciate.search.strategy import EliteTable, Placement
 
 
 class WorkKind(StrEnum):
-    """What a unit of work does."""
+    """Kinds of work units."""
 
     GENERATE = "generate"
-    """Ask a policy for a batch of candidates."""
+    """Request a batch of candidates from a policy."""
     EVALUATE = "evaluate"
-    """Score a batch of candidates."""
+    """Evaluate a batch of candidates."""
     CONFIRM = "confirm"
-    """Score one candidate again, to see whether a target it reached holds."""
+    """Evaluate one candidate again to confirm a target that it reached."""
 
 
 class Queue(StrEnum):
-    """The broker's queues; a message holds the id of a unit of work and nothing else."""
+    """Queues of the broker. A message carries only the ID of a work unit."""
 
     GENERATE = "generate"
     EVALUATE = "evaluate"
@@ -40,12 +40,12 @@ class Queue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkRef:
-    """A unit of work that somebody should be told about.
+    """A work unit to announce to the workers.
 
     Attributes:
-        id: Its id.
-        kind: What it does.
-        retried: Whether an earlier attempt was lost; such work has a queue of its own.
+        id: ID of the work unit.
+        kind: Its kind.
+        retried: True if an earlier attempt was lost. Retries have a queue of their own.
     """
 
     id: UUID
@@ -54,7 +54,7 @@ class WorkRef:
 
     @property
     def queue(self) -> Queue:
-        """The queue it waits in."""
+        """Queue that carries its message."""
         if self.retried:
             return Queue.RETRY
         return Queue.GENERATE if self.kind is WorkKind.GENERATE else Queue.EVALUATE
@@ -62,18 +62,18 @@ class WorkRef:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to do one unit of work until the lease expires; ``token`` fences late effects off.
+    """The right to execute one work unit until the lease expires. ``token`` fences off late writes.
 
     Attributes:
-        work_id: The unit of work.
+        work_id: The work unit.
         run_id: Its run.
-        kind: What it does.
-        lane: Which of the run's chains of batches it belongs to.
-        ordinal: Ordinal of the batch, counted from 0: the clock of the search and the seed of its choices.
-        attempt: Which attempt this is, counted from 1.
-        token: Proof of the lease.
-        payload: What the work needs, as JSON values.
-        last_event: Sequence number of the run's newest event when it was leased.
+        kind: Its kind.
+        lane: Lane of the run to which it belongs.
+        ordinal: Ordinal of the batch, counted from 0. It is the clock of the search and seeds the random choices.
+        attempt: Number of this attempt, counted from 1.
+        token: Fencing token.
+        payload: Input of the work as JSON values.
+        last_event: Sequence number of the run's newest event at the time of the lease.
     """
 
     work_id: UUID
@@ -89,12 +89,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPolicy:
-    """A policy of a role, and how often it is asked where weights decide.
+    """A policy of a role with its weight in the ensemble.
 
     Attributes:
         policy: The policy version.
-        policy_id: Its id.
-        weight: Positive; only its ratio to the others' matters.
+        policy_id: Its ID.
+        weight: Positive; only the ratio to the other weights matters.
     """
 
     policy: Policy
@@ -104,19 +104,18 @@ class WeightedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Everything about a run that never changes.
+    """The immutable part of a run.
 
     Attributes:
-        run_id: Its id.
-        problem: The problem version it works on.
-        proposer: The policy version that is asked to write from scratch, and to mutate unless there is a mutator.
-        mutator: The policy version that changes parents, if another one does.
-        proposer_id: Id of that policy version.
-        mutator_id: Id of that policy version.
-        spec: Strategy, budget, seed, …
-        ensembles: Policies by role where a role has several, ``proposer`` and ``mutator`` being the first ones of
-            theirs; empty where there are no others.
-        project_id: The project it belongs to: results are shared within it.
+        run_id: ID of the run.
+        problem: The problem version.
+        proposer: The policy version that writes candidates from scratch, and mutates unless there is a mutator.
+        proposer_id: ID of the proposer.
+        spec: Strategy, budget, seed and further options.
+        mutator: The policy version that changes parents, or None if the proposer does.
+        mutator_id: ID of the mutator.
+        ensembles: Policies by role, if a role has several. ``proposer`` and ``mutator`` are the first ones.
+        project_id: The project, within which runs share results.
     """
 
     run_id: UUID
@@ -131,16 +130,16 @@ class RunContext:
 
     @property
     def reuses(self) -> bool:
-        """Whether it keeps results for other runs and uses theirs."""
+        """True if the run shares evaluation results with other runs."""
         return self.spec.reuse_results and self.problem.repeatable and self.spec.budget.seconds is None
 
     @property
     def has_ensemble(self) -> bool:
-        """Whether it asks more policies than one proposer and one mutator."""
+        """True if a role has several policies."""
         return bool(self.ensembles)
 
     def policies(self, role: PolicyRole) -> tuple[WeightedPolicy, ...]:
-        """Return the policies of a role; without mutators the proposers do both, and who mutates advises."""
+        """Return the policies of a role. Proposers also mutate if there is no mutator; mutators also advise."""
         if role is not PolicyRole.PROPOSE and self.mutator is not None and self.mutator_id is not None:
             return self.ensembles.get(PolicyRole.MUTATE) or (WeightedPolicy(self.mutator, self.mutator_id),)
         return self.ensembles.get(PolicyRole.PROPOSE) or (WeightedPolicy(self.proposer, self.proposer_id),)
@@ -148,13 +147,13 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """What a ``generate`` unit made.
+    """Result of a ``generate`` unit.
 
     Attributes:
         rollouts: Completions in order.
         proposals: Children in order, rejected ones included.
-        placements: Archive updates that maintenance asked for.
-        advice: A new piece of advice, where one was asked for and given.
+        placements: Archive updates requested by the strategy's maintenance.
+        advice: A new piece of advice, if the unit requested and received one.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -165,16 +164,16 @@ class ProposedBatch:
 
 @dataclass(frozen=True, slots=True)
 class CandidateOutcome:
-    """What became of one proposal.
+    """Outcome of one proposal.
 
     Attributes:
         proposal: The child.
-        evaluation: Its result; for a duplicate, the result that its duplicate had.
-        duplicate_of: Number of the earlier candidate with the same program, or None; of a rejected near-duplicate, the
-            one that it is too much like.
-        targets: Bit mask of the targets its rewards meet.
-        shape: Digest of its syntax tree, where the run compares trees and the program is new.
-        reused_from: ``run/number`` of the candidate of another run whose result it has.
+        evaluation: Its result. A duplicate has the result of the earlier candidate.
+        duplicate_of: Number of the earlier candidate with the same program, or with the similar program that caused
+            the rejection; None for a new program.
+        targets: Bit mask of the targets that its rewards meet.
+        shape: Digest of its syntax tree, if the run compares trees and the program is new.
+        reused_from: ``run/number`` of the candidate of another run whose result it reuses.
     """
 
     proposal: Proposal
@@ -186,18 +185,18 @@ class CandidateOutcome:
 
     @property
     def repeats(self) -> bool:
-        """Whether it has the result of an earlier candidate with the same program."""
+        """True if it has the result of an earlier candidate with the same program."""
         failure = self.evaluation.failure
         return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """What an ``evaluate`` unit found: outcome i belongs to candidate ``first_number + i``.
+    """Result of an ``evaluate`` unit. Outcome i belongs to candidate ``first_number + i``.
 
     Attributes:
         outcomes: One per proposal, in order.
-        placements: Archive updates that the strategy asked for.
+        placements: Archive updates requested by the strategy.
     """
 
     outcomes: tuple[CandidateOutcome, ...]
@@ -206,13 +205,13 @@ class EvaluatedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a ``confirm`` unit found.
+    """Result of a ``confirm`` unit.
 
     Attributes:
-        number: The candidate that was evaluated again.
+        number: Number of the candidate.
         target: Position of the target among the problem's targets.
-        holds: Whether every repeat met it.
-        detail: What the repeats gave, when they did not.
+        holds: True if every repeat met the target.
+        detail: Results of the repeats that missed it.
     """
 
     number: int
@@ -223,12 +222,12 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the rest of the system should hear after a transaction.
+    """Changes of a transaction that other processes need to know.
 
     Attributes:
         run_id: The run.
-        dispatch: Units of work that became ready.
-        placements: Archive updates that were granted.
+        dispatch: Work units that became ready.
+        placements: Archive updates that were accepted.
         revision: Number of commits of the run so far.
         last_event: Sequence number of its newest event.
     """
@@ -247,7 +246,7 @@ class Duplicate:
     Attributes:
         number: Its number.
         evaluation: Its result.
-        targets: Bit mask of the targets it met.
+        targets: Bit mask of the targets that it met.
     """
 
     number: int
@@ -257,11 +256,11 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class ReusedResult:
-    """A result of another run.
+    """An evaluation result of another run.
 
     Attributes:
-        source: ``run/number`` of the candidate that was evaluated.
-        evaluation: What it gave, at no cost.
+        source: ``run/number`` of the evaluated candidate.
+        evaluation: Its result, with zero cost.
     """
 
     source: str
@@ -270,13 +269,13 @@ class ReusedResult:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """What the reconciler did in one pass.
+    """Report of one pass of the reconciler.
 
     Attributes:
-        commits: Transactions whose effects others should hear of.
-        retried: Units of work whose lease had expired and that are ready again.
-        poisoned: Units of work that were given up after too many attempts.
-        resent: Units of work whose doorbell had been lost.
+        commits: Transactions to publish.
+        retried: Work units returned to the queue after their lease expired.
+        poisoned: Work units abandoned after too many attempts.
+        resent: Work units whose message was lost and sent again.
     """
 
     commits: tuple[Commit, ...] = ()
@@ -286,26 +285,26 @@ class ReconcileReport:
 
 
 class WorkStore(Protocol):
-    """Hands out work and books its results. A method that takes a lease returns None when that lease is lost."""
+    """Leases work units and records their results. A method that takes a lease returns None if the lease is lost."""
 
     def claim(self, work_id: UUID) -> Lease | None:
-        """Lease a ready unit of a running run; None when there is nothing to do."""
+        """Lease a ready work unit of a running run; None if it is not available."""
         ...
 
     def extend(self, lease: Lease) -> bool:
-        """Prolong a lease; False when it is lost."""
+        """Renew a lease; False if it is lost."""
         ...
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return what never changes about a run.
+        """Return the immutable part of a run.
 
         Raises:
-            NotFoundError: There is no such run.
+            NotFoundError: The run does not exist.
         """
         ...
 
     def seconds_left(self, run_id: UUID) -> float | None:
-        """Return the running seconds left in the run's budget, or None without such a limit."""
+        """Return the running seconds left in the run's budget, or None without a limit."""
         ...
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
@@ -313,73 +312,74 @@ class WorkStore(Protocol):
         ...
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-        """Return the named members of the population."""
+        """Return candidates by number; unknown numbers are left out."""
         ...
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
-        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        """Return the run's earliest candidate for each known program hash and shape."""
         ...
 
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
-        """Return what other runs kept of programs that the run's evaluator scored in this tier, by program hash.
+        """Return results of other runs from the same evaluator and isolation tier, by program hash.
 
-        Nothing for a run that does not reuse results, or whose problem does not let it.
+        Empty if the run does not reuse results or its problem forbids it.
         """
         ...
 
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        """Return what the policies of an ensemble have done so far, by role and position."""
+        """Return the bandit statistics of an ensemble's policies, by role and position."""
         ...
 
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
-        """Return the advice that prompts may carry, no advice first, in order of number."""
+        """Return the advice in use, ordered by number. The first entry is no advice."""
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Set tokens aside for the requests of this unit; False when the budget does not hold them."""
+        """Reserve tokens for the requests of this unit; False if the budget does not suffice."""
         ...
 
     def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        """Book a generated batch: rollouts, tokens, and the ``evaluate`` unit that follows."""
+        """Record a generated batch: rollouts, tokens and the following ``evaluate`` unit."""
         ...
 
     def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        """Book an evaluated batch: candidates, archive, counters, claims, and the unit that follows."""
+        """Record an evaluated batch: candidates, archive, counters, claims and the following unit."""
         ...
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Book a confirmation: the claim, and the unit that follows."""
+        """Record a confirmation: the claim and the following unit."""
         ...
 
     def end_lane(self, lease: Lease) -> Commit | None:
-        """Finish this unit without a successor: the budget holds no further batch."""
+        """Finish this unit without a successor, since the budget does not allow another batch."""
         ...
 
     def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
-        """Make this unit ready again and pause its run: a part that everybody needs does not answer.
+        """Make this unit ready again and pause its run, because a shared service is unavailable.
 
-        A unit that was leased before the run was resumed tells of an outage that may be over: the run goes on, and the
-        unit's next attempt pauses it where it is not.
+        If the unit was leased before the run was last resumed, the outage may be over. The run then continues, and the
+        unit's next attempt pauses it if the outage lasts.
 
         Args:
             lease: The unit.
-            reason: Why, for people.
-            tokens: Tokens that requests of this unit took which were answered; the rest of its reservation is freed.
-                None where nobody can tell: all of it may have been spent, so it counts as spent.
+            reason: Explanation for users.
+            tokens: Tokens that the answered requests of this unit used; the rest of its reservation is freed. None if
+                unknown: the whole reservation then counts as spent.
         """
         ...
 
     def reconcile(self) -> ReconcileReport:
-        """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
+        """Return expired leases to the queue, abandon poisoned units, send lost messages again and end late runs."""
         ...
 
 
 class CommitListener(Protocol):
-    """Tells others what was committed: rings doorbells, updates the archive's cache, wakes streams.
+    """Publishes commits: sends queue messages, updates the archive cache and wakes event streams.
 
-    It may fail or be lost at any time without harm: PostgreSQL is the truth and the reconciler rings again.
+    Publishing may fail or get lost at any time without harm: PostgreSQL is the source of truth, and the reconciler
+    sends messages again.
     """
 
     def committed(self, commit: Commit) -> None:
-        """Spread a commit; never raises because a listener is away."""
+        """Publish a commit. Never raises if a receiver is unavailable."""
         ...

@@ -20,7 +20,7 @@ from speciate.ports.records.unlocks import (
     ProblemUnlocks,
     TargetUnlocks,
     UnlockRecord,
-    together,
+    pair_name,
 )
 from speciate.storage import cursors
 from speciate.storage.database import reading, with_retries
@@ -121,7 +121,7 @@ class UnlockStore:
                 clauses.append(f"{column} = :{name}")
                 binds[name] = value
         if policy_id is not None:
-            # What several policies reached together is the record of none of them.
+            # What several policies reached pair_name is the record of none of them.
             clauses.append(ALONE)
         if state is not None:
             clauses.append("c.state = :state")
@@ -215,7 +215,7 @@ def _limits(problem: Problem) -> dict[str, float]:
 
 def _key(row: sa.Row[Any]) -> tuple[str, str]:
     """Return who is asked, and how: an ensemble is all its policies, as nobody's own."""
-    return " + ".join(row.ensemble) or together(row.policy, row.mutator), row.strategy
+    return " + ".join(row.ensemble) or pair_name(row.policy, row.mutator), row.strategy
 
 
 def _target(
@@ -225,7 +225,7 @@ def _target(
     counts: dict[tuple[str, str, str], int],
     firsts: Sequence[UnlockRecord],
 ) -> TargetUnlocks:
-    by_key = {(first.who, first.strategy): first for first in firsts}
+    by_key = {(first.policy_label, first.strategy): first for first in firsts}
     earliest = min(firsts, key=lambda first: (first.at, first.run_id), default=None)
     attempts = tuple(
         Attempt(
@@ -237,13 +237,13 @@ def _target(
             tokens=int(row.tokens),
             seconds=float(row.seconds),
             reached=counts.get((*_key(row), name), 0),
-            unlocked_first=earliest is not None and _key(row) == (earliest.who, earliest.strategy),
+            unlocked_first=earliest is not None and _key(row) == (earliest.policy_label, earliest.strategy),
             first=by_key.get(_key(row)),
         )
         for row in tried
     )
-    who = dict.fromkeys(attempt.who for attempt in attempts)
-    reached = dict.fromkeys(attempt.who for attempt in attempts if attempt.reached)
+    who = dict.fromkeys(attempt.policy_label for attempt in attempts)
+    reached = dict.fromkeys(attempt.policy_label for attempt in attempts if attempt.reached)
     return TargetUnlocks(
         target=name,
         unlock=unlock,

@@ -29,8 +29,8 @@ def record_history_chart(unlocks: Sequence[UnlockRecord]) -> Chart:
                 "line": {"shape": "hv", "width": 1.5, "dash": "dot", "color": "--muted"},
             }
         )
-    for rank, who in enumerate(dict.fromkeys(unlock.who for unlock in ordered)):
-        own = [unlock for unlock in ordered if unlock.who == who]
+    for rank, who in enumerate(dict.fromkeys(unlock.policy_label for unlock in ordered)):
+        own = [unlock for unlock in ordered if unlock.policy_label == who]
         data.append(
             {
                 "type": "scatter",
@@ -47,7 +47,7 @@ def record_history_chart(unlocks: Sequence[UnlockRecord]) -> Chart:
             }
         )
     layout = {"xaxis": {"type": "date"}, "yaxis": axis("evaluations to unlock", type="log")}
-    rows = [(_timestamp(u), u.who, u.strategy, u.evaluations, u.tokens) for u in ordered]
+    rows = [(_timestamp(u), u.policy_label, u.strategy, u.evaluations, u.tokens) for u in ordered]
     table = Table(("time (UTC)", "policy", "strategy", "evaluations", "tokens"), rows)
     note = "Each point is a run that unlocked the problem, at the evaluations it took. The line is the record."
     return Chart("records", "Record history", note, data, layout, table, height=18)

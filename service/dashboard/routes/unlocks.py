@@ -111,7 +111,7 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> Unloc
     known = known_pairs(catalog, cells)
     columns = _columns(known, cells, [pair for pair in (first, second) if pair])
     wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
-    held = {(cell.problem_id, cell.asked): cell for cell in cells}
+    held = {(cell.problem_id, cell.pair): cell for cell in cells}
     rows = []
     for problem in wanted:
         found = tuple(held.get((problem.id, pair.key)) for pair in columns)
@@ -127,7 +127,7 @@ def _columns(
     """Return the pairs with runs: the chosen ones first, the others by problems unlocked."""
     unlocked: Counter[tuple[UUID, UUID | None]] = Counter()
     for cell in cells:
-        unlocked[cell.asked] += cell.unlocked > 0
+        unlocked[cell.pair] += cell.unlocked > 0
     keys = {pair.key for pair in chosen}
     others = [pair for key, pair in known.items() if key in unlocked and key not in keys]
     others.sort(key=lambda pair: -unlocked[pair.key])

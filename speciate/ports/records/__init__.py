@@ -1,1 +1,1 @@
-"""Stored things as they are read back: what REST answers, what the CLI prints and what the Python SDK returns."""
+"""Records of stored objects, as the REST API returns them, the SDK parses them and the CLI prints them."""

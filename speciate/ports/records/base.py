@@ -1,4 +1,4 @@
-"""What all records are, and pages of them."""
+"""Base class of the records, and pages of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """Base of the records: frozen; a newer server may add fields."""
+    """Base of the records: immutable; unknown fields of a newer server are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Page(Record, Generic[T]):
-    """One page of a list; ``next_cursor`` is None on the last one."""
+    """One page of a list; ``next_cursor`` is None on the last page."""
 
     items: tuple[T, ...]
     next_cursor: str | None = None

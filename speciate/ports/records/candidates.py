@@ -1,4 +1,4 @@
-"""Candidates of a run, the answers that they come from, and what people say of them."""
+"""Records of candidates, rollouts, advice and elites."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class CandidateRecord(Record):
     """A candidate without its texts.
 
     Attributes:
-        rewards: Rewards by objective in the author's units; None when it failed.
-        targets: Names of the targets its rewards meet, confirmed or not.
-        duplicate_of: Number of the earlier candidate whose program is the same; where it is rejected as a
-            ``near_duplicate``, of the one that it is too much like.
-        reused_from: ``run/number`` of the candidate of another run whose result it has.
-        advice: Number of the advice that its prompt carried; None where the run writes none.
-        tier: Containment under which it was evaluated.
-        stopped_at: Stage of the cascade that gave no rewards any more; None when all was measured.
+        rewards: Rewards by objective in the author's units; None if it failed.
+        targets: Names of the targets that its rewards meet, confirmed or not.
+        duplicate_of: Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with
+            the similar program.
+        reused_from: ``run/number`` of the candidate of another run whose result it reuses.
+        advice: Number of the advice in its prompt; None if the run writes no advice.
+        tier: Isolation tier of its evaluation.
+        stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
     """
 
     id: UUID
@@ -52,7 +52,7 @@ class CandidateRecord(Record):
 
 
 class CandidateDetail(CandidateRecord):
-    """A candidate with its texts. All of them come from models or programs: never trust them where they are shown."""
+    """A candidate with its texts. They come from models and programs: escape them wherever they are displayed."""
 
     program: str
     failure_detail: str | None
@@ -60,11 +60,11 @@ class CandidateDetail(CandidateRecord):
 
 
 class ExportedCandidate(CandidateDetail):
-    """A line of an export, which says by itself what its run is called; a note of 4,000 characters is not repeated.
+    """A candidate in an export, with name and tags of its run.
 
     Attributes:
-        run_name: What people call the run, as the export began. Hostile text.
-        run_tags: Words that it shares with other runs.
+        run_name: Name of the run at the start of the export. Untrusted text.
+        run_tags: Tags of the run.
     """
 
     run_name: str = ""
@@ -72,11 +72,11 @@ class ExportedCandidate(CandidateDetail):
 
 
 class RolloutRecord(Record):
-    """A completion with what was asked for it.
+    """A completion with its request.
 
     Attributes:
-        advice: Number of the advice that the prompt carried, or, in role ``advise``, was to improve on; None where the
-            run writes none.
+        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run
+            writes no advice.
     """
 
     id: UUID
@@ -106,16 +106,16 @@ class RolloutDetail(RolloutRecord):
 
 
 class AdviceRecord(Record):
-    """A piece of advice that a run wrote for its own prompts. Its text comes from a model: never trust it where shown.
+    """A piece of advice that a run wrote for its own prompts.
 
     Attributes:
-        number: Ordinal of the batch that wrote it; 0 is no advice, which is always tried as well.
-        parent: Number of the piece that it was to improve on; 0 for a new idea.
+        number: Ordinal of the batch that wrote it. 0 stands for no advice, which every run also tries.
+        parent: Number of the advice that it was meant to improve; 0 for a new idea.
         rollout_id: The rollout that wrote it; None for no advice.
-        text: What it says, at most 1,000 characters.
-        judged: Answers to prompts that carried it.
-        won: Those that took a place in the archive.
-        lives: Whether prompts may still carry it.
+        text: At most 1,000 characters. It comes from a model: escape it wherever it is displayed.
+        judged: Evaluated answers to prompts with this advice.
+        won: Those that entered the archive.
+        lives: True if new prompts may use it.
     """
 
     number: int
@@ -129,7 +129,7 @@ class AdviceRecord(Record):
 
 
 class EliteRecord(Record):
-    """The holder of a cell."""
+    """The candidate that holds a cell of the archive."""
 
     island: int
     cell: str

@@ -1,4 +1,4 @@
-"""Policies, and how they answer."""
+"""Records of policies, ensembles and answer statistics."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class PolicyVersion(Record):
 
     @property
     def name(self) -> str:
-        """``slug@version``, what it is called wherever one version is meant."""
+        """Name of the version: ``slug@version``."""
         return f"{self.definition.slug}@{self.version}"
 
 
 class WeightedPolicyVersion(Record):
-    """A policy version for a role of a run, with its weight among the others."""
+    """A policy version for a role of a run, with its weight in the ensemble."""
 
     version: PolicyVersion
     weight: float = 1.0
 
 
 class EnsembleMember(Record):
-    """A policy of a run that has several for a role, and what it did so far.
+    """A member of a run's ensemble with its statistics.
 
     Attributes:
-        asked: Answers booked.
-        judged: Those that have been settled.
-        won: Those that took a place in the archive.
-        tokens: Tokens it was charged.
+        asked: Answers received.
+        judged: Answers evaluated.
+        won: Answers that entered the archive.
+        tokens: Tokens charged.
     """
 
     role: PolicyRole
@@ -53,13 +53,13 @@ class EnsembleMember(Record):
 
 
 class PolicyFigures(Record):
-    """How a policy version answers, over all of its runs.
+    """Answer statistics of a policy version over all of its runs.
 
     Attributes:
-        surprisal: Mean negative log-probability of its tokens, an estimate of its entropy in nats; None where the
-            endpoint gives no log-probabilities.
-        tokens_a_rollout: Mean completion tokens.
-        cut: Rollouts that ended at the longest length.
+        surprisal: Mean negative log-probability of a token, an estimate of the entropy in nats; None if the endpoint
+            reports no log-probabilities.
+        tokens_a_rollout: Mean completion tokens of a rollout.
+        cut: Rollouts that were cut off at the maximum length.
         unlocked: Runs that unlocked their problem.
     """
 

@@ -1,4 +1,4 @@
-"""Problems, their versions and sets."""
+"""Records of problems, their versions and sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ProblemSummary(Record):
 
 
 class ProblemVersion(Record):
-    """A problem version as submitted. A new version never inherits unlocks."""
+    """A problem version as submitted. A new version inherits no unlocks."""
 
     id: UUID
     version: int

@@ -1,4 +1,4 @@
-"""Projects, tokens and the audit log as they are read back."""
+"""Records of projects, tokens, principals and the audit log."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from speciate.ports.records.base import Record
 
 
 class QuotaUsage(Record):
-    """What counts towards the quotas of a project.
+    """Use of a project's quotas.
 
     Attributes:
-        concurrent_runs: Runs under way.
-        evaluations: Of what was declared today: whole budgets of what goes on, else what was spent.
-        tokens: The same of policy tokens.
-        resets_at: When the day ends.
+        concurrent_runs: Runs that have not ended.
+        evaluations: Evaluations of what was created today: the whole budget while it runs, then the amount spent.
+        tokens: The same for policy tokens.
+        resets_at: End of the day, when the daily quotas reset.
     """
 
     concurrent_runs: int
@@ -26,7 +26,7 @@ class QuotaUsage(Record):
 
 
 class ProjectRecord(Record):
-    """A project: what belongs together and is seen by the same people."""
+    """A project: a namespace with its own access rights and quotas."""
 
     id: UUID
     slug: str
@@ -36,7 +36,7 @@ class ProjectRecord(Record):
 
 
 class ProjectUsage(ProjectRecord):
-    """A project with what counts towards its quotas."""
+    """A project with the use of its quotas."""
 
     used: QuotaUsage
 
@@ -45,10 +45,10 @@ class TokenRecord(Record):
     """A token without its secret.
 
     Attributes:
-        name: Whose it is, or what for.
-        prefix: Its first characters.
-        created_by: Who made it.
-        last_used_at: To the minute.
+        name: Owner or purpose.
+        prefix: First characters of the token.
+        created_by: Principal that created it.
+        last_used_at: Time of the last use, to the minute.
     """
 
     id: UUID
@@ -64,25 +64,25 @@ class TokenRecord(Record):
 
 
 class NewToken(TokenRecord):
-    """A token that was just made.
+    """A new token.
 
     Attributes:
-        token: The token itself. Nobody can read it again.
+        token: The secret token. This is the only time that it is returned.
     """
 
     token: str
 
 
 class AuditRecord(Record):
-    """A request that was not a read, or whose token was refused.
+    """An audited request: any change, and any request with a refused token.
 
     Attributes:
         who: ``operator``, ``local``, ``nobody`` or ``token PREFIX NAME``.
-        project: Name of the project it was about, where there was one.
+        project: Name of the project, if the request concerned one.
         action: Method and route.
-        object: What the route was filled with, and what was made.
-        address: Where it came from.
-        status: HTTP status of the answer.
+        object: Path parameters, and the ID of a created object.
+        address: IP address of the client.
+        status: HTTP status of the response.
     """
 
     id: UUID
@@ -96,7 +96,7 @@ class AuditRecord(Record):
 
 
 class PrincipalRecord(Record):
-    """Who the service takes the sender of a request for."""
+    """The principal of a request."""
 
     who: str
     project: str

@@ -24,7 +24,7 @@ class SpentRecord(Record):
 
 
 class RunSetup(Record):
-    """What a run was started with, and its labels.
+    """Setup and labels of a run.
 
     Attributes:
         name: Name given by a user; several runs may have the same. Untrusted text.

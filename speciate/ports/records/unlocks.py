@@ -1,4 +1,4 @@
-"""What was unlocked, by whom and at which cost."""
+"""Records of unlocks, attempts and objective records."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from uuid import UUID
 from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Record
 
-WITH: Final = " with "
-"""What stands between a policy and its mutator where both are named as one."""
+PAIR_SEPARATOR: Final = " with "
+"""Joins the names of a policy and its mutator."""
 
 
-def together(policy: str, mutator: str | None) -> str:
-    """Return what a policy and who changes parents for it are called, as ``slug@version``; alone where it does both."""
-    return policy if mutator in {None, policy} else f"{policy}{WITH}{mutator}"
+def pair_name(policy: str, mutator: str | None) -> str:
+    """Return the joint name of a policy and its mutator; the policy's own name if it mutates itself."""
+    return policy if mutator in {None, policy} else f"{policy}{PAIR_SEPARATOR}{mutator}"
 
 
 class UnlockRecord(Record):
-    """A reached target of a run with what had been spent.
+    """A target that a run reached, with the cost so far.
 
     Attributes:
-        policy: The policy that was asked, the first one of several.
-        ensemble: Every policy that was asked, as ``slug@version``, where a role of the run has several: what an
-            ensemble reached is nobody's own.
-        unlock: Whether the target is the one that unlocks the problem.
-        forgeable: Whether candidates of this problem share a process with what scores them. Evaluating one again is
-            no remedy for that, so the mark stays on what was confirmed.
+        policy: The proposing policy, the first one of an ensemble.
+        ensemble: All policies of the run as ``slug@version``, if a role has several. The unlock then counts for the
+            ensemble and for none of its members.
+        unlock: True if the target unlocks the problem.
+        forgeable: True if candidates of this problem share a process with their evaluator. A second evaluation cannot
+            rule out tampering, so confirmed unlocks keep this mark.
         evaluations: Evaluations spent up to and including the candidate.
-        tokens: Tokens spent when it was committed.
-        seconds: Running seconds spent when it was committed.
+        tokens: Tokens spent at its commit.
+        seconds: Running seconds spent at its commit.
     """
 
     run_id: UUID
@@ -57,28 +57,28 @@ class UnlockRecord(Record):
     at: datetime
 
     @property
-    def who(self) -> str:
-        """Who is asked: a policy, one with its mutator, or all of an ensemble, as ``Attempt.who`` says it."""
+    def policy_label(self) -> str:
+        """Name of the policy, the pair or the ensemble, as in ``Attempt.policy_label``."""
         mutator = f"{self.mutator}@{self.mutator_version}" if self.mutator else None
-        return " + ".join(self.ensemble) or together(f"{self.policy}@{self.policy_version}", mutator)
+        return " + ".join(self.ensemble) or pair_name(f"{self.policy}@{self.policy_version}", mutator)
 
 
 class Attempt(Record):
-    """Who tried a target of a problem version, how much of it, and with what success.
+    """Attempts of a policy with a strategy at a target of a problem version.
 
     Attributes:
-        policy: ``slug@version``; of an ensemble all its policies, joined by ``+``.
-        mutator: Who changes parents, if it is another one.
-        runs: Runs that tried, and what they spent together.
-        reached: Those that reached the target.
-        unlocked_first: Whether the first of all confirmed candidates is among theirs.
-        first: Their first confirmed candidate; None where they never reached the target.
+        policy: ``slug@version``; for an ensemble all its policies, joined by ``+``.
+        mutator: The policy that changes parents, if it is another one.
+        runs: Number of runs; ``evaluations``, ``tokens`` and ``seconds`` are their total cost.
+        reached: Runs that reached the target.
+        unlocked_first: True if the first of all confirmed candidates is one of theirs.
+        first: Their first confirmed candidate; None if no run reached the target.
     """
 
     @property
-    def who(self) -> str:
-        """Who is asked, whatever the strategy."""
-        return together(self.policy, self.mutator)
+    def policy_label(self) -> str:
+        """Joint name of policy and mutator."""
+        return pair_name(self.policy, self.mutator)
 
     policy: str
     mutator: str | None
@@ -93,15 +93,15 @@ class Attempt(Record):
 
 
 class TargetUnlocks(Record):
-    """Who reached a target of a problem version.
+    """Unlocks of a target of a problem version.
 
     Attributes:
-        unlock: Whether it is the one that unlocks the problem.
-        first: The first confirmed candidate of all.
-        only: Who alone has reached it, where others have tried; else None. What a policy reaches with a mutator is not
-            its own: ``slug@version with slug@version``.
-        never: Who has tried and never reached it, called alike.
-        attempts: Everybody who tried.
+        unlock: True if the target unlocks the problem.
+        first: The first confirmed candidate.
+        only: The only policy that reached the target while others tried, else None. A policy with a mutator counts
+            separately: ``slug@version with slug@version``.
+        never: Policies that tried and never reached it, named in the same way.
+        attempts: All attempts.
     """
 
     target: str
@@ -113,7 +113,7 @@ class TargetUnlocks(Record):
 
 
 class ProblemUnlocks(Record):
-    """Who unlocked a problem version, who alone, and who never. Another version has a record of its own."""
+    """Unlocks of all targets of one problem version."""
 
     problem: str
     version: int
@@ -123,11 +123,11 @@ class ProblemUnlocks(Record):
 
 
 class ObjectiveRecord(Record):
-    """A candidate that was better in one objective than every earlier one of any run, and met all constraints.
+    """A feasible candidate that improved on the best value of one objective over all earlier runs.
 
     Attributes:
-        value: In the author's units.
-        forgeable: Whether the candidate shared a process with what scored it.
+        value: Value in the author's units.
+        forgeable: True if the candidate shared a process with its evaluator.
         evaluations: Evaluations that its run had spent.
     """
 
@@ -145,12 +145,12 @@ class ObjectiveRecord(Record):
 
 
 class MatrixCell(Record):
-    """What a policy version, alone or with a mutator, did on a problem version.
+    """Results of a policy version, alone or with a mutator, on a problem version.
 
     Attributes:
-        mutator_id: Who changed parents; None where the policy did itself.
-        unlocked: Runs that unlocked it.
-        fewest: Evaluations of the cheapest of these; None without any.
+        mutator_id: The policy that changed parents; None if the policy did.
+        unlocked: Runs that unlocked the problem.
+        fewest: Evaluations of the cheapest of these runs; None without any.
     """
 
     problem_id: UUID
@@ -162,6 +162,6 @@ class MatrixCell(Record):
     fewest: int | None
 
     @property
-    def asked(self) -> tuple[UUID, UUID | None]:
-        """Who was asked in its runs."""
+    def pair(self) -> tuple[UUID, UUID | None]:
+        """Policy and mutator of the runs."""
         return self.policy_id, self.mutator_id

@@ -1,4 +1,4 @@
-"""Webhooks and deliveries as they are read back."""
+"""Records of webhooks and deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speciate.ports.records.base import Record
 
 
 class WebhookRecord(Record):
-    """Where events of a project are sent."""
+    """A subscription of a URL to events of a project."""
 
     id: UUID
     url: str
@@ -22,24 +22,24 @@ class WebhookRecord(Record):
 
 
 class NewWebhook(WebhookRecord):
-    """A webhook that was just made.
+    """A new webhook.
 
     Attributes:
-        secret: Signs what is sent. It is shown here and never again.
+        secret: Key of the signatures. This is the only time that it is returned.
     """
 
     secret: str
 
 
 class DeliveryRecord(Record):
-    """One event for one webhook.
+    """Delivery of one event to one webhook.
 
     Attributes:
-        attempts: How often it was sent.
-        due_at: When it is sent next, or was to be sent last.
-        ended_at: When it was taken or given up.
-        status: Status of the latest answer, None where there was none.
-        error: What went wrong at the latest attempt; a receiver's own words are bounded and not to be trusted.
+        attempts: Attempts so far.
+        due_at: Time of the next attempt, or of the last one.
+        ended_at: Time when it was accepted or abandoned.
+        status: HTTP status of the latest response; None without a response.
+        error: Error of the latest attempt. It may quote the receiver: untrusted text of bounded length.
     """
 
     id: UUID
@@ -56,17 +56,17 @@ class DeliveryRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that is to be sent now.
+    """A delivery that is due.
 
     Attributes:
-        id: Its id; equal for every attempt.
-        webhook_id: Whose it is.
-        url: Where it goes.
-        sealed: The webhook's secret, sealed.
-        event: What happened.
-        data: The facts.
-        created_at: When it happened.
-        attempts: Which attempt this is, counted from 1.
+        id: ID of the delivery, the same for every attempt.
+        webhook_id: The webhook.
+        url: Its URL.
+        sealed: The webhook's encrypted secret.
+        event: Type of the event.
+        data: Data of the event.
+        created_at: Time of the event.
+        attempts: Number of this attempt, counted from 1.
     """
 
     id: UUID
