@@ -90,10 +90,10 @@ def demo_command(
     policy has to beat. Then small policies, trained by GRPO, by VPO and by Vector Max-at-K, and the base of all three
     are asked about the same mazes and programs that none of them was trained on.
     """
-    from speciate.cli.up import Stopped, begin, stopping_on_signals
+    from speciate.cli.up import StopRequested, start_stack, stop_on_signals
 
     out = console()
-    with stopping_on_signals():
+    with stop_on_signals():
         from speciate.cli import demo_comparison
         from speciate.cli.stack import Stack
         from speciate.client import Client
@@ -105,7 +105,7 @@ def demo_command(
         settings = given.model_copy(update={"url": None})
         with Stack(settings) as stack:
             try:
-                begin(stack, out)
+                start_stack(stack, out)
                 out.print(f"Watch it in a browser too: {stack.url}/", soft_wrap=True)
                 token = stack.settings.token
                 secret = token.get_secret_value() if token else None
@@ -117,7 +117,7 @@ def demo_command(
                     rounds = demo_comparison.start(client, seed, scale, out)
                     completed &= demo_comparison.follow(client, rounds, out)
                     demo_comparison.report(client, rounds, out)
-            except Stopped:
+            except StopRequested:
                 out.print("Stopping …")
                 raise
     out.print(f"Everything is stopped; the runs are kept in {sanitize(settings.data_dir)}.")

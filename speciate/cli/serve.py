@@ -1,4 +1,4 @@
-"""``speciate serve``: small policies behind vLLM's routes on this machine, without torch, until Ctrl-C."""
+"""``speciate serve``: serve small policies on the CPU with vLLM-compatible routes, without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from speciate.cli.common import examples
 from speciate.cli.output import console, sanitize
-from speciate.cli.up import Stopped, stopping_on_signals
+from speciate.cli.up import StopRequested, stop_on_signals
 
 SERVE_EXAMPLES: Final = examples(
     "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
@@ -21,15 +21,15 @@ SERVE_EXAMPLES: Final = examples(
 def serve_command(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=DIR | DIR]…", help="Checkpoints; the bundled ones when none is named."),
+        typer.Argument(metavar="[NAME=DIR | DIR]…", help="Checkpoint directories (default: the bundled policies)."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8008,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback requires a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.", min=0, max=65535)] = 8008,
 ) -> None:
-    """Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the processor until Ctrl-C.
+    """Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the CPU until Ctrl-C.
 
-    The routes are those of vLLM; a policy of kind openai_compatible reads the printed address. With
-    SPECIATE_SERVE_TOKEN set, requests have to bring that token.
+    The routes are compatible with vLLM: register a policy of kind openai_compatible with the printed URL. If
+    SPECIATE_SERVE_TOKEN is set, requests must send that token.
     """
     from speciate.priority import lower_priority
     from speciate.settings import load_settings
@@ -37,20 +37,20 @@ def serve_command(
     token = _token(host)
     folders = named_folders(models or [])
     lower_priority(load_settings().work_nice)
-    # One thread: more gain nothing with matrices this small and take time from evaluators. Read when numpy is loaded.
+    # One thread: with matrices this small, more only take CPU from evaluators. Set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with stopping_on_signals():
+    with stop_on_signals():
         try:
             _serve(folders, host, port, token)
-        except Stopped:
+        except StopRequested:
             console(stderr=True).print("Stopping …")
 
 
 def named_folders(models: list[str]) -> dict[str, Path]:
-    """Return the folders to serve by name.
+    """Return the checkpoint directories by model name.
 
     Raises:
-        InvalidInputError: Two have one name, or there is nothing to serve.
+        InvalidInputError: A name is missing or repeated, or there is no checkpoint to serve.
     """
     from speciate.domain.errors import InvalidInputError
 
@@ -59,14 +59,16 @@ def named_folders(models: list[str]) -> dict[str, Path]:
 
         if bundled := checkpoints():
             return bundled
-        raise InvalidInputError("no checkpoint is bundled with this installation.", remedy="Name folders to serve.")
+        raise InvalidInputError(
+            "no checkpoint is bundled with this installation.", remedy="Pass the directory of a checkpoint."
+        )
     folders: dict[str, Path] = {}
     for model in models:
-        before, sign, after = model.partition("=")
-        folder = Path(after if sign else model).expanduser().absolute()
-        name = before if sign else folder.name
+        before, equals, after = model.partition("=")
+        folder = Path(after if equals else model).expanduser().absolute()
+        name = before if equals else folder.name
         if not name or name in folders:
-            raise InvalidInputError(f"{model!r} gives the model {name!r} twice or no name.", remedy="Use NAME=DIR.")
+            raise InvalidInputError(f"{model!r}: the model name {name!r} is empty or repeated.", remedy="Use NAME=DIR.")
         folders[name] = folder
     return folders
 
@@ -77,10 +79,12 @@ def _token(host: str) -> str | None:
 
     token = secret_of(SERVE_TOKEN_VARIABLE)
     if token is not None and not token.strip():
-        raise ConfigurationError(f"{SERVE_TOKEN_VARIABLE} is empty.", remedy="Give it a long random text, or unset it.")
+        raise ConfigurationError(
+            f"{SERVE_TOKEN_VARIABLE} is empty.", remedy="Set it to a long random text, or unset it."
+        )
     if token is None and not is_loopback(host):
         raise ConfigurationError(
-            f"the server would listen on {host} without asking for a token.",
+            f"listening on {host} requires a token.",
             remedy=f"Set {SERVE_TOKEN_VARIABLE} to a long random text (`openssl rand -hex 32`), or listen on"
             " 127.0.0.1.",
         )
@@ -104,7 +108,7 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens: whoever reads the address may connect at once."""
+    """Return a listening socket, so that clients can connect as soon as the address is printed."""
     from speciate.domain.errors import ConflictError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -117,6 +121,6 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConflictError(
             f"the server cannot listen on {host}:{port}: {error.strerror}.",
-            remedy="Choose another port with --port, or stop what listens there.",
+            remedy="Choose another port with --port, or stop the process that uses it.",
         ) from None
     return listener

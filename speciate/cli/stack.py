@@ -1,4 +1,4 @@
-"""The whole service on one machine: servers, schema, API and workers, tied to the life of this process."""
+"""Run the whole service on one machine: servers, schema, API and workers, as children of this process."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from speciate.embedded.secret_key import with_own_secret_key
 from speciate.ports.work import Queue
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
-READY_LIMIT_S: Final = 180.0
-PREDECESSOR_LIMIT_S: Final = 15.0
-_WITHHELD: Final = {
+READY_TIMEOUT_S: Final = 180.0
+PREDECESSOR_TIMEOUT_S: Final = 15.0
+_WITHHELD_SECRETS: Final = {
     "evaluate": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE),
     "policies": (sealing.VARIABLE,),
 }
-"""Secrets that a process has no use for, and so cannot lose."""
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is asked where all are listened on
+"""Secrets that a process does not need and therefore does not receive."""
+_WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - loopback address to connect to
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the start, for whoever shows progress."""
+class StartStep:
+    """A completed step of the start, with the seconds since its beginning."""
 
     name: str
     seconds: float
 
 
 class Stack:
-    """Starts everything, and stops it in reverse order; nothing is left behind, not even after kill −9.
+    """Start all processes, and stop them in reverse order. No process survives this one, even after SIGKILL.
 
     Attributes:
-        settings: The effective settings, with the addresses of embedded servers once they are started.
-        tiers: What contains candidates in the workers that are there.
-        limit_s: Seconds that a process may take to become ready.
+        settings: The effective settings, including the addresses of embedded servers after their start.
+        tiers: Sandbox tiers of the running workers.
+        ready_timeout_s: Seconds a process may take to become ready.
     """
 
-    limit_s = READY_LIMIT_S
+    ready_timeout_s = READY_TIMEOUT_S
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -78,43 +78,43 @@ class Stack:
 
     @property
     def url(self) -> str:
-        """Where this process reaches its own API; ``settings.url`` may lead to a proxy, or to another service."""
+        """URL of this API as seen from this machine; ``settings.url`` may name a proxy or another service."""
         host = self.settings.host
-        return http_address(_EVERYWHERE.get(host, host), self.settings.port)
+        return http_address(_WILDCARD_HOSTS.get(host, host), self.settings.port)
 
-    def start(self) -> Iterator[Step]:
-        """Start everything, yielding each step as it is done.
+    def start(self) -> Iterator[StartStep]:
+        """Start all processes, yielding each completed step.
 
         Raises:
-            ConfigurationError: A setting does not fit.
-            ConflictError: The port is taken.
-            UnavailableError: A configured server does not answer, or a process did not become ready; the message names
-                its log.
+            ConfigurationError: A setting is invalid.
+            ConflictError: The port is in use.
+            UnavailableError: A configured server does not respond, or a process did not become ready; the message
+                names its log.
         """
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
-        _prepare(self.settings.data_dir)
+        _create_data_dir(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
         begun = time.monotonic()
-        yield Step("checks", 0.0)
-        # The data directory first: whoever starts a second service on it should hear of that, not of the port.
+        yield StartStep("checks", 0.0)
+        # Lock the data directory first: a second service must report the directory in use, not the port.
         self._start_servers()
-        patience_s = PREDECESSOR_LIMIT_S if has_server_announcement(self.settings) else 0.0
-        self.settings = self.settings.model_copy(update={"port": _free_port(self.settings, patience_s)})
-        self._policy_port = _any_port()
-        yield Step("servers", time.monotonic() - begun)
+        patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
+        self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
+        self._policy_port = find_free_port()
+        yield StartStep("servers", time.monotonic() - begun)
         self._start_processes()
         self._migrate()
-        yield Step("schema", time.monotonic() - begun)
+        yield StartStep("schema", time.monotonic() - begun)
         self._wait_for_api()
-        yield Step("api", time.monotonic() - begun)
+        yield StartStep("api", time.monotonic() - begun)
         self._wait_for_workers()
         if self.settings.policy_url is None:
             self._wait_for_policies()
         announce_servers(self.settings)
         self._announced = True
-        yield Step("workers", time.monotonic() - begun)
+        yield StartStep("workers", time.monotonic() - begun)
 
     def stop(self) -> None:
         """Stop workers and API, then the servers."""
@@ -122,7 +122,7 @@ class Stack:
             withdraw_servers(self.settings)
             self._announced = False
         if self.processes is not None:
-            # All at once: what one of them still does needs none of the others, and lost work is done again anyway.
+            # Signal all at once: they stop independently of each other, and lost work is repeated.
             for name, status in self.poll().items():
                 if status.running:
                     self.processes.signal(name, SIGTERM)
@@ -133,21 +133,21 @@ class Stack:
             self.servers = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the state of our own processes by name."""
+        """Return the status of API, workers and policy server by name."""
         return self.processes.poll() if self.processes is not None else {}
 
-    def revive(self) -> list[str]:
-        """Start whatever has ended again, servers first; return the names."""
-        revived = []
+    def restart_ended(self) -> list[str]:
+        """Restart processes that ended, servers first; return their names."""
+        restarted = []
         for name, status in (self.servers.poll() if self.servers is not None else {}).items():
             if not status.running and self.servers is not None:
                 self.servers.restart(name)
-                revived.append(name)
+                restarted.append(name)
         for name, status in self.poll().items():
             if not status.running and self.processes is not None:
                 self.processes.start(self._commands[name])
-                revived.append(name)
-        return revived
+                restarted.append(name)
+        return restarted
 
     def log_of(self, name: str) -> Path:
         """Return the log file of a process."""
@@ -164,7 +164,7 @@ class Stack:
         self.settings = self.settings.model_copy(update=given)
 
     def _migrate(self) -> None:
-        # Imported here: these take longer to load than the servers take to start, and seldom are they needed.
+        # Imported late: these are slow to load and rarely needed.
         from speciate.storage.revision import has_newest_schema
 
         if has_newest_schema(_secret(self.settings.database_url)):
@@ -181,11 +181,11 @@ class Stack:
 
     def _start_processes(self) -> None:
         self.processes = GuardedProcesses()
-        for command in self._graph():
+        for command in self._process_commands():
             self._commands[command.name] = command
             self.processes.start(command)
 
-    def _graph(self) -> Iterator[ChildCommand]:
+    def _process_commands(self) -> Iterator[ChildCommand]:
         python, s = sys.executable, self.settings
         api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
         api += ["--http", "service.http_protocol:LimitedHttpProtocol"]
@@ -204,24 +204,24 @@ class Stack:
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         environment = self._environment()
-        for variable in _WITHHELD.get(name, ()):
+        for variable in _WITHHELD_SECRETS.get(name, ()):
             environment.pop(variable, None)
-        # More than workers take to drain: killed, their leases would have to expire.
+        # Longer than the drain of a worker: leases of a killed worker stay taken until they expire.
         return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
-        # On loopback the service and its users are on one machine, and so are their policies.
+        # On loopback the service, its users and their policy endpoints share this machine.
         networks = s.allowed_networks or ((LOOPBACK,) if is_loopback(s.host) else ())
         ours = s.as_environment() | {
             "SPECIATE_POLICY_URL": s.policy_url or f"http://127.0.0.1:{self._policy_port}/v1",
             "SPECIATE_ALLOWED_NETWORKS": ",".join(networks),
-            # There is no other replica to go to, and whoever presses Ctrl-C waits.
+            # No other replica can take over, and the user waits after Ctrl-C.
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
             "SPECIATE_LEAVE_S": "0",
         }
-        # No setting of ours, but what every policy server asks for, also the one beside us.
+        # Not a setting: the token that every policy server requires, including the local one.
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
             ours[SERVE_TOKEN_VARIABLE] = serve_token
         # Numeric libraries must not start a thread per core in every worker.
@@ -230,21 +230,21 @@ class Stack:
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
-        deadline = time.monotonic() + self.limit_s
+        deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=self.url, headers=headers, timeout=5, trust_env=False) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
-                if _answers(client, "/readyz"):
+                if _responds(client, "/readyz"):
                     return
                 time.sleep(0.02)
-        raise UnavailableError(f"the API is not ready after {self.limit_s:.0f} s; its log is {self.log_of('api')}.")
+        raise UnavailableError(f"the API is not ready after {self.ready_timeout_s:.0f} s. See {self.log_of('api')}.")
 
     def _wait_for_workers(self) -> None:
         import redis
 
         from speciate.messaging.presence import present_workers
 
-        deadline = time.monotonic() + self.limit_s
+        deadline = time.monotonic() + self.ready_timeout_s
         wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
@@ -254,20 +254,23 @@ class Stack:
                     self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
                     return
                 time.sleep(0.02)
-        raise UnavailableError(f"the workers are not ready after {self.limit_s:.0f} s; see {self.log_of('control')}.")
+        raise UnavailableError(
+            f"the workers are not ready after {self.ready_timeout_s:.0f} s. See {self.log_of('control')}."
+        )
 
     def _wait_for_policies(self) -> None:
-        """Wait until the bundled policies are served, and register them: the same ones are the same versions."""
+        """Wait until the bundled policies are served, and register them; unchanged policies keep their version."""
         from speciate.client import Client
         from speciate.policies.bundled import bundled_policies
 
-        deadline = time.monotonic() + self.limit_s
+        deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
-            while not _answers(client, "/health"):
+            while not _responds(client, "/health"):
                 self._fail_if_ended()
                 if time.monotonic() > deadline:
                     raise UnavailableError(
-                        f"the policy server is not ready after {self.limit_s:.0f} s; see {self.log_of('policies')}."
+                        f"the policy server is not ready after {self.ready_timeout_s:.0f} s."
+                        f" See {self.log_of('policies')}."
                     )
                 time.sleep(0.02)
         token = self.settings.token
@@ -280,27 +283,28 @@ class Stack:
         for name, status in self.poll().items():
             if not status.running:
                 raise UnavailableError(
-                    f"{name} ended at once with code {status.returncode}: {_last_words(self.log_of(name))}\n"
-                    f"Its log is {self.log_of(name)}."
+                    f"{name} exited during startup with code {status.returncode}: {_last_log_line(self.log_of(name))}\n"
+                    f"See {self.log_of(name)}."
                 )
 
 
-def _answers(client: httpx.Client, path: str) -> bool:
+def _responds(client: httpx.Client, path: str) -> bool:
     try:
         return client.get(path).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
 
-def _any_port() -> int:
+def find_free_port() -> int:
+    """Return a free TCP port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _last_words(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
-    return lines[-1][-2000:] if lines else "it said nothing."
+    return lines[-1][-2000:] if lines else "its log is empty."
 
 
 def _secret(value: SecretStr | None) -> str:
@@ -315,29 +319,32 @@ def _check_redis(url: str) -> None:
             client.ping()
     except (redis.RedisError, ValueError) as error:
         raise UnavailableError(
-            f"Redis does not answer: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
+            f"Redis does not respond: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
         ) from None
 
 
-def _prepare(data_dir: Path) -> None:
-    """Make the data directory with its folder of logs."""
+def _create_data_dir(data_dir: Path) -> None:
+    """Create the data directory and its log directory."""
     try:
         make_data_dir(data_dir).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
         if not os.access(data_dir, os.W_OK | os.X_OK):
             raise PermissionError(EACCES, os.strerror(EACCES))
     except OSError as error:
         raise ConfigurationError(
-            f"the data directory {data_dir} cannot be made or written: {error.strerror}.",
-            remedy="Choose another with --data-dir or SPECIATE_DATA_DIR.",
+            f"the data directory {data_dir} cannot be created or written: {error.strerror}.",
+            remedy="Choose another directory with --data-dir or SPECIATE_DATA_DIR.",
         ) from None
 
 
-def _free_port(settings: Settings, patience_s: float) -> int:
-    """Return the port, or a free one for port 0; a taken one is an error now rather than in a log later.
+def _check_port(settings: Settings, patience_s: float) -> int:
+    """Return the configured port, or a free one for port 0.
 
     Args:
-        settings: Say host and port.
-        patience_s: Seconds to wait for a taken port.
+        settings: Host and port.
+        patience_s: Seconds to wait for a port in use.
+
+    Raises:
+        ConflictError: The port is in use.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     deadline = time.monotonic() + patience_s
@@ -351,6 +358,6 @@ def _free_port(settings: Settings, patience_s: float) -> int:
                 if time.monotonic() >= deadline:
                     raise ConflictError(
                         f"the API cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
-                        remedy="Choose another with --port, or stop what listens there.",
+                        remedy="Choose another port with --port, or stop the process that uses it.",
                     ) from None
         time.sleep(0.1)

@@ -66,7 +66,7 @@ class Breaker:
     _watching: list[threading.Thread] = field(default_factory=list)
 
     def break_one(self, kind: str, part: str) -> None:
-        """Do one fault; ``Fleet.revive`` starts again what ended."""
+        """Do one fault; ``Fleet.restart_ended`` starts again what ended."""
         leased = self._read(_LEASED)
         fault = Fault(kind, part, time.monotonic() - self.begun)
         before = self.fleet.pid(part)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 
-from speciate.cli.stack import Stack, _any_port
+from speciate.cli.stack import Stack, find_free_port
 from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 
@@ -20,11 +20,11 @@ LEAVE_S = 1.0
 class Fleet(Stack):
     """A stack with second ones of API and control; each part can be killed or restarted alone, from any thread."""
 
-    limit_s = 300.0
+    ready_timeout_s = 300.0
 
     def __init__(self, settings: Settings, *, drain_s: float = 3.0) -> None:
         super().__init__(settings)
-        self._second_port = _any_port()
+        self._second_port = find_free_port()
         self._drain_s = drain_s
         self._lock = threading.RLock()
 
@@ -46,17 +46,17 @@ class Fleet(Stack):
             return (self.poll().get(part) or self.servers.poll()[part]).pid
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the state of our own processes by name."""
+        """Return the status of API, workers and policy server by name."""
         with self._lock:
             return super().poll()
 
-    def revive(self) -> list[str]:
-        """Start whatever has ended again; return the names."""
+    def restart_ended(self) -> list[str]:
+        """Restart processes that ended; return their names."""
         with self._lock:
-            return super().revive()
+            return super().restart_ended()
 
     def kill(self, part: str) -> None:
-        """Kill −9, and leave it to ``revive`` to start it again."""
+        """Kill −9, and let ``restart_ended`` start it again."""
         assert self.servers is not None
         assert self.processes is not None
         with self._lock:
@@ -79,8 +79,8 @@ class Fleet(Stack):
             self.processes.start(self._commands[part])
             return seconds
 
-    def _graph(self) -> Iterator[ChildCommand]:
-        for command in super()._graph():
+    def _process_commands(self) -> Iterator[ChildCommand]:
+        for command in super()._process_commands():
             yield command
             if command.name == "api":
                 argv = [str(self._second_port) if a == str(self.settings.port) else a for a in command.argv]

@@ -248,7 +248,7 @@ class Storm:
     def _revive(self) -> None:
         while not self._done.wait(0.2):
             with suppress(EmbeddedServerError):
-                self.fleet.revive()
+                self.fleet.restart_ended()
 
     # Clients ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from speciate.cli.problems.importing import import_task
 from speciate.cli.stack import Stack
-from speciate.cli.up import begin
+from speciate.cli.up import start_stack
 from speciate.client import Client, RunHandle
 from speciate.domain.declaration import DeclarationState
 from speciate.policies.bundled import bundled_policies
@@ -171,7 +171,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
         Path(home).chmod(0o711)  # PostgreSQL has an account of its own where this one is root
         with Stack(Settings(data_dir=Path(home) / "data", port=0)) as stack, sync_playwright() as playwright:
-            begin(stack, Console())
+            start_stack(stack, Console())
             with Client(stack.url) as client:
                 content = fill(client)
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])

@@ -107,7 +107,7 @@ def test_a_client_that_hangs_up_is_forgotten(served: str) -> None:
     [
         (["{folder}", "--host", "0.0.0.0"], {}, "SPECIATE_SERVE_TOKEN", 8),
         (["{folder}"], {"SPECIATE_SERVE_TOKEN": " "}, "SPECIATE_SERVE_TOKEN is empty", 8),
-        (["{folder}", "toy={folder}"], {}, "twice or no name", 4),
+        (["{folder}", "toy={folder}"], {}, "is empty or repeated", 4),
         (["/nowhere"], {}, "/nowhere/config.json cannot be read", 8),
     ],
 )

@@ -204,7 +204,10 @@ def test_a_directory_of_openevolve_evolves(ready: Cli, url: str, tmp_path: Path)
 def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:
     settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1)
     settings = settings.model_copy(update={"sandbox": "castle"})  # which the settings themselves would refuse
-    with Stack(settings) as stack, pytest.raises(UnavailableError, match=r"ended at once.*'sandbox'.*'auto', 'A'"):
+    with (
+        Stack(settings) as stack,
+        pytest.raises(UnavailableError, match=r"exited during startup.*'sandbox'.*'auto', 'A'"),
+    ):
         for _ in stack.start():
             pass
 

@@ -12,7 +12,7 @@ from evaluators.choose import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import stack
 from speciate.cli.errors import ExitCode
-from speciate.cli.stack import Stack, Step
+from speciate.cli.stack import Stack, StartStep
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS
@@ -58,7 +58,7 @@ def test_a_redis_that_does_not_answer(cli: Cli, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://127.0.0.1:1/0")
     outcome = cli("up", "--port", 0, "--data-dir", tmp_path / "data")
     assert outcome.code == ExitCode.UNREACHABLE
-    assert "Redis does not answer" in outcome.err
+    assert "Redis does not respond" in outcome.err
     assert "Check SPECIATE_REDIS_URL." in outcome.err
 
 
@@ -82,7 +82,7 @@ def test_a_stack_asks_itself_and_not_whom_clients_are_led_to(host: str, url: str
 
 def test_the_demo_shows_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Seen(Stack):
-        def start(self) -> Iterator[Step]:
+        def start(self) -> Iterator[StartStep]:
             assert self.settings.url is None
             raise UnavailableError("seen.")
 
