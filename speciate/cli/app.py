@@ -30,7 +30,7 @@ app = typer.Typer(
         "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
     ),
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     # The group prints expected errors. Any other exception is a defect, and its traceback must not show secrets.
     pretty_exceptions_enable=False,
 )

@@ -1,4 +1,4 @@
-"""``speciate candidates``: the programs that a run made."""
+"""``speciate candidates``: list, show and compare the candidates of a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
 
-app = command_group("Candidates: the programs of a run, with rewards or failures.")
+app = command_group("List, show and compare the candidates of a run.")
 
-Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Its id, or RUN/NUMBER.")]
+Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candidate id, or RUN/NUMBER.")]
 
 
 @app.command(
@@ -33,22 +33,24 @@ Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Its id, or RUN/N
 def list_(
     ctx: typer.Context,
     run_id: RunId,
-    status: Annotated[str | None, typer.Option(help="evaluated or failed.")] = None,
-    island: Annotated[int | None, typer.Option(help="Only those of one island.", min=0)] = None,
-    role: Annotated[str | None, typer.Option(help="Only those that a policy was to propose or to mutate.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Only those that this policy was asked for.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only candidates with this status: evaluated or failed.")] = None,
+    island: Annotated[int | None, typer.Option(help="Only candidates of this island.", min=0)] = None,
+    role: Annotated[str | None, typer.Option(help="Only candidates written in this role: propose or mutate.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only candidates of this policy.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="Only those whose rewards meet this target; any: one of them.")
+        str | None, typer.Option(help="Only candidates that meet this target, or any target with `any`.")
     ] = None,
-    rule: Annotated[str | None, typer.Option(help="Only those whose rewards meet a rule as targets have.")] = None,
-    elite: Annotated[bool, typer.Option("--elite", help="Only those that hold a cell of the archive now.")] = False,
+    rule: Annotated[
+        str | None, typer.Option(help="Only candidates whose rewards satisfy this rule, such as 'gain >= 5'.")
+    ] = None,
+    elite: Annotated[bool, typer.Option("--elite", help="Only current elites of the archive.")] = False,
     sort: Annotated[
-        str | None, typer.Option(help="A reward, or scalar (the weighted sum), of which the best come first.")
+        str | None, typer.Option(help="Sort by this reward, or by scalar (the weighted sum), best first.")
     ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the candidates of a run, newest first or the best first in a reward."""
+    """List the candidates of a run, newest first."""
     filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
     filters |= {"target": target, "rule": rule}
     with client(ctx) as service:
@@ -58,14 +60,14 @@ def list_(
         for record in found:
             output.print_json(record)
         return
-    rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _outcome(c), ", ".join(c.targets)) for c in found]
+    rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _result(c), ", ".join(c.targets)) for c in found]
     empty = output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None)
     output.print_table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
 
 
 @app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """Show the front: the elites that no other elite is better than in every objective."""
+    """List the Pareto front: the elites that no other elite dominates."""
     with client(ctx) as service:
         run = resolve_run(service, run_id)
         found = first_records(ctx, run.front(), limit)
@@ -76,14 +78,14 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
         return
     rows = [(e.number, e.island, *(output.format_number(e.rewards[o.name]) for o in objectives)) for e in found]
     columns = (">number", ">island", *(f">{o.directed}" for o in objectives))
-    output.print_table(columns, rows, empty="There are none yet.")
+    output.print_table(columns, rows, empty="The archive has no elites yet.")
 
 
 @app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show a candidate with its program and what the evaluator noted."""
+    """Show a candidate, its program and its evaluator artifacts."""
     with client(ctx) as service:
-        found = find(service, name)
+        found = resolve_candidate(service, name)
     if as_json:
         output.print_json(found)
     else:
@@ -92,33 +94,33 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @app.command("diff", epilog=examples("speciate candidates diff RUN/17"))
 def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show what a candidate changed in its first parent."""
+    """Show the diff from the first parent to a candidate."""
     with client(ctx) as service:
-        found = service.candidates.diff(find(service, name).id)
+        found = service.candidates.diff(resolve_candidate(service, name).id)
     if as_json:
         output.print_json(found)
     else:
-        output.print_text(str(found["diff"] or "It changes nothing."))
+        output.print_text(str(found["diff"] or "No difference."))
 
 
 @app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
 def lineage(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """List a candidate's ancestors."""
+    """List the ancestors of a candidate."""
     with client(ctx) as service:
-        found = service.candidates.lineage(find(service, name).id)
+        found = service.candidates.lineage(resolve_candidate(service, name).id)
     if as_json:
         for record in found:
             output.print_json(record)
         return
-    rows = [(c.number, c.role.value, _numbers(c.parents), _outcome(c)) for c in found]
-    output.print_table((">number", "role", "parents", "rewards"), rows, empty="It has no ancestors.")
+    rows = [(c.number, c.role.value, _numbers(c.parents), _result(c)) for c in found]
+    output.print_table((">number", "role", "parents", "rewards"), rows, empty="The candidate has no ancestors.")
 
 
-def find(service: Client, name: str) -> CandidateDetail:
-    """Return the candidate with an id, or with a number in a run as ``RUN/NUMBER``.
+def resolve_candidate(service: Client, name: str) -> CandidateDetail:
+    """Return a candidate by its id or by ``RUN/NUMBER``.
 
     Raises:
-        InvalidInputError: The number is none.
+        InvalidInputError: The number is invalid.
         NotFoundError: There is no such candidate.
     """
     run_id, slash, number = name.rpartition("/")
@@ -143,7 +145,7 @@ def _numbers(values: tuple[int, ...]) -> str:
     return ", ".join(map(str, values))
 
 
-def _outcome(candidate: CandidateRecord) -> str:
+def _result(candidate: CandidateRecord) -> str:
     if candidate.failure is None:
         return output.format_rewards(candidate.rewards)
     return f"{candidate.failure.value} ({candidate.failure_reason})"
@@ -158,8 +160,8 @@ def _show(found: CandidateDetail) -> None:
             ("role", found.role.value),
             ("island", str(found.island)),
             ("parents", _numbers(found.parents)),
-            ("shown", _numbers(found.inspirations)),
-            ("like" if found.failure_reason == "near_duplicate" else "same as", found.duplicate_of),
+            ("inspirations", _numbers(found.inspirations)),
+            ("near-duplicate of" if found.failure_reason == "near_duplicate" else "duplicate of", found.duplicate_of),
             ("reused from", found.reused_from),
             ("rewards", output.format_rewards(found.rewards)),
             ("weighted sum", output.format_number(found.scalar)),
@@ -168,7 +170,7 @@ def _show(found: CandidateDetail) -> None:
             ("detail", found.failure_detail),
             ("stopped at", found.stopped_at),
             ("tier", found.tier),
-            ("used", f"{found.wall_s:.3f} s, {found.cpu_s:.3f} s of CPU, {found.memory_bytes / 2**20:.0f} MiB"),
+            ("resources", f"{found.wall_s:.3f} s wall, {found.cpu_s:.3f} s CPU, {found.memory_bytes / 2**20:.0f} MiB"),
         )
     )
     for title, text in (*found.artifacts.items(), ("program", found.program)):

@@ -57,7 +57,7 @@ class CommandGroup(TyperGroup):
 
 def command_group(help_text: str) -> typer.Typer:
     """Return the Typer app for the commands of one noun."""
-    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode="rich")
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 def examples(*lines: str) -> str:

@@ -1,4 +1,4 @@
-"""``speciate demo``: real problems evolve through the whole service, then trained policies meet head to head."""
+"""``speciate demo``: evolve bundled problems through the whole service, then compare trained policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from speciate.cli.output import console, sanitize
+from speciate.cli.output import console, pluralize, sanitize
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -23,72 +23,75 @@ if TYPE_CHECKING:
     from speciate.domain.problem import Problem
     from speciate.ports.records.unlocks import UnlockRecord
 
-_LINE_EVERY_S: Final = 10.0
-_LOOK_EVERY_S: Final = 0.5
+_LINE_INTERVAL_S: Final = 10.0
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Exhibit:
-    """A bundled problem that the demo shows.
+class DemoProblem:
+    """A bundled problem of the demo.
 
     Attributes:
-        slug: Its name.
-        evaluations: Budget at ``--scale 1``.
-        shown: The objective whose course is shown.
-        among: Rule that a candidate must meet to be shown: a network that does not sort may be as small as it likes.
+        slug: Name of the problem.
+        evaluations: Evaluation budget at ``--scale 1``.
+        objective: Objective to display.
+        valid: Rule for displayed candidates: a sorting network that does not sort can be arbitrarily small.
     """
 
     slug: str
     evaluations: int
-    shown: str
-    among: str
+    objective: str
+    valid: str
 
 
-EXHIBITS: Final = (
-    Exhibit("sorting-network-8", 1200, "comparators", " and ".join(f"sorted_{ones} >= 1" for ones in range(1, 8))),
-    Exhibit("circle-packing-26", 1200, "sum_of_radii", "overlap <= 0"),
-    # No worse than the seed, best fit, on the other two families.
-    Exhibit("online-bin-packing", 250, "excess_or1", "excess_triplet <= 11.6 and excess_weibull <= 7.42"),
+DEMO_PROBLEMS: Final = (
+    DemoProblem("sorting-network-8", 1200, "comparators", " and ".join(f"sorted_{ones} >= 1" for ones in range(1, 8))),
+    DemoProblem("circle-packing-26", 1200, "sum_of_radii", "overlap <= 0"),
+    # No worse than the seed program (best fit) on the other two families.
+    DemoProblem("online-bin-packing", 250, "excess_or1", "excess_triplet <= 11.6 and excess_weibull <= 7.42"),
 )
 
 
 @dataclass(slots=True)
-class Shown:
-    """A run of the demo with what is needed to show it."""
+class DemoRun:
+    """A run of the demo and the values to display."""
 
-    exhibit: Exhibit
+    source: DemoProblem
     problem: Problem
     run: RunHandle
     seed: dict[str, float] | None = None
     best: float | None = None
 
-    def look(self) -> None:
-        """Fetch the present state, the seed's rewards once they are known, and the best that may be shown."""
+    def refresh(self) -> None:
+        """Fetch the current state, the rewards of the seed program and the best valid value."""
         from speciate.domain.rule import parse_rule
 
         record = self.run.refresh()
         if self.seed is None and record.evaluated:
             self.seed = self.run.candidate(1).rewards
-        rule = parse_rule(self.exhibit.among, self.problem.space.names)
+        rule = parse_rule(self.source.valid, self.problem.space.names)
         found = [elite.rewards for elite in self.run.archive() if rule.holds(tuple(elite.rewards.values()))]
         choose = max if self.objective().direction.value == "maximize" else min
-        self.best = choose((rewards[self.exhibit.shown] for rewards in found), default=None)
+        self.best = choose((rewards[self.source.objective] for rewards in found), default=None)
 
     def objective(self) -> Objective:
-        """Return the objective that is shown."""
-        return next(o for o in self.problem.objectives if o.name == self.exhibit.shown)
+        """Return the displayed objective."""
+        return next(o for o in self.problem.objectives if o.name == self.source.objective)
 
 
 def demo_command(
-    data_dir: Annotated[Path | None, typer.Option(help="Where the embedded servers keep their data.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of every run.", min=0)] = 0,
-    scale: Annotated[float, typer.Option(help="Share of the usual budgets.", min=0.01, max=100)] = 1.0,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Directory for data and logs.", show_default="SPECIATE_DATA_DIR, ~/.local/share/speciate"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of every run.", min=0)] = 0,
+    scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,
 ) -> None:
-    """See the whole service at work, in about three minutes: API, queue, workers, database, policy server, sandbox.
+    """Run the whole service on example problems, in about three minutes.
 
-    First bundled problems evolve without any model: programs are changed by `program_mutator`, the floor that every
-    policy has to beat. Then small policies, trained by GRPO, by VPO and by Vector Max-at-K, and the base of all three
-    are asked about the same mazes and programs that none of them was trained on.
+    First, bundled problems evolve without a model: `program_mutator` changes the programs, the baseline for every
+    policy. Then a small base model and the policies trained from it with GRPO, VPO and Vector Max-at-K are compared on
+    held-out mazes and programs.
     """
     from speciate.cli.up import StopRequested, start_stack, stop_on_signals
 
@@ -100,23 +103,23 @@ def demo_command(
         from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
 
-        # SPECIATE_URL names another service than the one that is shown here.
+        # The demo uses its own service, not the one at SPECIATE_URL.
         given = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
         settings = given.model_copy(update={"url": None})
         with Stack(settings) as stack:
             try:
                 start_stack(stack, out)
-                out.print(f"Watch it in a browser too: {stack.url}/", soft_wrap=True)
+                out.print(f"Dashboard: {stack.url}/", soft_wrap=True)
                 token = stack.settings.token
                 secret = token.get_secret_value() if token else None
                 with Client(stack.url, secret, project=DEFAULT_PROJECT) as client:
-                    shown = _start_runs(client, seed, scale)
-                    _follow(shown, out)
-                    completed = _report(shown, out)
+                    runs = _start_runs(client, seed, scale)
+                    _follow(runs, out)
+                    completed = _print_results(runs, out)
                     out.print()
-                    rounds = demo_comparison.start(client, seed, scale, out)
-                    completed &= demo_comparison.follow(client, rounds, out)
-                    demo_comparison.report(client, rounds, out)
+                    comparisons = demo_comparison.start(client, seed, scale, out)
+                    completed &= demo_comparison.follow(client, comparisons, out)
+                    demo_comparison.report(client, comparisons, out)
             except StopRequested:
                 out.print("Stopping …")
                 raise
@@ -126,43 +129,41 @@ def demo_command(
         raise typer.Exit(1)
 
 
-def _start_runs(client: Client, seed: int, scale: float) -> list[Shown]:
+def _start_runs(client: Client, seed: int, scale: float) -> list[DemoRun]:
     from speciate.domain.policy import Policy
     from speciate.problems.loader import bundled, load_problem
 
     policy = client.policies.add(Policy(slug="program-mutator", kind="program_mutator", training_method="none"))
-    shown = []
-    for exhibit in EXHIBITS:
-        problem = load_problem(bundled()[exhibit.slug])
+    runs = []
+    for source in DEMO_PROBLEMS:
+        problem = load_problem(bundled()[source.slug])
         version = client.problems.add(problem)
-        budget = max(32, round(exhibit.evaluations * scale))
+        budget = max(32, round(source.evaluations * scale))
         run = client.runs.create(version.id, policy.id, budget=budget, seed=seed)
-        shown.append(Shown(exhibit, problem, run))
-    return shown
+        runs.append(DemoRun(source, problem, run))
+    return runs
 
 
-def _follow(shown: Sequence[Shown], out: Console) -> None:
-    """Show progress until every run has ended: bars in a terminal, a line now and then elsewhere."""
+def _follow(runs: Sequence[DemoRun], out: Console) -> None:
+    """Show progress until every run has ended: bars in a terminal, periodic lines elsewhere."""
     with _progress(out) as progress:
         bars = {
-            each.exhibit.slug: progress.add_task(
-                each.exhibit.slug, total=each.run.record.spec.budget.evaluations, now=""
-            )
-            for each in shown
+            each.source.slug: progress.add_task(each.source.slug, total=each.run.record.spec.budget.evaluations, now="")
+            for each in runs
         }
         last = time.monotonic()
         while True:
-            for each in shown:
-                each.look()
-                _move(progress, bars[each.exhibit.slug], each)
-            ended = all(each.run.state.ended or each.run.state.value == "paused" for each in shown)
-            if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_EVERY_S):
+            for each in runs:
+                each.refresh()
+                _update_bar(progress, bars[each.source.slug], each)
+            ended = all(each.run.state.ended or each.run.state.value == "paused" for each in runs)
+            if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_INTERVAL_S):
                 last = time.monotonic()
-                for each in shown:
-                    out.print(f"{each.exhibit.slug}: {each.run.record.spent.evaluations} evaluations, {_now(each)}")
+                for each in runs:
+                    out.print(f"{each.source.slug}: {each.run.record.spent.evaluations} evaluations, {_summary(each)}")
             if ended:
                 return
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
 
 
 def _progress(out: Console) -> Progress:
@@ -178,56 +179,55 @@ def _progress(out: Console) -> Progress:
     return Progress(*columns, console=out, disable=not out.is_terminal)
 
 
-def _move(progress: Progress, bar: TaskID, each: Shown) -> None:
-    progress.update(bar, completed=each.run.record.spent.evaluations, now=_now(each))
+def _update_bar(progress: Progress, bar: TaskID, each: DemoRun) -> None:
+    progress.update(bar, completed=each.run.record.spent.evaluations, now=_summary(each))
 
 
-def _now(each: Shown) -> str:
+def _summary(each: DemoRun) -> str:
     if each.seed is None:
         return "…"
     reached = f", reached {', '.join(each.run.record.reached)}" if each.run.record.reached else ""
-    return f"{each.exhibit.shown} {each.seed[each.exhibit.shown]:.4g} → {_number(each.best)}{reached}"
+    return f"{each.source.objective} {each.seed[each.source.objective]:.4g} → {_format(each.best)}{reached}"
 
 
-def _number(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def _report(shown: Sequence[Shown], out: Console) -> bool:
-    """Print what improved and what was unlocked; return whether every run completed."""
-    improved = Table(title="What evolved (only valid solutions are counted)", title_justify="left")
-    for heading in ("problem", "objective", "better is", "seed", "best", "evaluations", "failed"):
-        improved.add_column(heading, justify="left" if heading in {"problem", "objective", "better is"} else "right")
-    for each in shown:
-        record, name = each.run.record, each.exhibit.shown
-        before = _number(None if each.seed is None else each.seed[name])
+def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
+    """Print improvements and unlocks; return True if every run completed."""
+    improved = Table(title="Improvements (valid solutions only)", title_justify="left")
+    for heading in ("problem", "objective", "direction", "seed", "best", "evaluations", "failed"):
+        improved.add_column(heading, justify="left" if heading in {"problem", "objective", "direction"} else "right")
+    for each in runs:
+        record, name = each.run.record, each.source.objective
+        before = _format(None if each.seed is None else each.seed[name])
         improved.add_row(
-            each.exhibit.slug,
+            each.source.slug,
             name,
-            "more" if each.objective().direction.value == "maximize" else "less",
+            each.objective().direction.value,
             before,
-            _number(each.best),
+            _format(each.best),
             str(record.spent.evaluations),
             str(record.failed),
         )
     out.print(improved)
-    unlocks = [unlock for each in shown for unlock in each.run.unlocks()]
-    out.print(_record(unlocks))
-    for each in shown:
+    unlocks = [unlock for each in runs for unlock in each.run.unlocks()]
+    out.print(_target_table(unlocks))
+    for each in runs:
         if each.run.record.alarm or each.run.state.value != "completed":
-            out.print(Text(sanitize(f"{each.exhibit.slug}: {each.run.state.value}, {each.run.record.reason}")))
+            out.print(Text(sanitize(f"{each.source.slug}: {each.run.state.value}, {each.run.record.reason}")))
     unlocked = [unlock for unlock in unlocks if unlock.unlock]
-    noun = "problem" if len(unlocked) == 1 else "problems"
     out.print(
-        f"{len(unlocked)} {noun} unlocked, each confirmed by evaluating the program again."
+        f"{pluralize(len(unlocked), 'problem')} unlocked, each confirmed by a second evaluation."
         if unlocked
-        else "Nothing was unlocked within these budgets; another --seed or a larger --scale may."
+        else "No problem was unlocked within these budgets. Try another --seed or a larger --scale."
     )
-    return all(each.run.state.value == "completed" for each in shown)
+    return all(each.run.state.value == "completed" for each in runs)
 
 
-def _record(unlocks: Sequence[UnlockRecord]) -> Table:
-    table = Table(title="What was reached (✔ unlocks the problem)", title_justify="left")
+def _target_table(unlocks: Sequence[UnlockRecord]) -> Table:
+    table = Table(title="Targets reached (✔ unlocks the problem)", title_justify="left")
     for heading in ("problem", "target", "", "policy", "candidate", "evaluations", "seconds"):
         table.add_column(heading, justify="right" if heading in {"candidate", "evaluations", "seconds"} else "left")
     for unlock in unlocks:

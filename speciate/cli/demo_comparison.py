@@ -1,7 +1,4 @@
-"""The head-to-head of the demo: the same held-out problems, the same budget, one run for each policy, side by side.
-
-Everything goes through the service: API, queue, policy server, sandbox, record of unlocks.
-"""
+"""Policy comparison of the demo: one run per policy on the same held-out problems with the same budget."""
 
 from __future__ import annotations
 
@@ -24,51 +21,51 @@ if TYPE_CHECKING:
     from speciate.ports.records.problems import ProblemSet
 
 METHODS: Final = ("base", "grpo", "vpo", "vector-max-at-k")
-"""Which of a task's bundled policies meet, the one that others are compared with second."""
+"""Bundled policies to compare, by training method."""
 
 _BASELINE: Final = "grpo"
 _LABELS: Final = {"base": "base", "grpo": "GRPO", "vpo": "VPO", "vector-max-at-k": "Vector Max-at-K"}
-_LINE_EVERY_S: Final = 10.0
-_LOOK_EVERY_S: Final = 1.0
-_UNDER_WAY: Final = (RunState.CREATED, RunState.RUNNING)
+_LINE_INTERVAL_S: Final = 10.0
+_POLL_S: Final = 1.0
+_ACTIVE: Final = (RunState.CREATED, RunState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """A task with how it is contested.
+class ComparisonTask:
+    """A task of the comparison.
 
     Attributes:
-        task: Name of the task.
-        problems: Held-out problems at ``--scale 1``.
-        answers: Budget of each run, in evaluations.
+        name: Name of the task.
+        problems: Number of held-out problems at ``--scale 1``.
+        answers: Budget of each run in evaluations.
     """
 
-    task: str
+    name: str
     problems: int
     answers: int
 
 
-CONTESTS: Final = (Contest("maze", 100, 30), Contest("programs", 12, 90))
+TASKS: Final = (ComparisonTask("maze", 100, 30), ComparisonTask("programs", 12, 90))
 
 
 @dataclass(slots=True)
-class Round:
-    """A contest under way.
+class Comparison:
+    """The runs of all policies on one task.
 
     Attributes:
-        contest: What it is.
+        task: The task.
         problems: The problems.
-        policies: The policies by method.
-        runs: Run of every method and problem.
+        policies: The policies by training method.
+        runs: Method and problem of every run.
     """
 
-    contest: Contest
+    task: ComparisonTask
     problems: ProblemSet
     policies: dict[str, PolicyVersion]
     runs: dict[UUID, tuple[str, UUID]]
 
     def reached(self, client: Client) -> dict[str, dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
-        """Return which problems each method reached, by target and method, shape (N,) each."""
+        """Return the problems on which each method reached a target: by target and method, shape (N,)."""
         order = {problem.id: i for i, problem in enumerate(self.problems.problems)}
         found = {
             target: {method: np.zeros(len(order), dtype=np.bool_) for method in self.policies}
@@ -81,74 +78,72 @@ class Round:
         return found
 
 
-def start(client: Client, seed: int, scale: float, out: Console) -> list[Round]:
-    """Submit problems and policies, and start all runs, problem by problem so that what is done stays paired."""
+def start(client: Client, seed: int, scale: float, out: Console) -> list[Comparison]:
+    """Submit problems and policies and start all runs, problem by problem so that completed runs stay paired."""
     from speciate.cli.problems.importing import import_task
     from speciate.policies.bundled import bundled_policies
 
     bundled = {policy.slug: policy for policy in bundled_policies()}
-    rounds = []
-    for contest in CONTESTS:
-        count = max(2, round(contest.problems * scale))
-        problems = import_task(client, contest.task, "test", count)
-        policies = {method: client.policies.add(bundled[f"{contest.task}-{method}"]) for method in METHODS}
-        rounds.append(Round(contest, problems, policies, {}))
-    runs = sum(len(each.problems.problems) * len(each.policies) for each in rounds)
-    out.print(f"Head to head: {runs} runs, the same problems and the same number of answers for each policy.")
-    for each in rounds:
+    comparisons = []
+    for task in TASKS:
+        count = max(2, round(task.problems * scale))
+        problems = import_task(client, task.name, "test", count)
+        policies = {method: client.policies.add(bundled[f"{task.name}-{method}"]) for method in METHODS}
+        comparisons.append(Comparison(task, problems, policies, {}))
+    runs = sum(len(each.problems.problems) * len(each.policies) for each in comparisons)
+    out.print(f"Policy comparison: {runs} runs, the same problems and answers per problem for each policy.")
+    for each in comparisons:
         for problem in each.problems.problems:
             for method, policy in each.policies.items():
                 run = client.runs.create(
                     problem.id,
                     policy.id,
-                    budget=each.contest.answers,
+                    budget=each.task.answers,
                     seed=seed,
                     strategy="best_of_n",
                     lanes=1,
-                    batch=each.contest.answers,
-                    samples_per_prompt=each.contest.answers,
+                    batch=each.task.answers,
+                    samples_per_prompt=each.task.answers,
                 )
                 each.runs[run.record.id] = (method, problem.id)
-    return rounds
+    return comparisons
 
 
-def follow(client: Client, rounds: Sequence[Round], out: Console) -> bool:
-    """Show progress until all runs have ended; return whether all of them completed."""
+def follow(client: Client, comparisons: Sequence[Comparison], out: Console) -> bool:
+    """Show progress until all runs have ended; return True if all completed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    open_runs = {run_id for each in rounds for run_id in each.runs}
+    open_runs = {run_id for each in comparisons for run_id in each.runs}
     total, last = len(open_runs), time.monotonic()
     with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
-        bar = progress.add_task("head-to-head", total=total)
+        bar = progress.add_task("comparison", total=total)
         while open_runs:
-            time.sleep(_LOOK_EVERY_S)
-            open_runs &= {run.record.id for state in _UNDER_WAY for run in client.runs.list(state=state)}
+            time.sleep(_POLL_S)
+            open_runs &= {run.record.id for state in _ACTIVE for run in client.runs.list(state=state)}
             progress.update(bar, completed=total - len(open_runs))
-            if not out.is_terminal and (not open_runs or time.monotonic() - last >= _LINE_EVERY_S):
+            if not out.is_terminal and (not open_runs or time.monotonic() - last >= _LINE_INTERVAL_S):
                 last = time.monotonic()
-                out.print(f"head-to-head: {total - len(open_runs)} of {total} runs")
-    policies = {policy.id for each in rounds for policy in each.policies.values()}
+                out.print(f"comparison: {total - len(open_runs)} of {total} runs")
+    policies = {policy.id for each in comparisons for policy in each.policies.values()}
     ended = [run for policy in policies for run in client.runs.list(policy=str(policy))]
-    known = {run_id for each in rounds for run_id in each.runs}
+    known = {run_id for each in comparisons for run_id in each.runs}
     unfinished = [run for run in ended if run.record.id in known and run.state is not RunState.COMPLETED]
     for run in unfinished[:3]:
         out.print(f"run {run.record.id} is {run.state.value}: {run.record.reason}", markup=False)
     if unfinished:
-        out.print(f"{len(unfinished)} runs did not complete; their problems count as not reached.")
+        out.print(f"{len(unfinished)} runs did not complete; their targets count as not reached.")
     return not unfinished
 
 
-def report(client: Client, rounds: Sequence[Round], out: Console) -> None:
-    """Print who unlocked what, what only one of two did, and whether chance could have done it."""
-    for each in rounds:
+def report(client: Client, comparisons: Sequence[Comparison], out: Console) -> None:
+    """Print the targets each policy reached, and the exact McNemar test against the baseline."""
+    for each in comparisons:
         for target, reached in each.reached(client).items():
-            count, answers = len(each.problems.problems), each.contest.answers
-            title = (
-                f"{each.contest.task}: {target.replace('_', ' ')}, {count} held-out problems, {answers} answers each"
-            )
+            count, answers = len(each.problems.problems), each.task.answers
+            title = f"{each.task.name}: {target.replace('_', ' ')}, {count} held-out problems, {answers} answers each"
             table = Table(title=title, title_justify="left")
-            for heading in ("policy", "reached", "only it, not GRPO", "only GRPO", "exact McNemar p"):
+            for heading in ("policy", "reached", "only this policy", "only GRPO", "exact McNemar p"):
                 table.add_column(heading, justify="left" if heading == "policy" else "right")
             for method, met in reached.items():
                 if method == _BASELINE:

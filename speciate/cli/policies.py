@@ -1,4 +1,4 @@
-"""``speciate policies``: register who is asked for candidates, and see whether they answer."""
+"""``speciate policies``: register policies and check their endpoints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from speciate.policies import KINDS
 if TYPE_CHECKING:
     from speciate.domain.policy import Policy
 
-app = command_group("Policies: who is asked for candidates, and how.")
+app = command_group("Register policies and check their endpoints.")
 
-_KNOWN_FROM: Final = {
-    "endpoint": "as the endpoint says",
-    "files": "read from its files",
-    "declared": "as you say; not checked",
+_DIGEST_SOURCES: Final = {
+    "endpoint": "reported by the endpoint",
+    "files": "computed from the files",
+    "declared": "as declared, not verified",
 }
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
@@ -44,68 +44,71 @@ Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version 
 )
 def add(
     ctx: typer.Context,
-    slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Lower-case words joined by hyphens.")] = None,
+    slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens.")] = None,
     kind: Annotated[str | None, typer.Option(help=f"Policy kind: {', '.join(KINDS)}.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder that `speciate train` wrote: its manifest says the rest.")
+        Path | None, typer.Option(help="Output directory of `speciate train`; its manifest provides the other values.")
     ] = None,
-    bundled: Annotated[bool, typer.Option("--bundled", help="Register every policy that comes along.")] = False,
-    base_url: Annotated[str | None, typer.Option(help="Endpoint that speaks the OpenAI protocol.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model or adapter name at that endpoint.")] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Register all bundled policies.")] = False,
+    base_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model or adapter at the endpoint.")] = None,
     api_key_file: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="File with the endpoint's key, kept sealed by the service; - asks, or reads a pipe."
+            metavar="FILE", help="File with the API key of the endpoint, stored encrypted; - prompts or reads a pipe."
         ),
     ] = None,
     adapter: Annotated[
         str | None,
         typer.Option(
             metavar="PATH|NAME",
-            help="LoRA adapter: a name that is served, or its folder on the server's machine to have it loaded.",
+            help="LoRA adapter: its served name, or its directory on the server, which then loads it.",
         ),
     ] = None,
-    base: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Model at that endpoint that the adapter belongs to.")
-    ] = None,
+    base: Annotated[str | None, typer.Option(metavar="NAME", help="Base model of the adapter at the endpoint.")] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            help="Environment variable POLICY_KEY… of the workers that holds the key; never the key itself. Only the"
-            " operator may name one."
+            help="Name of an environment variable POLICY_KEY… of the workers that holds the API key. Requires the"
+            " operator."
         ),
     ] = None,
-    description: Annotated[str | None, typer.Option(help="One line for people.")] = None,
-    training_method: Annotated[str | None, typer.Option(help="How it was trained: vpo, grpo, base, …")] = None,
+    description: Annotated[str | None, typer.Option(help="Description, one line.")] = None,
+    training_method: Annotated[str | None, typer.Option(help="Training method: vpo, grpo, base, …")] = None,
     checkpoint_digest: Annotated[str | None, typer.Option(help="SHA-256 of the served weights.")] = None,
-    prompt_format: Annotated[str | None, typer.Option(help="chat or completion.")] = None,
-    codec: Annotated[str | None, typer.Option(help="A tiny model's own language: maze, programs.")] = None,
-    edit_format: Annotated[str | None, typer.Option(help="rewrite or diff.")] = None,
-    answers_per_rollout: Annotated[int | None, typer.Option(help="Programs in one completion.")] = None,
+    prompt_format: Annotated[str | None, typer.Option(help="Prompt format: chat or completion.")] = None,
+    codec: Annotated[str | None, typer.Option(help="Codec of a tiny model: maze or programs.")] = None,
+    edit_format: Annotated[str | None, typer.Option(help="Edit format: rewrite or diff.")] = None,
+    answers_per_rollout: Annotated[int | None, typer.Option(help="Answers per completion.")] = None,
     prompt_tokens: Annotated[
-        int | None, typer.Option(help="Longest prompt, counted as one token for each byte of UTF-8.")
+        int | None, typer.Option(help="Maximum prompt length in tokens, counted as UTF-8 bytes.")
     ] = None,
-    timeout_s: Annotated[float | None, typer.Option(help="Seconds one request may take.")] = None,
+    timeout_s: Annotated[float | None, typer.Option(help="Timeout of a request in seconds.")] = None,
     sampling: Annotated[
         list[str] | None,
-        typer.Option("--sampling", metavar="KEY=VALUE", help="temperature, top_p, max_tokens, logprobs."),
+        typer.Option(
+            "--sampling",
+            metavar="KEY=VALUE",
+            help="Sampling option: temperature, top_p, max_tokens or logprobs; repeatable.",
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the client; repeatable.")
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Policy client option; repeatable.")
     ] = None,
     unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Do not look whether its endpoint serves it, and from which weights.")
+        bool, typer.Option("--unchecked", help="Skip the check that the endpoint serves the model.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register a policy that its endpoint serves. The same registration again is the same version.
+    """Register a policy.
 
-    A changed one is the next version, and so are other weights, as far as the endpoint lets them be known.
+    An unchanged registration keeps its version; a changed one becomes the next version, as do different weights if the
+    endpoint reveals them.
     """
-    start = _of_checkpoint(slug, kind, checkpoint, base_url)
+    start = _from_checkpoint(slug, kind, checkpoint, base_url)
     options = parse_key_values(option, "--option")
     if adapter is not None:
-        start |= _of_adapter(slug, adapter, checkpoint_digest)
+        start |= _from_adapter(slug, adapter, checkpoint_digest)
     if base is not None:
         options["base_model"] = base
     options = start.pop("options", {}) | options
@@ -134,18 +137,17 @@ def add(
 
         definitions += [policy.definition() for policy in bundled_policies()]
     if api_key_file is not None and len(definitions) != 1:
-        raise InvalidInputError("a key is for one policy.", remedy="Leave out --bundled.")
+        raise InvalidInputError("--api-key-file applies to one policy.", remedy="Omit --bundled.")
     if not definitions:
-        raise InvalidInputError("there is nothing to register.", remedy="Name a policy, or --bundled.")
-    api_key = None if api_key_file is None else _read_secret(api_key_file, "Key of the endpoint")
+        raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
+    api_key = None if api_key_file is None else _read_secret(api_key_file, "API key")
     with client(ctx) as service:
         for wanted in definitions:
             version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
             if as_json:
                 output.print_json(version)
             else:
-                told = f"{version.name}  {version.definition.kind}"
-                output.print_line(told + _weights(version.definition))
+                output.print_line(f"{version.name}  {version.definition.kind}{_weights(version.definition)}")
 
 
 def _read_secret(source: str, what: str) -> str:
@@ -170,14 +172,14 @@ def _read_secret(source: str, what: str) -> str:
 
 
 def _weights(policy: Policy) -> str:
-    """Say which weights were found to be served, and how that is known; nothing where nobody was asked."""
+    """Return the digest of the served weights and its source; empty if it is unknown."""
     if policy.served is None or policy.served.digest_from is None:
         return ""
-    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_KNOWN_FROM[policy.served.digest_from.value]})"
+    return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_DIGEST_SOURCES[policy.served.digest_from.value]})"
 
 
-def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
-    """Return what a name or folder of an adapter says of its policy."""
+def _from_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
+    """Return policy fields from the name or directory of an adapter."""
     from speciate.policies.adapters import adapter_name
     from speciate.policies.manifest import weights_digest
 
@@ -185,7 +187,7 @@ def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str,
         return {}
     if "/" not in adapter and not Path(adapter).is_dir():
         return {"model": adapter}
-    # The path is the server's; where it is one of this machine, too, the weights are known.
+    # The path is on the server. If it also exists on this machine, the digest can be computed.
     path = Path(adapter).absolute() if Path(adapter).is_dir() else Path(adapter)
     with suppress(NotFoundError):
         digest = digest or weights_digest(path)
@@ -193,15 +195,15 @@ def _of_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str,
     return {"model": adapter_name(slug, digest), "options": {"adapter_path": str(path)}, **found}
 
 
-def _of_checkpoint(slug: str | None, kind: str | None, checkpoint: Path | None, base_url: str | None) -> dict[str, Any]:
-    """Return what a checkpoint's manifest says of its policy, before any option changes it."""
+def _from_checkpoint(
+    slug: str | None, kind: str | None, checkpoint: Path | None, base_url: str | None
+) -> dict[str, Any]:
+    """Return policy fields from the manifest of a checkpoint; options override them."""
     if slug is None:
         return {}
     if checkpoint is None:
         if kind is None:
-            raise InvalidInputError(
-                f"it is not said who is to be asked as {slug!r}.", remedy="Name a --kind, or a --checkpoint DIR."
-            )
+            raise InvalidInputError(f"policy {slug!r} has no kind.", remedy="Set --kind or --checkpoint DIR.")
         return {}
     from speciate.policies.manifest import policy_of
 
@@ -228,7 +230,7 @@ def list_(
         for p in found
     ]  # fmt: skip
     empty = output.empty_message("policies", "speciate policies add program-mutator --kind program_mutator", name=slug)
-    output.print_table(("policy", "kind", "model", "endpoint", "trained by", "registered"), rows, empty=empty)
+    output.print_table(("policy", "kind", "model", "endpoint", "training", "registered"), rows, empty=empty)
 
 
 @app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))
@@ -248,11 +250,11 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
 def ping(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Look at a policy's endpoint as before a run: health, model or adapter, and the weights that are served."""
+    """Check the endpoint of a policy: health, model or adapter, and served weights."""
     with client(ctx) as service:
         answer = service.policies.ping(name)
     if as_json:
         output.print_json(answer)
     else:
-        output.print_line(f"{name} answers.")
+        output.print_line(f"{name} responds.")
         output.print_fields(answer.items())

@@ -1,24 +1,25 @@
-"""``speciate tokens``: who may use the service."""
+"""``speciate tokens``: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
-from speciate.domain.access import Scope
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_option
 
 if TYPE_CHECKING:
     from speciate.ports.records.projects import TokenRecord
 
-app = command_group("Tokens of a project: who may read, submit or administer.")
+app = command_group("Create, list and revoke API tokens of a project.")
 
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
+_Scope = Literal["read", "submit", "admin"]
+"""Values of ``Scope``, which is slow to import; a test compares them."""
+
+_LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _UNITS: Final = {"h": "hours", "d": "days"}
 
 
@@ -30,29 +31,34 @@ _UNITS: Final = {"h": "hours", "d": "days"}
 )
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
-    scope: Annotated[Scope, typer.Option(help="What it may do; each one includes those before it.")] = Scope.READ,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Owner or purpose of the token.")],
+    scope: Annotated[_Scope, typer.Option(help="Permissions; each scope includes the ones before it.")] = "read",
     expires: Annotated[
-        str | None, typer.Option(help="After how long it ends, such as 12h or 90d; by default never.")
+        str | None, typer.Option(help="Lifetime in hours or days, such as 12h or 90d.", show_default="unlimited")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token of the project. It is printed once, alone on standard output, and kept nowhere."""
-    end = None if expires is None else datetime.now(UTC) + _span(expires)
+    """Create a token for the project.
+
+    The token is printed once, alone on standard output; the service stores only its hash.
+    """
+    from speciate.domain.access import Scope
+
+    end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
     with client(ctx) as service:
-        made = service.tokens.create(name, scope, expires_at=end)
+        made = service.tokens.create(name, Scope(scope), expires_at=end)
     if as_json:
         output.print_json(made)
         return
     output.print_line(made.token)
     until = "" if made.expires_at is None else f", until {output.format_time(made.expires_at)}"
-    told = f"For {made.name}, scope {made.scope.value}, project {made.project}{until}. It cannot be shown again."
-    output.print_note(told)
+    token = f"Token for {made.name}, scope {made.scope.value}, project {made.project}{until}"
+    output.print_note(f"{token}. It cannot be shown again.")
 
 
 @app.command("list", epilog=examples("speciate tokens list"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
-    """List the project's tokens, newest first."""
+    """List the tokens of the project, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.tokens.list(), limit)
     if as_json:
@@ -71,30 +77,29 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
         )
         for t in found
     ]
-    columns = ("id", "name", "token", "scope", "state", "last used", "made")
+    columns = ("id", "name", "token", "scope", "state", "last used", "created")
     output.print_table(columns, rows, empty="The project has no tokens yet: speciate tokens create --help")
 
 
 @app.command("revoke", epilog=examples("speciate tokens revoke 019a…"))
 def revoke(
     ctx: typer.Context,
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id, as `speciate tokens list` shows it.")],
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id; see `speciate tokens list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token: the next request with it is refused."""
+    """Revoke a token, from its next request on."""
     with client(ctx) as service:
         revoked = service.tokens.revoke(token)
     if as_json:
         output.print_json(revoked)
     else:
-        output.print_line(f"{revoked.prefix}… of {revoked.name} is revoked.")
+        output.print_line(f"Revoked {revoked.prefix}… of {revoked.name}.")
 
 
-def _span(text: str) -> timedelta:
-    match = _SPAN.fullmatch(text)
+def _parse_lifetime(text: str) -> timedelta:
+    match = _LIFETIME.fullmatch(text)
     if match is None:
-        flaw = FieldError(f"is {text!r}: expected hours or days, such as 12h or 90d", where="--expires")
-        raise InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
+        raise invalid_option("--expires", f"is {text!r}: expected hours or days, such as 12h or 90d")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
@@ -103,4 +108,4 @@ def _state(token: TokenRecord) -> str:
         return f"revoked {output.format_time(token.revoked_at)}"
     if token.expires_at is None:
         return "valid"
-    return f"{'ended' if token.expires_at <= datetime.now(UTC) else 'until'} {output.format_time(token.expires_at)}"
+    return f"{'expired' if token.expires_at <= datetime.now(UTC) else 'until'} {output.format_time(token.expires_at)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_option
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -192,14 +192,16 @@ def export(
     from speciate.cli.tournament_report import FORMATS, write
 
     if out is None and kind is None:
-        raise _refuse("--out", "and --format are both missing: expected a file, a format or both")
+        raise invalid_option("--out", "and --format are both missing: expected a file, a format or both")
     chosen = kind or (out.suffix.removeprefix(".") if out else "")
     if chosen not in FORMATS:
         expected = ", ".join(FORMATS)
         raise (
-            _refuse("--format", f"is {kind!r}: expected {expected}")
+            invalid_option("--format", f"is {kind!r}: expected {expected}")
             if kind
-            else _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}")
+            else invalid_option(
+                "--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}"
+            )
         )
     path = out or Path(f"{name}.{chosen}")
     with client(ctx) as service:
@@ -279,10 +281,5 @@ def _read(path: Path) -> dict[str, Any]:
         flaw = FieldError(str(error), file=str(path))
         raise InvalidInputError(f"The declaration cannot be read: {flaw}", flaws=(flaw,)) from None
     if not isinstance(found, dict):
-        raise _refuse("--file", f"{path} holds no table: expected slug, problems, entrants, …")
+        raise invalid_option("--file", f"{path} holds no table: expected slug, problems, entrants, …")
     return found
-
-
-def _refuse(option: str, message: str) -> InvalidInputError:
-    flaw = FieldError(message, where=option)
-    return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))

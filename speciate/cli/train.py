@@ -1,4 +1,4 @@
-"""``speciate train``: train a policy on this machine, from nothing or from a local model."""
+"""``speciate train``: train a policy on this machine, from scratch or from a local model."""
 
 from __future__ import annotations
 
@@ -29,94 +29,104 @@ TRAIN_EXAMPLES: Final = examples(
 
 _OPTIONS: Final = ("method", "seed")
 _LINE_EVERY: Final = 10
-_SHOWN: Final = ("loss", "mean", "best", "diversity", "entropy")
+_METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
 
 
 def train_command(
-    task: Annotated[str, typer.Option(help="What to train on: maze, programs, … (an unknown name lists all).")],
-    method: Annotated[str, typer.Option(help="Estimator: grpo, vpo, vector_max_at_k, …; or base for the base alone.")],
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    steps: Annotated[int | None, typer.Option(help="Updates of the reinforcement run.", min=1)] = None,
-    base: Annotated[
-        Path | None, typer.Option(help="Folder of the model to begin with.", show_default="one grown from nothing")
+    task: Annotated[str, typer.Option(help="Training task: maze, programs, … (an unknown name lists all).")],
+    method: Annotated[
+        str, typer.Option(help="Estimator: grpo, vpo, vector_max_at_k, …; base trains only the base model.")
+    ],
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    steps: Annotated[
+        int | None, typer.Option(help="Reinforcement learning updates.", show_default="set by the recipe", min=1)
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with the files of a task that reads a dataset.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the result.", show_default="TASK-METHOD-SEED")] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="Directory of the initial model.", show_default="a base trained from scratch")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory with the dataset files of the task.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output directory.", show_default="TASK-METHOD-SEED")] = None,
     mutator: Annotated[
-        bool, typer.Option("--mutator", help="Train it to change what others propose, as the --mutator of a run.")
+        bool, typer.Option("--mutator", help="Train a mutator, for the --mutator option of a run.")
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A choice, such as kl=0.01 or estimator.kappa=8; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Recipe value, such as kl=0.01 or estimator.kappa=8; repeatable."
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
-    gpu: Annotated[
-        bool, typer.Option("--gpu", help="Use the GPUs that there are; `accelerate launch` for several.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training run.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Train on the GPU; use `accelerate launch` for several.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The published recipe instead of that for tiny models.")
+        bool, typer.Option("--paper", help="Use the published recipe instead of the one for tiny models.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a policy. A tiny task begins from nothing: first its base, by demonstrations, then the reinforcement run.
+    """Train a policy by reinforcement learning.
 
-    The result is a folder that `speciate serve`, vLLM and transformers load, with a manifest that says how it was made
-    and a picture of its course. A run that was stopped goes on with --resume.
+    A tiny task starts from scratch: first a base model from demonstrations, then reinforcement learning. The output
+    directory loads in `speciate serve`, vLLM and transformers; it includes a manifest with the recipe and a plot of the
+    training curve.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local folders: nothing is ever fetched
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy is not imported yet: the matrices of rollouts are small
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
     try:
         import torch  # noqa: F401
         import trl  # noqa: F401
     except ImportError as error:
         raise ConfigurationError(
-            f"training needs {error.name}, which is not installed.",
-            remedy="pip install 'speciate[train]' (for a machine without a GPU, first torch from its CPU index).",
+            f"training requires {error.name}, which is not installed.",
+            remedy="Run `pip install 'speciate[train]'`; without a GPU, first install torch from its CPU index.",
         ) from None
     from speciate.training.recipe import BASES, check_run, grow_base, train_policy
     from speciate.training.tasks import DATASETS, GENERATED
 
     if task in DATASETS and base is None:
         raise InvalidInputError(
-            f"task {task!r} is in English: there is no base to grow.", remedy="Name a local model with --base DIR."
+            f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
     if method == "base" and mutator:
-        raise InvalidInputError("a base is no mutator.", remedy="Name an estimator: --method vector_max_at_k.")
+        raise InvalidInputError(
+            "--mutator does not apply to --method base.",
+            remedy="Choose an estimator, such as --method vector_max_at_k.",
+        )
     given = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
     if method == "base" and (unused := [option for option, value in given.items() if value is not None]):
         raise InvalidInputError(
-            f"--method base takes no {unused[0]}: a base is always grown from nothing, in one way.",
-            remedy="Leave it out, or name an estimator.",
+            f"{unused[0]} does not apply to --method base, which has a fixed recipe.",
+            remedy="Omit it, or choose an estimator.",
         )
-    config = None if method == "base" else config_of(method, task, seed, steps, settings, paper=paper, mutator=mutator)
+    config = (
+        None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
+    )
     folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
     if folder.name in ("", ".."):
-        folder = folder.resolve()  # what stands beside it takes its name
-    with _opened(task, data) as opened:
+        folder = folder.resolve()  # sibling directories are named after it
+    with _open_task(task, data) as opened:
         if config is not None:
             check_run(opened, config, folder, resume=resume)
         if base is None:
             base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
-            with _Shown(f"{task}, base") as shown:
+            with _TrainingProgress(f"{task}, base") as progress:
                 from dataclasses import replace
 
-                grow_base(GENERATED[task], replace(BASES[task], seed=seed), base, shown.step)
+                grow_base(GENERATED[task], replace(BASES[task], seed=seed), base, progress.step)
         if config is not None:
-            with _Shown(f"{task}, {method}") as shown:
-                train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=shown.step)
+            with _TrainingProgress(f"{task}, {method}") as progress:
+                train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=progress.step)
     if as_json:
         from speciate.policies.manifest import read_manifest
 
         output.print_json(read_manifest(folder))
         return
-    output.print_line(f"The policy is in {folder}.")
+    output.print_line(f"Saved the policy to {folder}.")
     output.print_line(f"Next: speciate serve {folder}")
 
 
 @contextmanager
-def _opened(task: str, data: Path | None) -> Iterator[Task]:
-    """Open a task; answers to a dataset's problems are scored in the service's own sandbox."""
+def _open_task(task: str, data: Path | None) -> Iterator[Task]:
+    """Open a task; answers to dataset problems are scored in the sandbox of the service."""
     from evaluators.choose import open_broker
     from speciate.settings import load_settings
     from speciate.training.tasks import DATASETS, open_task
@@ -128,7 +138,7 @@ def _opened(task: str, data: Path | None) -> Iterator[Task]:
         yield open_task(task, data, broker)
 
 
-def config_of(
+def build_config(
     method: str,
     task: str,
     seed: int,
@@ -138,10 +148,10 @@ def config_of(
     paper: bool = False,
     mutator: bool = False,
 ) -> TrainConfig:
-    """Return the choices of a run: a whole recipe, changed by what was given on the command line.
+    """Return the recipe of the task and method with the command line values applied.
 
     Raises:
-        InvalidInputError: A choice does not exist or has a value that it cannot have.
+        InvalidInputError: A recipe value does not exist or is invalid.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -159,8 +169,8 @@ def config_of(
     if steps is not None:
         values["steps"] = steps
     for name, value in parse_key_values(settings, "--set").items():
-        if name in _OPTIONS:  # folders are called by them
-            raise InvalidInputError(f"--set {name}: that is an option of its own.", remedy=f"Write --{name} {value}.")
+        if name in _OPTIONS:  # they name the output directory
+            raise InvalidInputError(f"--set {name}: {name} has its own option.", remedy=f"Write --{name} {value}.")
         *path, last = name.split(".")
         place = values
         for part in path:
@@ -170,7 +180,7 @@ def config_of(
             groups = {k: inner for k, inner in values.items() if isinstance(inner, dict)}
             known = [*(set(values) - set(groups)), *(f"{k}.{n}" for k, inner in groups.items() for n in inner)]
             raise InvalidInputError(
-                f"--set {name}: there is no such choice.", remedy=f"Choices: {', '.join(sorted(known))}."
+                f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(known))}."
             )
         place[last] = value
     try:
@@ -180,8 +190,8 @@ def config_of(
         raise InvalidInputError(f"--set {'.'.join(map(str, first['loc']))}: {validation_message(first)}.") from None
 
 
-class _Shown:
-    """Progress of a training run: a bar on a terminal, a line now and then elsewhere."""
+class _TrainingProgress:
+    """Training progress: a bar on a terminal, periodic lines elsewhere."""
 
     def __init__(self, what: str) -> None:
         from rich.progress import (
@@ -207,7 +217,7 @@ class _Shown:
         )
         self._bar = self._progress.add_task(what, total=None, now="")
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _TrainingProgress:
         self._progress.start()
         return self
 
@@ -216,7 +226,7 @@ class _Shown:
 
     def step(self, step: int, steps: int, seen: dict[str, float]) -> None:
         """Show an update."""
-        now = "  ".join(f"{name} {seen[name]:.3f}" for name in _SHOWN if name in seen)
+        now = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
         self._progress.update(self._bar, completed=step, total=steps, now=now)
         if not self._console.is_terminal and (step % _LINE_EVERY == 0 or step == steps):
             seconds = time.monotonic() - self._started

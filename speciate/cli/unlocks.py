@@ -1,4 +1,4 @@
-"""``speciate unlocks``: the record of reached targets."""
+"""``speciate unlocks``: list unlocks, reached targets and objective records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, examples, first_records, note_more, resolve_run
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.cli.common import AsJson, Limit, client, examples, first_records, invalid_option, note_more, resolve_run
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -28,32 +27,35 @@ UNLOCKS_EXAMPLES: Final = examples(
 
 def unlocks_command(
     ctx: typer.Context,
-    run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
-    problem: Annotated[str | None, typer.Option(help="Only those of this problem.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Only those of this policy.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="Only those under this strategy.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only unlocks of this run.")] = None,
+    problem: Annotated[str | None, typer.Option(help="Only unlocks of this problem.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only unlocks of this policy.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="Only unlocks with this strategy.")] = None,
     first: Annotated[
-        bool, typer.Option("--first", help="Only the first of each problem, target, policy and strategy.")
+        bool, typer.Option("--first", help="Only the first per problem, target, policy and strategy.")
     ] = False,
     every_target: Annotated[
-        bool, typer.Option("--every-target", help="Also reached targets that do not unlock the problem.")
+        bool, typer.Option("--every-target", help="Include reached targets that do not unlock the problem.")
     ] = False,
     who: Annotated[
-        bool, typer.Option("--who", help="Of --problem: who was first, who alone, who never, and how much was tried.")
+        bool, typer.Option("--who", help="Compare the policies on --problem: first, only, never, and effort spent.")
     ] = False,
     records: Annotated[
-        bool, typer.Option("--records", help="Of --problem: its history of records, objective by objective.")
+        bool, typer.Option("--records", help="Show the record history of --problem by objective.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write all of them to a file: .jsonl, .csv or .parquet.")
+        Path | None, typer.Option("--out", help="Write all results to a .jsonl, .csv or .parquet file.")
     ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the problems that policies unlocked, with what it took; every one was confirmed by evaluating again."""
+    """List confirmed unlocks with the policy, strategy and effort.
+
+    Every unlock was confirmed by a second evaluation.
+    """
     if who or records:
         others = {"--run": run, "--policy": policy, "--strategy": strategy, "--first": first, "--out": out}
-        _check_alone("--who" if who else "--records", problem, {"--records": who and records, **others})
+        _require_only_problem("--who" if who else "--records", problem, {"--records": who and records, **others})
     with client(ctx) as service:
         if who:
             return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
@@ -70,7 +72,7 @@ def unlocks_command(
             output.print_json(record)
         return None
     rows = [
-        (f"{u.problem}@{u.problem_version}", _marked(u.target, forgeable=u.forgeable), _asked(u), _changed(u),
+        (f"{u.problem}@{u.problem_version}", _label(u.target, forgeable=u.forgeable), _proposers(u), _mutator(u),
          u.strategy, u.seed, output.format_number(u.evaluations), output.format_number(u.tokens), f"{u.seconds:.1f}",
          f"{u.run_id}/{u.number}")
         for u in shown
@@ -90,7 +92,7 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
     for target in found.targets:
         if not target.unlock and not every_target:
             continue
-        marked = _marked(target.target, forgeable=found.forgeable)
+        marked = _label(target.target, forgeable=found.forgeable)
         output.print_line(f"{found.problem}@{found.version}, {marked}", style="bold")
         if target.first is not None:
             by = f"{target.first.policy_label}, {target.first.strategy}"
@@ -110,7 +112,7 @@ def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> No
         columns = (
             "policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">evaluations to first",
         )  # fmt: skip
-        output.print_table(columns, rows, empty="Nobody has tried.")
+        output.print_table(columns, rows, empty="No policy has attempted it.")
 
 
 def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int, *, as_json: bool) -> None:
@@ -123,7 +125,7 @@ def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int,
     if len(shown) < len(found):
         note_more(ctx, limit)
     rows = [
-        (_marked(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
+        (_label(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
          r.strategy, r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}")
         for r in shown
     ]  # fmt: skip
@@ -132,7 +134,7 @@ def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int,
 
 
 def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
-    """Return at most ``limit`` records, in their order: the newest of every objective before the second of any."""
+    """Return at most ``limit`` records in order, keeping the newest of every objective first."""
     seen: Counter[str] = Counter()
     ages = []
     for record in found:
@@ -148,7 +150,7 @@ def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
 
     kind = out.suffix.removeprefix(".")
     if kind not in WRITERS:
-        raise _refuse("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
+        raise invalid_option("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
     write_records(out, kind, Row, found)
     if as_json:
         output.print_json({"file": str(out)})
@@ -156,28 +158,23 @@ def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
         output.print_line(f"{out}")
 
 
-def _check_alone(table: str, problem: str | None, others: dict[str, object]) -> None:
-    """Refuse options that a table of one problem would not heed."""
+def _require_only_problem(table: str, problem: str | None, others: dict[str, object]) -> None:
+    """Reject options that have no effect on the table of one problem."""
     if problem is None:
-        raise _refuse("--problem", f"is missing: {table} is about one problem")
+        raise invalid_option("--problem", f"is missing: {table} requires it")
     for option, given in others.items():
         if given:
-            raise _refuse(option, f"does not fit {table}: expected --problem alone")
+            raise invalid_option(option, f"does not apply to {table}: only --problem does")
 
 
-def _refuse(option: str, message: str) -> InvalidInputError:
-    flaw = FieldError(message, where=option)
-    return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
-
-
-def _marked(name: str, *, forgeable: bool) -> str:
+def _label(name: str, *, forgeable: bool) -> str:
     return f"{name} (forgeable)" if forgeable else name
 
 
-def _asked(record: UnlockRecord) -> str:
+def _proposers(record: UnlockRecord) -> str:
     return " + ".join(record.ensemble) or f"{record.policy}@{record.policy_version}"
 
 
-def _changed(record: UnlockRecord) -> str:
-    """Return who changed programs, where that is another policy; an ensemble is named whole by ``_asked``."""
+def _mutator(record: UnlockRecord) -> str:
+    """Return the mutator if it is a separate policy; ``_proposers`` names an ensemble completely."""
     return f"{record.mutator}@{record.mutator_version}" if record.mutator and not record.ensemble else ""

@@ -1,4 +1,4 @@
-"""``speciate webhooks``: who is told of unlocks, ends of runs and alarms."""
+"""``speciate webhooks``: send unlocks, ends of runs and alarms to HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.webhooks import DeliveryRecord
 
-app = command_group("Webhooks: who is told of unlocks, ends of runs and alarms.")
+app = command_group("Send unlocks, ends of runs and alarms to HTTP endpoints.")
 
-Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Id, as `speciate webhooks list` shows it.")]
+Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
 _EVENTS: Final = ("unlock", "run.finished", "alarm")
 _DELIVERED: Final = "delivered"
-_TEST_S: Final = 20.0
+_TEST_TIMEOUT_S: Final = 20.0
 
 
 @app.command(
@@ -33,28 +33,30 @@ _TEST_S: Final = 20.0
 )
 def add(
     ctx: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Address that takes events by POST.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Endpoint that receives events by POST.")],
     event: Annotated[
         list[str] | None,
-        typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all of them"),
+        typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all"),
     ] = None,
-    description: Annotated[str, typer.Option(help="One line for people.")] = "",
+    description: Annotated[str, typer.Option(help="Description, one line.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a webhook. Its secret is printed once, alone on standard output; it signs what is sent."""
+    """Create a webhook.
+
+    Its secret, which signs the deliveries, is printed once, alone on standard output.
+    """
     with client(ctx) as service:
         made = service.webhooks.add(url, event or _EVENTS, description=description)
     if as_json:
         output.print_json(made)
         return
     output.print_line(made.secret)
-    told = f"Webhook {made.id} is told of {', '.join(made.events)}. Its secret cannot be shown again."
-    output.print_note(told)
+    output.print_note(f"Webhook {made.id} receives {', '.join(made.events)}. Its secret cannot be shown again.")
 
 
 @app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
-    """List the project's webhooks, newest first."""
+    """List the webhooks of the project, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.webhooks.list(), limit)
     if as_json:
@@ -63,42 +65,43 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
         return
     rows = [(w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)) for w in found]
     empty = "The project has no webhooks yet: speciate webhooks add --help"
-    output.print_table(("id", "address", "events", "description", "made"), rows, empty=empty)
+    output.print_table(("id", "URL", "events", "description", "created"), rows, empty=empty)
 
 
 @app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
 def remove(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
-    """Forget a webhook, and what was still to be sent to it."""
+    """Delete a webhook and its pending deliveries."""
     with client(ctx) as service:
         service.webhooks.remove(webhook)
     if as_json:
         output.print_json({"removed": webhook})
     else:
-        output.print_line(f"Webhook {webhook} is removed.")
+        output.print_line(f"Deleted webhook {webhook}.")
 
 
 @app.command("test", epilog=examples("speciate webhooks test 019a…"))
 def send_test(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
-    """Send a test event and say what came of it; exit code 1 when nobody took it."""
+    """Send a test event and report the result.
+
+    Exits with 1 if the endpoint did not accept it.
+    """
     with client(ctx) as service:
-        sent = _settled(service, service.webhooks.test(webhook))
+        sent = _first_attempt(service, service.webhooks.test(webhook))
     if as_json:
         output.print_json(sent)
     elif sent.state == _DELIVERED:
-        output.print_line(f"It was taken: status {sent.status}.")
+        output.print_line(f"Delivered: status {sent.status}.")
     elif sent.attempts:
-        output.print_line(
-            f"It was not taken: {output.sanitize(sent.error or 'no answer yet')}. It is tried again for a day."
-        )
+        output.print_line(f"Not delivered: {output.sanitize(sent.error or 'no response yet')}. Retrying for a day.")
     else:
-        output.print_line("It was not sent yet: does a control worker run?")
+        output.print_line("Not sent yet. Check that a control worker is running.")
     if sent.state != _DELIVERED:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _settled(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
-    """Return a delivery after its first attempt, or as it is after some seconds."""
-    deadline = time.monotonic() + _TEST_S
+def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
+    """Return a delivery after its first attempt or a timeout."""
+    deadline = time.monotonic() + _TEST_TIMEOUT_S
     while time.monotonic() < deadline:
         now = next((d for d in islice(service.webhooks.deliveries(sent.webhook_id), 100) if d.id == sent.id), sent)
         if now.state == _DELIVERED or now.error is not None:
@@ -114,11 +117,13 @@ def _settled(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
 def deliveries(
     ctx: typer.Context,
     webhook: Id,
-    state: Annotated[str | None, typer.Option(help="Only those: pending, delivered or failed.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only deliveries in this state: pending, delivered or failed.")
+    ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List what was and is to be sent, newest first."""
+    """List deliveries of a webhook, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
     if as_json:
@@ -137,5 +142,5 @@ def deliveries(
         )
         for d in found
     ]
-    columns = ("event", "state", "attempts", "status", "latest error", "happened", "due")
-    output.print_table(columns, rows, empty="Nothing was to be sent yet.")
+    columns = ("event", "state", "attempts", "status", "last error", "created", "due")
+    output.print_table(columns, rows, empty="There are no deliveries yet.")

@@ -16,7 +16,7 @@ from speciate.cli.errors import ExitCode
 if TYPE_CHECKING:
     from speciate.cli.doctor.findings import Finding
 
-_MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("BAD", "bold red")}
+_MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("FAIL", "bold red")}
 
 
 ServiceOnly = Annotated[
@@ -67,12 +67,10 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
 
 def _print_findings(findings: list[Finding]) -> None:
     out = output.console()
-    width = max(len(finding.name) for finding in findings)
     for finding in findings:
         mark, style = _MARKS[finding.status.value]
-        line = Text(f"{mark:<5}", style=style).append(
-            f"{finding.name:<{width}}  {output.sanitize(finding.detail)}", style="default"
-        )
+        line = Text(f"{mark:<6}", style=style)
+        line.append(f"{finding.name}: {output.sanitize(finding.detail)}", style="default")
         out.print(line, soft_wrap=True)
         if finding.remedy:
-            output.print_line(f"     {'':<{width}}  {finding.remedy}")
+            output.print_line(f"      fix: {finding.remedy}")

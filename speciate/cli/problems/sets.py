@@ -1,4 +1,4 @@
-"""``speciate sets``: frozen lists of problem versions."""
+"""``speciate sets``: create and list frozen lists of problem versions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 
-app = command_group("Problem sets: named, frozen lists of problem versions.")
+app = command_group("Create and list problem sets: named, frozen lists of problem versions.")
 
 
 @app.command("create", epilog=examples("speciate sets create physics relativistic-energy planck-radiation@1"))
 def create(
     ctx: typer.Context,
-    slug: Annotated[str, typer.Argument(metavar="NAME", help="Name of the set; it can never be used again.")],
-    problems: Annotated[list[str], typer.Argument(metavar="PROBLEM...", help="Name, name@version or id of each.")],
-    title: Annotated[str, typer.Option(help="One line for people.")] = "",
+    slug: Annotated[str, typer.Argument(metavar="NAME", help="Name of the set; cannot be reused.")],
+    problems: Annotated[list[str], typer.Argument(metavar="PROBLEM...", help="Problems: name, name@version or id.")],
+    title: Annotated[str, typer.Option(help="Title, one line.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Freeze a list of problem versions under a name."""
+    """Create a frozen list of problem versions."""
     with client(ctx) as service:
         made = service.problem_sets.create(slug, problems, title=title)
     if as_json:
@@ -47,10 +47,10 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
 @app.command("show", epilog=examples("speciate sets show physics --json"))
 def show(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SET", help="Name or id.")],
+    name: Annotated[str, typer.Argument(metavar="SET", help="Set name or id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the problems of a set, in its order."""
+    """List the problems of a set in order."""
     with client(ctx) as service:
         found = service.problem_sets.get(name)
     if as_json:

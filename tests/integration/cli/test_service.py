@@ -102,7 +102,7 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     child = next(candidate for candidate in exported if candidate["parents"] and candidate["status"] == "evaluated")
     name = f"{run_id}/{child['number']}"
     assert ready("candidates", "show", child["id"]).code == ExitCode.OK
-    assert ready("candidates", "diff", name).out.startswith(("---", "It changes nothing."))
+    assert ready("candidates", "diff", name).out.startswith(("---", "No difference."))
     assert json.loads(ready("candidates", "lineage", name, "--json").out.splitlines()[-1])["number"] == 1
     top = ready("candidates", "top", run_id)
     assert top.code == ExitCode.OK, top.err
@@ -112,7 +112,7 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
 
 def test_everything_else_answers(ready: Cli) -> None:
     assert "islands_map_elites" in ready("strategies").out
-    assert "answers" in ready("policies", "ping", "mutator").out
+    assert "responds" in ready("policies", "ping", "mutator").out
     assert ready("problems", "show", "sorting-network-8").code == ExitCode.OK
     assert json.loads(ready("problems", "list", "sorting-network-8", "--json").out)["version"] == 1
     assert ready("sets", "create", "both", "sorting-network-8", "circle-packing-26@1").code == ExitCode.OK

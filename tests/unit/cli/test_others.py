@@ -224,10 +224,10 @@ def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, serv
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--who"], "--problem: is missing: --who is about one problem"),
-        (["--problem", "p", "--who", "--records"], "--records: does not fit --who"),
-        (["--problem", "p", "--records", "--policy", "m"], "--policy: does not fit --records"),
-        (["--problem", "p", "--who", "--out", "u.csv"], "--out: does not fit --who"),
+        (["--who"], "--problem: is missing: --who requires it"),
+        (["--problem", "p", "--who", "--records"], "--records: does not apply to --who"),
+        (["--problem", "p", "--records", "--policy", "m"], "--policy: does not apply to --records"),
+        (["--problem", "p", "--who", "--out", "u.csv"], "--out: does not apply to --who"),
     ],
 )
 def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[str], message: str) -> None:
@@ -289,7 +289,7 @@ def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert outcome.code == ExitCode.FAILED
     assert ":pass" not in outcome.out + outcome.err
     assert "Check SPECIATE_REDIS_URL." in outcome.out
-    assert sum(line.startswith("BAD") for line in outcome.lines) == 2
+    assert sum(line.startswith("FAIL") for line in outcome.lines) == 2
 
 
 def test_a_variable_that_nobody_reads_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:

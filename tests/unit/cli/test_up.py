@@ -30,7 +30,7 @@ def _refused(cli: Cli, *args: object) -> str:
 def test_a_data_directory_that_cannot_be_made(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in ("/proc/foo", tmp_path / "file", tmp_path / "file" / "below"):
-        assert f"the data directory {place} cannot be made" in _refused(cli, "--data-dir", place)
+        assert f"the data directory {place} cannot be created" in _refused(cli, "--data-dir", place)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from speciate.cli.train import config_of
+from speciate.cli.train import build_config
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
@@ -178,7 +178,7 @@ def test_a_variant_is_trained_with_its_own_choices():
         command = command_of(Path("out"), ABLATIONS, arm, 1)
         settings = [value for flag, value in pairwise(command) if flag == "--set"]
         method = command[command.index("--method") + 1]
-        config = config_of(method, "programs", 1, None, settings, paper=False)
+        config = build_config(method, "programs", 1, None, settings, paper=False)
         made[arm.name] = (config.method, config.group, config.estimator)
     assert len({str(choices) for choices in made.values()}) == len(made)
     assert made["vmk_kappa_2"][2].kappa == 2

@@ -284,7 +284,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
     [
         (["--task", "chess", "--method", "vpo"], "no task is called 'chess'"),
         (["--task", "programs", "--method", "ppo"], "no method is called 'ppo'"),
-        (["--task", "programs", "--method", "vpo", "--set", "grupe=8"], "there is no such choice"),
+        (["--task", "programs", "--method", "vpo", "--set", "grupe=8"], "no such recipe value"),
         (["--task", "programs", "--method", "grpo", "--set", "method=vpo"], "Write --method vpo."),
         (["--task", "maze", "--method", "grpo", "--data", "."], "'maze' makes its own problems"),
         (["--task", "programs", "--method", "vpo", "--set", "group=1"], "group = 1"),
