@@ -113,7 +113,7 @@ def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: S
 def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:
     down = problem(503, "policy-unavailable", "http://h/v1 refused the connection.")
     service.on("POST", "/v1/policies/qwen:ping", say({"seconds": 0.5}), down)
-    assert cli("policies", "ping", "qwen").lines[0] == "qwen answers."
+    assert cli("policies", "ping", "qwen").lines[0] == "qwen responds."
     outcome = cli("policies", "ping", "qwen")
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
 
@@ -247,7 +247,7 @@ def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: StandIn, args: 
 def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: StandIn) -> None:
     outcome = cli("projects", "quota", "lab", "--tokens", 5, "--unlimited", "tokens")
     assert (outcome.code, service.requests) == (ExitCode.INVALID, [])
-    assert outcome.err.startswith("error: --tokens and --unlimited tokens: give one of them.")
+    assert outcome.err.startswith("error: --tokens and --unlimited tokens exclude each other.")
 
 
 @pytest.mark.parametrize("key", ["é", "a\nb"])

@@ -198,7 +198,7 @@ def test_watching_prints_plain_lines(cli: Cli, service: StandIn) -> None:
     assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
     assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
     assert outcome.lines[-1] == "completed: reached first"
-    assert outcome.err == f"Its best candidates: speciate candidates top {RUN}\n"
+    assert outcome.err == f"List its best candidates: speciate candidates top {RUN}\n"
 
 
 @pytest.mark.parametrize("best", [{}, {"radius": 2.5}])

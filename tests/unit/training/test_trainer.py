@@ -306,8 +306,8 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "vpo", "--out", "file/policy"], "/file is no folder"),
         (["--task", "programs", "--method", "vpo", "--out", "file"], "file is no folder"),
         (["--task", "programs", "--method", "vpo", "--out", "."], "is not empty"),
-        (["--task", "programs", "--method", "base", "--base", "there"], "takes no --base"),
-        (["--task", "programs", "--method", "base", "--set", "steps=9"], "takes no --set"),
+        (["--task", "programs", "--method", "base", "--base", "there"], "--base does not apply"),
+        (["--task", "programs", "--method", "base", "--set", "steps=9"], "--set does not apply"),
     ],
     ids=lambda value: None if isinstance(value, list) else value,
 )
