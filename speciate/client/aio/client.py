@@ -10,10 +10,9 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from speciate.client.aio.administration import AsyncProjectsClient, AsyncTokensClient, AsyncWebhooksClient
-from speciate.client.aio.campaigns import AsyncCampaignsClient
 from speciate.client.aio.catalog import AsyncPoliciesClient, AsyncProblemsClient, AsyncProblemSetsClient
+from speciate.client.aio.declarations import AsyncCampaignsClient, AsyncTournamentsClient
 from speciate.client.aio.runs import AsyncCandidatesClient, AsyncRunsClient
-from speciate.client.aio.tournaments import AsyncTournamentsClient
 from speciate.client.aio.transport import AsyncRestTransport
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection

@@ -15,10 +15,9 @@ from pydantic import JsonValue
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection
 from speciate.client.sync.administration import ProjectsClient, TokensClient, WebhooksClient
-from speciate.client.sync.campaigns import CampaignsClient
 from speciate.client.sync.catalog import PoliciesClient, ProblemsClient, ProblemSetsClient
+from speciate.client.sync.declarations import CampaignsClient, TournamentsClient
 from speciate.client.sync.runs import CandidatesClient, RunsClient
-from speciate.client.sync.tournaments import TournamentsClient
 from speciate.client.sync.transport import RestTransport
 from speciate.domain.target import ClaimState
 from speciate.ports.records.candidates import RolloutDetail
