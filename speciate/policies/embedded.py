@@ -1,6 +1,7 @@
-"""Asks the policy server that runs beside the service: whoever starts it tells the workers where it listens.
+"""Sample from the inference server that runs beside the service.
 
-The address is no part of the registration, so that a policy stays the same version wherever the service is started.
+The server's address is a setting and not part of the registration, so that a policy keeps its version wherever the
+service runs.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
 
 
 class InferenceServerPolicy:
-    """A checkpoint of the policy server beside us, by the name that it is served under."""
+    """Client of a checkpoint that the inference server serves under the policy's model name."""
 
     def __init__(self, policy: Policy, context: ClientContext = STANDALONE) -> None:
         if policy.base_url is not None or policy.model is None:
             raise InvalidInputError(
                 f"policy {policy.slug!r} of kind 'embedded' needs a model and no base_url.",
-                remedy="Use kind 'openai_compatible' for an endpoint of your own.",
+                remedy="Use kind 'openai_compatible' for another endpoint.",
             )
         self._policy = policy
-        # Its address is a setting of the operator's, so it may be anywhere.
+        # The operator configures the server's address, so every network is allowed.
         self._context = replace(context, network=None)
-        # The address is looked up when it is needed; what a request costs at most does not depend on it.
-        self._unasked = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
+        # The address is read on first use; the token ceiling does not depend on it.
+        self._offline = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
         self._client: OpenAICompatible | None = None
 
     def __enter__(self) -> Self:
@@ -44,40 +45,40 @@ class InferenceServerPolicy:
             self._client.close()
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return a number of tokens that the request can never exceed."""
-        return self._unasked.token_ceiling(request)
+        """Return an upper bound of the request's tokens."""
+        return self._offline.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Answer every request, in order."""
-        return self._asked().sample(requests)
+        return self._connected().sample(requests)
 
     def ping(self) -> str:
         """Return one line that says the policy can be used."""
-        return self._asked().ping()
+        return self._connected().ping()
 
     def identify(self) -> Policy:
-        """Return the policy as it is, after a look at the server where it is known."""
+        """Return the policy as registered, after checking the server if its address is set."""
         if os.environ.get(ADDRESS_VARIABLE):
-            self._asked().identify()
+            self._connected().identify()
         return self._policy
 
     def revalidate(self) -> None:
-        """Have the server looked at again before it answers."""
-        self._asked().revalidate()
+        """Check the server again before the next request."""
+        self._connected().revalidate()
 
-    def _asked(self) -> OpenAICompatible:
+    def _connected(self) -> OpenAICompatible:
         address = os.environ.get(ADDRESS_VARIABLE)
         if not address:
             raise PolicyUnavailableError(
-                f"policy {self._policy.slug!r} is served beside the service, and no such server is known here.",
-                remedy=f"`speciate up` starts one; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
+                f"policy {self._policy.slug!r} needs the inference server, and {ADDRESS_VARIABLE} is not set.",
+                remedy=f"`speciate up` starts the server; otherwise run `speciate serve` and set {ADDRESS_VARIABLE}.",
             )
         if self._client is None:
-            where = {"base_url": address}
-            # It asks for a token where it listens to other machines.
+            update = {"base_url": address}
+            # A server that listens to other machines requires a token.
             if secret_of(SERVE_TOKEN_VARIABLE) is not None:
-                where["api_key_env"] = SERVE_TOKEN_VARIABLE
-            self._client = OpenAICompatible(self._policy.model_copy(update=where), self._context)
+                update["api_key_env"] = SERVE_TOKEN_VARIABLE
+            self._client = OpenAICompatible(self._policy.model_copy(update=update), self._context)
         return self._client
 
 

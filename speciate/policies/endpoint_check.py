@@ -1,4 +1,4 @@
-"""Looks at an endpoint before it is asked: health, model, adapter, weights, and whether it keeps constraints."""
+"""Check an endpoint before use: health, model, adapter, weights, and support for output constraints."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MOST_SHOWN: Final = 300
 
 
 class EndpointCheck:
-    """One look after the other at one endpoint, for one policy.
+    """Check of one endpoint for one policy, to be run repeatedly.
 
     Args:
-        policy: As it was registered.
-        adapter_path: Where the server finds the policy's adapter; None for one that must be there already.
-        base_model: The model that must be served for the adapter.
-        guide: Constraint that the server has to keep.
-        exchange: Sends a request and returns the body of its answer; raises where it is refused.
-        send: Sends a request and returns status and body, whatever they are.
+        policy: The registration.
+        adapter_path: Path of the policy's adapter on the server's machine; None if it must be loaded already.
+        base_model: Base model of the adapter, which must be served.
+        guide: Output constraint that the server has to support.
+        exchange: Send a request and return the body of its response; raises if it is refused.
+        send: Send a request and return status and body, whatever the status is.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class EndpointCheck:
         self._policy, self._model = policy, policy.model or ""
         self._adapter_path, self._base_model, self._guide = adapter_path, base_model, guide
         self._exchange, self._send = exchange, send
-        self._guided = False
+        self._guide_checked = False
 
-    def look(self) -> WeightsIdentity:
-        """Return what is served under the policy's name; an adapter is loaded where the policy says from where.
+    def run(self) -> WeightsIdentity:
+        """Return the identity of the served model; load the policy's adapter if its path is known.
 
         Raises:
-            EndpointMismatchError: The policy cannot be used there as it is registered.
-            MalformedResponseError: It is not well, or what it answers is no list of models; that may pass.
+            EndpointMismatchError: The endpoint does not serve the policy as registered.
+            MalformedResponseError: It is unhealthy, or its response is no list of models; that may be temporary.
         """
         status, _ = self._send("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
-            raise MalformedResponseError(f"it is not well: GET /health answers {status}")
+            raise MalformedResponseError(f"it is unhealthy: GET /health answers {status}")
         cards = self._cards()
         card = self._find(cards)
         if card is None and self._adapter_path is not None:
@@ -66,9 +66,9 @@ class EndpointCheck:
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)
         identity = identify(self._policy, card, cards)
-        if self._guide is not None and not self._guided:
+        if self._guide is not None and not self._guide_checked:
             self._check_guide()
-            self._guided = True
+            self._guide_checked = True
         return identity
 
     def _cards(self) -> list[ModelCard]:
@@ -78,7 +78,7 @@ class EndpointCheck:
         if status in (404, 405):
             raise EndpointMismatchError(
                 f"it lists no models: GET models answers {status}",
-                "Correct base_url (it usually ends in /v1), or set the option check to false for gateways without one.",
+                "Correct base_url (it usually ends in /v1); for a gateway without the list set the option check=false.",
             )
         return model_cards(self._exchange("GET", "models", None))
 
@@ -93,30 +93,30 @@ class EndpointCheck:
             )
         if self._base_model is not None and card.parent not in (None, self._base_model):
             raise EndpointMismatchError(
-                f"{card.id} is an adapter of {card.parent}, not of {self._base_model}", "Correct the base_model."
+                f"{card.id} is an adapter of {card.parent}, not of {self._base_model}", "Correct the option base_model."
             )
         if self._adapter_path is not None and card.root not in (None, self._adapter_path):
             raise EndpointMismatchError(
                 f"{card.id} is loaded from {card.root}, not from {self._adapter_path}",
-                "Unload it there, or register the adapter under another model name.",
+                "Unload it on the server, or register the adapter under another model name.",
             )
 
     def _check_guide(self) -> None:
-        """Ask for one token under the constraint, and under one that cannot be kept and must be refused."""
-        kept, body = self._send("POST", path_of(self._policy), self._asked(constraint(self._guide)))
-        if kept != 200:
-            said = bounded(printable(error_message(body)), _MOST_SHOWN)
+        """Request one token under the constraint, and one under an invalid constraint, which must be refused."""
+        status, body = self._send("POST", path_of(self._policy), self._one_token(constraint(self._guide)))
+        if status != 200:
+            answer = bounded(printable(error_message(body)), _MOST_SHOWN)
             raise EndpointMismatchError(
-                f"it does not take the policy's guide: it answered {kept}: {said}",
-                "Leave out the option guide, correct it, or serve the model with vLLM.",
+                f"it does not accept the policy's guide: it answered {status}: {answer}",
+                "Correct or remove the option guide, or serve the model with vLLM.",
             )
-        if self._send("POST", path_of(self._policy), self._asked(MALFORMED))[0] == 200:
+        if self._send("POST", path_of(self._policy), self._one_token(MALFORMED))[0] == 200:
             raise EndpointMismatchError(
-                "it ignores constraints: a malformed one was answered as if it were none",
-                "Leave out the option guide, or serve the model with a vLLM that knows structured_outputs.",
+                "it ignores constraints: it accepted a malformed one",
+                "Remove the option guide, or serve the model with a vLLM that supports structured_outputs.",
             )
 
-    def _asked(self, rule: Mapping[str, Any]) -> dict[str, Any]:
+    def _one_token(self, rule: Mapping[str, Any]) -> dict[str, Any]:
         body = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1, **rule}
         if self._policy.prompt_format is PromptFormat.CHAT:
             return {**body, "messages": [{"role": "user", "content": "1"}]}

@@ -1,4 +1,4 @@
-"""Constraints on what a model may write: sent as vLLM's ``structured_outputs``, refused where a server has none."""
+"""Constrain a model's output by a grammar or regex, sent as vLLM's ``structured_outputs``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from speciate.prompts.diff import DIFF_GRAMMAR
 
 
 class CustomGuide(Value):
-    """A constraint of the user's own, in the language of the server's grammar engine.
+    """A user-defined constraint, in the language of the server's grammar engine.
 
     Attributes:
-        regex: What the whole answer must match.
+        regex: Regular expression that the whole answer must match.
         grammar: A grammar in EBNF whose start is ``root``.
     """
 
@@ -34,24 +34,24 @@ class CustomGuide(Value):
 Guide = Literal["diff"] | CustomGuide
 
 MALFORMED: Final = {"structured_outputs": {"regex": "("}}
-"""A constraint that no server can keep: one that accepts it ignores constraints."""
+"""An invalid constraint: a server that accepts it ignores constraints."""
 
 
 def check_guide(policy: Policy, guide: Guide | None) -> None:
     """Check that a guide fits the policy.
 
     Raises:
-        InvalidInputError: It asks for edits, and the policy is asked for whole programs.
+        InvalidInputError: It allows edits only, and the policy writes whole programs.
     """
     if guide == "diff" and (policy.edit_format is not EditFormat.DIFF or policy.codec is not None):
         raise InvalidInputError(
-            f"policy {policy.slug!r} has the guide 'diff' and is not asked for edits.",
+            f"policy {policy.slug!r} has the guide 'diff' but does not write edits.",
             remedy="Set edit_format to 'diff', without a codec.",
         )
 
 
 def constraint(guide: Guide | None) -> dict[str, Any]:
-    """Return the fields that a request has on account of a guide."""
+    """Return the request fields of a guide."""
     if guide is None:
         return {}
     rule = {"grammar": DIFF_GRAMMAR} if guide == "diff" else guide.model_dump(exclude_none=True)
@@ -59,7 +59,7 @@ def constraint(guide: Guide | None) -> dict[str, Any]:
 
 
 def constraint_of(guide: Guide | None, request: SampleRequest) -> dict[str, Any]:
-    """Return the fields of one request: advice is free text, and there is nothing to edit without a program."""
+    """Return the guide's fields for one request: none for advice, or for edits without a program."""
     if request.role is PolicyRole.ADVISE:
         return {}
     if guide == "diff" and not request.parents and not request.seed_program:

@@ -1,7 +1,7 @@
-"""Which weights an endpoint answers with, as far as that can be known, and whether they are the registered ones.
+"""Identify the weights that an endpoint serves, and compare them with the registered ones.
 
-vLLM's model list names a folder or repository (``root``) and, for an adapter, its base (``parent``); our embedded
-server states the SHA-256 of the weights. ``created`` is the time of the question and says nothing.
+vLLM's model list names a folder or repository (``root``) and, for an adapter, its base model (``parent``). The bundled
+inference server states the SHA-256 of the weights. ``created`` is the time of the request and identifies nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from speciate.policies.openai_wire import ModelCard
 from speciate.settings import is_loopback
 
 _MOST_READ_BYTES: Final = 8 << 30
-_AGAIN: Final = (
-    "Register the policy again: other weights are a new version of it. Or serve the registered ones under that name."
-)
+_REMEDY: Final = "Register the policy again as a new version, or serve the registered weights under that name."
 
 
 class EndpointMismatchError(Exception):
-    """The endpoint answers, and the policy cannot be used there as it is registered."""
+    """The endpoint answers, but does not serve the policy as registered."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -37,11 +35,11 @@ class EndpointMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WeightsIdentity:
-    """What is known of the weights behind a model's name.
+    """Identity of the weights behind a model's name.
 
     Attributes:
-        digest: SHA-256 of the policy's own weights, an adapter's for an adapter; None where it cannot be known.
-        served: What the endpoint said.
+        digest: SHA-256 of the policy's own weights (an adapter's for an adapter); None if unknown.
+        served: What the endpoint reports.
     """
 
     digest: str | None
@@ -49,18 +47,18 @@ class WeightsIdentity:
 
 
 def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:
-    """Return what can be known of a model that is served.
+    """Return the identity of a served model.
 
     Raises:
-        EndpointMismatchError: It is not what was registered; the message names what differs.
+        EndpointMismatchError: It differs from the registration; the message names the difference.
     """
     base = next((other for other in cards if other.id == card.parent), None)
     digest, source = _digest(policy, card)
     if digest is not None and policy.checkpoint_digest not in (None, digest):
         raise EndpointMismatchError(
-            f"{card.id} is served with weights {digest} ({_told(card, source)}), and the registration says"
+            f"{card.id} is served with weights {digest} ({_origin(card, source)}), and the registration says"
             f" {policy.checkpoint_digest}",
-            _AGAIN,
+            _REMEDY,
         )
     served = ServedWeights(
         root=card.root,
@@ -74,10 +72,10 @@ def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> Wei
 
 
 def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> None:
-    """Check that an answer fits beside a prompt.
+    """Check that the longest answer fits into the model's context beside a prompt.
 
     Raises:
-        EndpointMismatchError: The model reads fewer tokens than the longest answer has.
+        EndpointMismatchError: It does not fit.
     """
     lengths = [other.max_model_len for other in (card, *cards) if other.id in (card.id, card.parent)]
     longest = next((length for length in lengths if length is not None), None)
@@ -85,23 +83,23 @@ def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) ->
         raise EndpointMismatchError(
             f"{card.id} reads {longest} tokens, prompt and answer together, and max_tokens is"
             f" {policy.sampling.max_tokens}",
-            "Lower sampling's max_tokens, or serve it with a larger --max-model-len.",
+            "Lower the policy's max_tokens, or serve the model with a larger --max-model-len.",
         )
 
 
 def _compare(name: str, before: ServedWeights, now: ServedWeights) -> None:
     for what in ("root", "base_root", "base_digest"):
         was, found = getattr(before, what), getattr(now, what)
-        # What was known and no longer is may be the same as before: a server behind another address, for one.
+        # A value that is unknown may still be the same: another proxy may hide it.
         if was is not None and found is not None and was != found:
             words = what.replace("base_", "base model's ").replace("root", "source")
-            raise EndpointMismatchError(f"the {words} of {name} was {was} at registration and is {found} now", _AGAIN)
+            raise EndpointMismatchError(f"the {words} of {name} was {was} at registration and is {found} now", _REMEDY)
 
 
 def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | None]:
     if card.digest is not None:
         return card.digest, DigestFrom.ENDPOINT
-    # A path means the same thing here only if the endpoint runs on this machine.
+    # The endpoint's path can be read only if it runs on this machine.
     here = is_loopback(httpx.URL(policy.base_url or "").host)
     found = _of_folder(card.root) if here and card.root is not None else None
     if found is not None:
@@ -110,12 +108,12 @@ def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | N
     return None, DigestFrom.DECLARED if declared else None
 
 
-def _told(card: ModelCard, source: DigestFrom | None) -> str:
-    return f"read from {card.root}" if source is DigestFrom.FILES else "it says"
+def _origin(card: ModelCard, source: DigestFrom | None) -> str:
+    return f"read from {card.root}" if source is DigestFrom.FILES else "as it reports"
 
 
 def _of_folder(root: str) -> str | None:
-    """Return the digest of the weights in a folder, if there are any that can be read."""
+    """Return the digest of the weights in a folder; None if there are none that can be read."""
     folder = Path(root)
     if not folder.is_absolute():
         return None
@@ -132,7 +130,7 @@ def _of_folder(root: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _cached_digest(folder: Path, *_: int) -> str | None:
-    """Return the digest of a folder's weights, read again only when the file is another one."""
+    """Return the digest of a folder's weights; the file's inode, size and time are part of the cache key."""
     try:
         return weights_digest(folder)
     except (OSError, NotFoundError):

@@ -1,4 +1,4 @@
-"""What stands beside a checkpoint: where it comes from and how it is asked."""
+"""Read and write the manifest of a checkpoint: its training, its prompt format, and the digest of its weights."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from speciate.domain.validation import validation_message
 from speciate.domain.values import Value, digest_of
 
 MANIFEST: Final = "manifest.json"
-_COURSE: Final = 30  # points of a training's course that are kept with a registration
+_CURVE_POINTS: Final = 30  # points of the training curve that a registration stores
 WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
 SHARDS: Final = "model-*-of-*.safetensors"
-"""Weights in several files, as larger models are published."""
+"""File pattern of sharded weights, as larger models are published."""
 
 
 class Manifest(Value):
-    """How a policy was trained, and what a client needs to ask it.
+    """Record of how a policy was trained and how to prompt it.
 
     Attributes:
         task: Task it was trained on, a key of ``speciate.training.tasks.TASKS``.
         method: Estimator, or ``base`` for supervised training alone.
-        codec: Language in which it is asked, a key of ``speciate.prompts.codecs.CODECS``; None means English.
+        codec: Codec of its prompts, a key of ``speciate.prompts.codecs.CODECS``; None means English.
         max_tokens: Longest answer in tokens.
-        answers_per_rollout: Answers that it writes in one completion, m. It can be asked for single ones, too.
-        seed: Seed of everything random.
+        answers_per_rollout: Answers in one completion, m. It can write single answers, too.
+        seed: Seed of all randomness.
         steps: Updates made.
-        config: All choices of the training, as JSON values.
-        base_digest: SHA-256 of the weights that training began with; None from nothing.
-        data_digest: SHA-256 of the training problems' definition.
-        versions: Of the libraries that took part, by name.
+        config: Configuration of the training, as JSON values.
+        base_digest: SHA-256 of the initial weights; None if they were random.
+        data_digest: SHA-256 of the definitions of the training problems.
+        versions: Versions of the libraries, by name.
         metrics: Measurements over time, one mapping for each entry, with ``step``.
     """
 
@@ -53,14 +53,14 @@ class Manifest(Value):
 
     @property
     def is_mutator(self) -> bool:
-        """Whether it was trained to change what others propose (docs/adr/0026-mutators.md)."""
+        """True if it was trained to change other policies' candidates (docs/adr/0026-mutators.md)."""
         share = self.config.get("mutation_share", 0)
         return isinstance(share, int | float) and share > 0.5
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a checkpoint's folder."""
-    draft = folder / f"{MANIFEST}.new"  # renamed into place: a manifest says that a checkpoint is complete
+    draft = folder / f"{MANIFEST}.new"  # renamed into place: a manifest marks its checkpoint as complete
     draft.write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
     draft.replace(folder / MANIFEST)
 
@@ -69,8 +69,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a checkpoint.
 
     Raises:
-        NotFoundError: There is none.
-        InvalidInputError: It is not a manifest; the message says what is wrong.
+        NotFoundError: There is no manifest.
+        InvalidInputError: The file is not a manifest; the message says what is wrong.
     """
     path = folder / MANIFEST
     try:
@@ -78,27 +78,27 @@ def read_manifest(folder: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
             f"there is no {path}: expected the folder of a checkpoint.",
-            remedy="'speciate train' writes such folders.",
+            remedy="Pass a folder that 'speciate train' wrote.",
         ) from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not text.") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise InvalidInputError(f"{path} is no manifest: {place}: {validation_message(first)}.") from None
+        raise InvalidInputError(f"{path} is not a manifest: {place}: {validation_message(first)}.") from None
 
 
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:
-    """Return the registration of a checkpoint, to be asked as it was trained.
+    """Return the registration of a checkpoint, with prompts and sampling as in its training.
 
     Args:
         folder: The checkpoint.
         slug: Name of the policy.
-        base_url: Where it is served; None stands for the server beside the service.
+        base_url: Endpoint that serves it; None for the inference server beside the service.
 
     Raises:
-        NotFoundError: There is no manifest, or there are no weights.
-        InvalidInputError: The manifest is none.
+        NotFoundError: The manifest or the weights are missing.
+        InvalidInputError: The manifest is invalid.
     """
     manifest = read_manifest(folder)
     what = f"to change answers to task {manifest.task}" if manifest.is_mutator else f"on task {manifest.task}"
@@ -121,9 +121,9 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
 
 
 def _training(manifest: Manifest) -> Training:
-    """Return the course of a training up to a checkpoint, thinned by taking means of neighbours."""
+    """Return the training curve up to a checkpoint, thinned to means of neighbours."""
     known = [(entry["entropy"], entry["mean"]) for entry in manifest.metrics if {"entropy", "mean"} <= entry.keys()]
-    size = max(1, -(-len(known) // _COURSE))
+    size = max(1, -(-len(known) // _CURVE_POINTS))
     parts = [known[i : i + size] for i in range(0, len(known) - size + 1, size)]
     entropy, reward = (tuple(round(sum(p[j] for p in part) / size, 5) for part in parts) for j in (0, 1))
     what = manifest.model_dump(mode="json", include={"task", "method", "seed", "config", "base_digest", "data_digest"})
@@ -131,10 +131,10 @@ def _training(manifest: Manifest) -> Training:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits; of shards that of theirs, in order.
+    """Return the SHA-256 of a checkpoint's weights as 64 hexadecimal digits; for shards, that of their digests.
 
     Raises:
-        NotFoundError: There are none.
+        NotFoundError: The folder holds no weights.
     """
     for name in WEIGHTS:
         if (path := folder / name).is_file():

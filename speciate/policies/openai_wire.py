@@ -1,4 +1,4 @@
-"""The OpenAI protocol as vLLM speaks it: what is sent, and what is believed of what comes back."""
+"""Write requests and read responses of the OpenAI protocol as vLLM speaks it, without trusting the server."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from speciate.ports.policy import SampleRequest, SampleResult
 _FINGERPRINT: Final = "system_fingerprint"
 _WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
-"""Seeds are sent modulo this: some servers keep them in 32 bits."""
+"""Seeds are sent modulo this number: some servers store them in 32 bits."""
 _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
 
 
 class MalformedResponseError(ValueError):
-    """The endpoint answered with something that is not a completion; the text says what is wrong."""
+    """The response of the endpoint is not a completion; the text says what is wrong."""
 
 
 class WeightsMismatchError(ValueError):
-    """The endpoint answered with other weights than those that were registered."""
+    """The response comes from other weights than the registered ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCeilings:
-    """What a request can cost at most, in tokens.
+    """Upper bounds of a request's tokens.
 
     Attributes:
-        prompt: The prompt: no tokenizer makes more tokens than bytes.
+        prompt: The prompt: no tokenizer produces more tokens than bytes.
         longest: One completion.
         completion: All completions together.
     """
@@ -46,14 +46,14 @@ class TokenCeilings:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a model list says of one model.
+    """Entry of a model list.
 
     Attributes:
-        id: The name by which it is asked.
+        id: Model name in requests.
         root: Folder or repository of its weights.
         parent: For an adapter, the ``id`` of its base model.
-        max_model_len: Longest sequence in tokens, prompt and answer together; vLLM says it of base models only.
-        digest: SHA-256 of its weights, as our own server says it.
+        max_model_len: Longest sequence in tokens, prompt and answer together; vLLM reports it for base models only.
+        digest: SHA-256 of its weights; the bundled inference server reports it.
     """
 
     id: str
@@ -64,12 +64,12 @@ class ModelCard:
 
 
 def path_of(policy: Policy) -> str:
-    """Return the route that the policy is asked on, relative to its base URL."""
+    """Return the route of the policy's requests, relative to its base URL."""
     return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
 
 
 def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a request; ``extra`` adds fields and overrides none of ours."""
+    """Return the body of a request; ``extra`` adds fields and never overrides the others."""
     sampling = policy.sampling
     body: dict[str, Any] = {
         **extra,
@@ -93,7 +93,7 @@ def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any])
 
 
 def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenCeilings:
-    """Return what a request can cost at most; ``overhead`` is what a chat template adds to the prompt."""
+    """Return upper bounds of a request's tokens; ``overhead`` bounds the tokens of a chat template."""
     prompt = len(storable(request.prompt.text()).encode())
     chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
     longest = policy.tokens_for(request.role)
@@ -103,12 +103,12 @@ def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenC
 def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeilings, latency_s: float) -> SampleResult:
     """Return the completions of a response, in the order of their index.
 
-    Tokens are those the endpoint reports. Where it reports none, or more than is possible, every byte counts as a token
-    up to the ceiling, so that a budget holds whatever the endpoint says.
+    Tokens are those that the endpoint reports. If it reports none, or more than possible, every byte counts as a token
+    up to the ceiling, so that a budget holds whatever the endpoint reports.
 
     Raises:
         MalformedResponseError: The body is not a completion.
-        WeightsMismatchError: It names the SHA-256 of its weights, and the policy was registered with another one.
+        WeightsMismatchError: It states the SHA-256 of other weights than the registered ones.
     """
     data = _object(_json(body), "the response")
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
@@ -133,20 +133,20 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeiling
 
 
 def fingerprint(weights: str) -> dict[str, str]:
-    """Return the field by which a server says which weights answered."""
+    """Return the response field that states the SHA-256 of the server's weights."""
     return {_FINGERPRINT: _WEIGHTS + weights}
 
 
-def _check_weights(said: object, registered: str | None) -> None:
-    # Other servers' fingerprints are of their software, or of nothing that a registration knows.
-    if registered is None or not isinstance(said, str) or not said.startswith(_WEIGHTS):
+def _check_weights(reported: object, registered: str | None) -> None:
+    # The fingerprints of other servers describe their software.
+    if registered is None or not isinstance(reported, str) or not reported.startswith(_WEIGHTS):
         return
-    if (served := said.removeprefix(_WEIGHTS)) != registered:
+    if (served := reported.removeprefix(_WEIGHTS)) != registered:
         raise WeightsMismatchError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
 
 
 def reported_tokens(body: bytes, ceilings: TokenCeilings) -> int:
-    """Return the tokens that a response which is no completion says it took; 0 where it does not say."""
+    """Return the tokens that a malformed response reports; 0 if it reports none."""
     try:
         usage = _object(_json(body), "the response").get("usage")
     except MalformedResponseError:
@@ -160,7 +160,7 @@ def model_cards(body: bytes) -> list[ModelCard]:
     """Return the models that ``GET /models`` lists.
 
     Raises:
-        MalformedResponseError: The body is not such a list.
+        MalformedResponseError: The body is not a list of models.
     """
     listed = _object(_json(body), "the response").get("data")
     if not isinstance(listed, list):
@@ -180,7 +180,7 @@ def _card(item: Mapping[str, Any]) -> ModelCard:
 
 
 def error_message(body: bytes) -> str:
-    """Return what an error response says, as found in the places where servers put it."""
+    """Return the message of an error response; servers put it under different keys."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -221,7 +221,7 @@ def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
         message = _object(choice.get("message"), "the message of a choice")
         text = message.get("content")
         if text is None and (choice.get("finish_reason") != "stop" or message.get("refusal")):
-            # Cut off while it was still thinking, or refused: an answer without a program, and it was paid for.
+            # Truncated while reasoning, or refused: an answer without a program, which still costs tokens.
             return ""
     if not isinstance(text, str):
         raise MalformedResponseError(f"the text of a choice is {type(text).__name__}: expected a string")
@@ -234,7 +234,7 @@ def _finish(choice: Mapping[str, Any]) -> str:
 
 
 def _logprobs(choice: Mapping[str, Any]) -> list[object]:
-    """Return the log-probabilities of a choice's tokens; none where they are not told."""
+    """Return the log-probabilities of a choice's tokens; empty if they are not reported."""
     found = choice.get("logprobs")
     if not isinstance(found, dict):
         return []
@@ -246,7 +246,7 @@ def _logprobs(choice: Mapping[str, Any]) -> list[object]:
 
 
 def _counted(reported: object, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:
-    """Return the tokens of each choice by its log-probabilities, where they add up to what was reported."""
+    """Return the tokens of each choice by its log-probabilities; None unless they add up to the reported number."""
     counts = [len(_logprobs(choice)) for choice in choices]
     return counts if sum(counts) == reported else None
 
@@ -264,7 +264,7 @@ def _possible(reported: object, ceiling: int) -> int | None:
 
 
 def _shares(reported: object, texts: Sequence[str], max_tokens: int, ceiling: int) -> list[int]:
-    """Divide the reported tokens among the completions in proportion to their bytes; their sum is what was reported."""
+    """Divide the reported tokens among the completions in proportion to their bytes; the sum stays exact."""
     sizes = [len(text.encode("utf-8", "replace")) for text in texts]
     total = _possible(reported, ceiling)
     if total is None:

@@ -1,6 +1,6 @@
-"""The policy without a model: it edits programs at random. The floor that every model must beat.
+"""Edit programs at random, without a model: the baseline that every model must beat.
 
-It answers in the form a model would (fenced programs, or tagged documents), so that its children take the same path.
+Answers have the form of a model's (fenced programs, or tagged documents), so that they are parsed the same way.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class ProgramMutatorOptions(Value):
     """Options of ``program_mutator``; rates are relative to each other.
 
     Attributes:
-        constants: Rate of steps of numeric constants; it also grows with their number.
-        operators: Rate of exchanged operators and comparisons.
+        constants: Rate of changed numeric constants; it also grows with their number.
+        operators: Rate of replaced operators and comparisons.
         expressions: Rate of replaced expressions.
-        statements: Rate of deleted, repeated and exchanged statements.
-        elements: Rate of deleted, repeated, exchanged and moved elements of lists.
-        crossover: Probability of recombining two parents when there are two.
+        statements: Rate of deleted, repeated and swapped statements.
+        elements: Rate of deleted, repeated, swapped and moved elements of lists.
+        crossover: Probability of recombining two parents if there are two.
         sigma_low: Smallest step of a float, as a share of its value or of the typical value.
         sigma_high: Largest step of a float, likewise.
-        second_edit: Probability that a child gets a further edit, again and again.
-        proposal_edits: Edits of a program that is written from the seed program.
+        second_edit: Probability of each further edit of a child.
+        proposal_edits: Edits of a program that is made from the seed program.
     """
 
     constants: float = Field(default=1.0, ge=0, le=1000)
@@ -61,7 +61,7 @@ class ProgramMutatorOptions(Value):
         return self
 
     def rates(self, *, heavy: bool) -> OperatorRates:
-        """Return the rates; ``heavy`` for programs that are written from the seed: only large steps."""
+        """Return the rates; ``heavy`` takes large steps only, for programs that are made from the seed program."""
         low = max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low
         return OperatorRates(
             constants=self.constants,
@@ -75,7 +75,7 @@ class ProgramMutatorOptions(Value):
 
 
 class ProgramMutator:
-    """Answers with random edits of the request's parents, or of the seed program; uses no tokens."""
+    """Client that answers with random edits of the request's parents, or of the seed program; costs no tokens."""
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
         self._options = client_options(policy, ProgramMutatorOptions)
@@ -83,7 +83,7 @@ class ProgramMutator:
         self._light = self._options.rates(heavy=False)
         self._heavy = self._options.rates(heavy=True)
 
-    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port hands it in
+    def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
         """Return 0: there is no model."""
         return 0
 
@@ -96,7 +96,7 @@ class ProgramMutator:
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Say that it can be used."""
+        """Return one line that says the policy can be used."""
         return "program_mutator needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
@@ -104,14 +104,14 @@ class ProgramMutator:
         if not programs[0].strip():
             raise PolicyUnavailableError(
                 "program_mutator only edits programs, and this problem has no seed program.",
-                remedy="Give the problem a seed_program, or use a policy that writes programs from scratch.",
+                remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
             )
         rng = np.random.default_rng(request.seed)
         scratch = request.role is PolicyRole.PROPOSE and not request.parents
         return SampleResult(tuple(self._completion(programs, scratch, rng) for _ in range(request.n)))
 
     def _completion(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> Completion:
-        # Every operator keeps a program a program and a document a document.
+        # Every operator maps programs to programs and documents to documents.
         is_python = read_source(programs[0]).is_python
         children = (self._child(programs, scratch, rng) for _ in range(self._answers))
         return Completion(f"\n{SEPARATOR}\n".join(_shown(child, is_python=is_python) for child in children))
@@ -127,7 +127,7 @@ def _shown(program: str, *, is_python: bool) -> str:
     program = storable(program)
     if is_python:
         return fenced(program, "python")
-    if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files are read in fences
+    if _ANSWER_END in program or heading_in(program.lstrip("\n").partition("\n")[0]):  # files must be fenced
         return fenced(program)
     return f"<answer>\n{program}\n{_ANSWER_END}"
 

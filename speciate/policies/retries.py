@@ -1,4 +1,4 @@
-"""How long to wait before asking an endpoint again, and when asking again is no use."""
+"""Decide whether and when to repeat a failed request."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Final
 
 import numpy as np
 
-_WORTH_ANOTHER_TRY: Final = frozenset({408, 409, 429})
+_TRANSIENT: Final = frozenset({408, 409, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff with full jitter below a growing ceiling.
+    """Exponential backoff with jitter.
 
     Attributes:
-        first_s: Ceiling of the first wait.
-        longest_s: Ceiling of every wait, also of one that the server asks for.
+        first_s: Ceiling of the first wait; it doubles with every attempt.
+        longest_s: Ceiling of every wait, even if the server requests more.
     """
 
     first_s: float = 0.5
     longest_s: float = 30.0
 
-    def wait_s(self, attempt: int, rng: np.random.Generator, asked_s: float | None = None) -> float:
+    def wait_s(self, attempt: int, rng: np.random.Generator, requested_s: float | None = None) -> float:
         """Return the seconds to wait after failed attempt ``attempt``, counted from 0.
 
         Args:
-            attempt: How many attempts came before the failed one.
-            rng: Draws the jitter between half of the ceiling and all of it.
-            asked_s: What the server asked for, or None.
+            attempt: Number of attempts before the failed one.
+            rng: Draws the jitter, between half of the ceiling and all of it.
+            requested_s: Wait that the server requested, or None.
         """
-        if asked_s is not None:
-            return min(asked_s, self.longest_s)
+        if requested_s is not None:
+            return min(requested_s, self.longest_s)
         ceiling = min(self.longest_s, self.first_s * 2.0**attempt)
         return ceiling * float(rng.uniform(0.5, 1.0))
 
 
-def worth_another_try(status: int) -> bool:
-    """Tell whether an HTTP status may pass by itself."""
-    return status in _WORTH_ANOTHER_TRY or status >= 500
+def is_transient(status: int) -> bool:
+    """Return True if a request with this HTTP status may succeed when repeated."""
+    return status in _TRANSIENT or status >= 500
 
 
-def asked_wait_s(header: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, given as a number or as a date; None if it is neither."""
+def retry_after_s(header: str | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` header, given as a number or a date; None if it is neither."""
     if header is None:
         return None
     try:

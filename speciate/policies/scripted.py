@@ -1,4 +1,4 @@
-"""A policy that answers from a script: for tests, replays and benchmarks of everything that is not a policy."""
+"""Answer from a script: for tests, replays and benchmarks of everything except policies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NUMBER: Final = "{number}"
 
 
 class CompletionOrder(StrEnum):
-    """How a completion is chosen; it depends on the request's seed alone, never on what was asked before."""
+    """Choice of a completion, by the request's seed s and the completion's index i; earlier requests do not matter."""
 
     CYCLE = "cycle"
-    """Completion i of a request with seed s is text ``(s + i) mod count``."""
+    """Text ``(s + i) mod count``."""
     SEED = "seed"
-    """Each is drawn by a hash of (s, i)."""
+    """A text drawn by a hash of (s, i)."""
 
 
 class ScriptedOptions(Value):
@@ -33,9 +33,9 @@ class ScriptedOptions(Value):
     Attributes:
         completions: Texts to answer with.
         template: Text in which ``{number}`` is replaced by a number that differs for every seed and completion.
-        order: How one of the texts is chosen.
-        tokens_per_completion: Tokens each completion is charged.
-        prompt_tokens: Tokens each prompt is charged.
+        order: Choice among ``completions``.
+        tokens_per_completion: Tokens charged for each completion.
+        prompt_tokens: Tokens charged for each prompt.
     """
 
     completions: tuple[str, ...] = Field(default=(), max_length=100_000)
@@ -52,13 +52,13 @@ class ScriptedOptions(Value):
 
 
 class ScriptedPolicy:
-    """Answers every request from its script; equal seeds get equal answers."""
+    """Client that answers every request from the policy's script; equal seeds get equal answers."""
 
     def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
         self._options = client_options(policy, ScriptedOptions)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return what the request will be charged."""
+        """Return the tokens that the request is charged."""
         return self._options.prompt_tokens + request.n * self._options.tokens_per_completion
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
@@ -66,25 +66,25 @@ class ScriptedPolicy:
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Say that it can be used."""
+        """Return one line that says the policy can be used."""
         return "scripted needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
-        texts = (self._text(request.seed, position) for position in range(request.n))
+        texts = (self._text(request.seed, index) for index in range(request.n))
         tokens = self._options.tokens_per_completion
         return SampleResult(tuple(Completion(text, tokens) for text in texts), self._options.prompt_tokens)
 
-    def _text(self, seed: int, position: int) -> str:
+    def _text(self, seed: int, index: int) -> str:
         if self._options.template:
-            return self._options.template.replace(_NUMBER, str(_hashed(seed, position)))
+            return self._options.template.replace(_NUMBER, str(_hashed(seed, index)))
         cycled = self._options.order is CompletionOrder.CYCLE
-        chosen = seed + position if cycled else _hashed(seed, position)
+        chosen = seed + index if cycled else _hashed(seed, index)
         return self._options.completions[chosen % len(self._options.completions)]
 
 
-def _hashed(seed: int, position: int) -> int:
-    """Return a number below 2**53, which every JSON reader keeps whole."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{position}".encode()).digest()[:8]) >> 11
+def _hashed(seed: int, index: int) -> int:
+    """Return a number below 2**53, which every JSON parser reads exactly."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:8]) >> 11
 
 
 KIND: Final = PolicyKind(ScriptedPolicy, "answers from a script, for tests and replays")

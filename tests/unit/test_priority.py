@@ -70,7 +70,7 @@ def expected():
     return [max(7, os.getpriority(os.PRIO_PROCESS, 0)), 7 if GROUPS else None]
 
 
-def test_a_terminals_other_commands_are_not_held_back(expected):
+def test_the_session_of_a_terminal_keeps_its_priority(expected):
     within = "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', sys.argv[1] + sys.argv[2]],"
     within += " capture_output=True, check=True, text=True).stdout)"
     step = "from speciate.priority import lower_priority\nlower_priority(7)\nprint(json.dumps(tell()))"
@@ -82,16 +82,16 @@ def test_a_terminals_other_commands_are_not_held_back(expected):
     assert group == (0 if GROUPS else None)
 
 
-def test_who_steps_back_stays_there_with_all_that_it_starts(expected):
+def test_a_lowered_priority_persists_and_is_inherited(expected):
     assert run(STEP) == [expected] * 3
 
 
-def test_candidates_stand_back_with_their_worker(expected):
+def test_candidates_inherit_the_priority_of_their_worker(expected):
     (reward,), *zygotes = run(CONTAIN)
     assert reward == 1.0
     assert zygotes == [expected]
 
 
-def test_a_session_that_is_not_there_is_no_error():
+def test_a_missing_session_is_ignored():
     set_group_nice(5, 2**22 + 1)
     assert group_nice() >= 0

@@ -1,4 +1,4 @@
-"""Policies that come along: a third of a million parameters each, trained by ``speciate train`` with seed 0."""
+"""Bundled checkpoints: a third of a million parameters each, trained by ``speciate train`` with seed 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def checkpoints() -> dict[str, Path]:
 
 
 def bundled_policies() -> list[Policy]:
-    """Return the registrations of the checkpoints, to be asked at the server beside the service."""
+    """Return the registrations of the checkpoints, as served by the inference server beside the service."""
     return [policy_of(folder, name) for name, folder in checkpoints().items()]
 
 

@@ -1,1 +1,1 @@
-"""What ``program_mutator`` is made of: a map of a program's places, and edits of those places."""
+"""Operators of ``program_mutator``: find the places of a program that may change, and edit them."""

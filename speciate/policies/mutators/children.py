@@ -1,4 +1,4 @@
-"""One child of given parents: which operator, how often, and what counts as a child at all."""
+"""Make a child of given parents: draw operators, apply them, and reject invalid children."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Operation = Callable[[Source, np.random.Generator], list[SourceEdit]]
 
 @dataclass(frozen=True, slots=True)
 class OperatorRates:
-    """How often each operator is tried, relative to the others.
+    """Relative rates of the operators.
 
     Attributes:
         constants: Numeric constants; grows with their number.
@@ -58,13 +58,13 @@ def child_of(programs: Sequence[str], rates: OperatorRates, edits: int, rng: np.
 
     Args:
         programs: The parent, then others to recombine it with.
-        rates: How often which operator is tried.
-        edits: Operators applied one after the other.
-        rng: Draws everything.
+        rates: Relative rates of the operators.
+        edits: Number of operators to apply in sequence.
+        rng: Source of all randomness.
 
     Returns:
         A text that differs from the parent and, if the parent is Python (or JSON), is Python (or JSON). The parent
-        itself when no operator finds anything to do.
+        itself if no operator applies.
     """
     text = programs[0]
     if len(programs) > 1 and rng.random() < rates.crossover:
@@ -86,12 +86,12 @@ def _edited(text: str, rates: OperatorRates, rng: np.random.Generator) -> str:
 
 
 def _operation(source: Source, rates: OperatorRates, rng: np.random.Generator) -> tuple[Operation, bool]:
-    """Draw an operator among those that have something to work on, and whether its children must be checked."""
+    """Draw an applicable operator; also return True if its children must be checked."""
 
     def step(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
         return perturb(source, rates.steps, rng)
 
-    # With sixty constants in a program, sixty coordinates want tuning; a few want a try now and then.
+    # Each constant is a coordinate to tune, so the rate grows with their number.
     tuning = rates.constants * (1 + len(source.numbers) / 4) * bool(source.numbers)
     if not source.is_python:
         return (step, True) if rng.random() * (tuning + 1) < tuning else (swap_words, True)
@@ -109,7 +109,7 @@ def _operation(source: Source, rates: OperatorRates, rng: np.random.Generator) -
 
 
 def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked: bool) -> str:
-    """Return what an operator makes of a text, or the text itself where that is nothing usable."""
+    """Return the child that an operator makes of a text, or the text itself if the child is invalid."""
     source = read_source(text)
     made = applied(source.data, operation(source, rng)).decode("utf-8", "replace")
     if made == text or len(made) > MAX_PROGRAM_BYTES or (checked and not _usable(source, text, made)):

@@ -1,16 +1,16 @@
-"""Recombination of two parents: constants, sub-expressions, definitions, whole regions."""
+"""Recombine two parents: constants, sub-expressions, definitions, whole regions."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from speciate.policies.mutators.numbers import written
-from speciate.policies.mutators.source import Source, SourceEdit
+from speciate.policies.mutators.source import Number, Source, SourceEdit
 from speciate.policies.mutators.structure import operand, pick
 
 
 def cross(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Return edits that bring something of the second parent into the first; none when they have nothing in common."""
+    """Return edits that copy a part of the second parent into the first; empty if they have nothing in common."""
     if first.data == second.data:
         return []
     kinds = (cross_numbers, cross_numbers, cross_definitions, cross_expressions, cross_regions)
@@ -22,15 +22,13 @@ def cross(first: Source, second: Source, rng: np.random.Generator) -> list[Sourc
 
 
 def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Mix the constants of two programs that have the same ones in the same order.
+    """Mix the constants of two programs that have the same number of them.
 
     Either a run of constants is copied, or each is copied with probability 1/2, or all floats move along the line
-    through both parents, also a little beyond (BLX-0.25; Eshelman & Schaffer 1993).
+    through both parents and up to a quarter beyond (BLX-0.25; Eshelman & Schaffer 1993).
     """
-    if len(first.numbers) != len(second.numbers):
-        return []
-    pairs = [(a, b) for a, b in zip(first.numbers, second.numbers, strict=True) if a.value != b.value]
-    if not pairs or any(type(a.value) is not type(b.value) for a, b in pairs):
+    pairs = _differing_numbers(first, second)
+    if not pairs:
         return []
     match int(rng.integers(3)):
         case 0:
@@ -45,7 +43,7 @@ def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> li
 
 
 def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Take a function or class over from the second parent."""
+    """Copy a function or class from the second parent."""
     names = [n for n, span in first.definitions.items() if _other(first, second, n) not in (None, first.cut(span))]
     if not names:
         return []
@@ -54,18 +52,26 @@ def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -
 
 
 def cross_expressions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Put an expression of the second parent in the place of one of the first."""
+    """Replace an expression of the first parent by one of the second."""
     if not first.expressions or not second.expressions:
         return []
     return [SourceEdit(pick(first.expressions, rng).span, operand(second, pick(second.expressions, rng)))]
 
 
 def cross_regions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Take one EVOLVE-BLOCK over from the second parent, where there are several."""
+    """Copy one of several EVOLVE-BLOCKs from the second parent."""
     if len(first.regions) != len(second.regions) or len(first.regions) < 2:
         return []
     at = int(rng.integers(len(first.regions)))
     return [SourceEdit(first.regions[at], second.cut(second.regions[at]))]
+
+
+def _differing_numbers(first: Source, second: Source) -> list[tuple[Number, Number]]:
+    """Return pairs of corresponding constants with different values; empty if counts or types differ."""
+    if len(first.numbers) != len(second.numbers):
+        return []
+    pairs = [(a, b) for a, b in zip(first.numbers, second.numbers, strict=True) if a.value != b.value]
+    return [] if any(type(a.value) is not type(b.value) for a, b in pairs) else pairs
 
 
 def _other(first: Source, second: Source, name: str) -> bytes | None:

@@ -1,7 +1,7 @@
-"""New values for numeric constants: small steps, large steps, together and alone.
+"""Change numeric constants by small or large steps, one or several together.
 
-Nothing is remembered between children, so a child's step size cannot follow past success. It is drawn log-uniformly
-over several decades instead: whatever the right scale is at this stage of a run, a fixed share of the children has it.
+The mutator is stateless, so step sizes cannot adapt to past success. They are drawn log-uniformly over several decades
+instead: whatever scale a run needs at a stage, a fixed share of the children has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INT_LIMIT: Final = 10**15
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """How far constants move.
+    """Range of the step sizes of constants.
 
     Attributes:
         sigma_low: Smallest step, as a share of the value or of the typical value.
@@ -39,7 +39,7 @@ class StepSizes:
 
 
 def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[SourceEdit]:
-    """Return edits that move some constants of a source; none when it has no constants."""
+    """Return edits that change some constants of a source; empty if it has none."""
     if not source.numbers:
         return []
     anchor = _anchor(source, rng)
@@ -50,7 +50,7 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
     chosen = _together(source, anchor, rng)
     sigma = steps.draw(rng)
     if len(chosen) > 1:
-        # A step of a given length, whatever the number of constants that share it.
+        # The length of the step does not depend on the number of constants that share it.
         sigma /= math.sqrt(len(chosen))
     relative = rng.random() < 0.5
     moves = rng.standard_normal(len(chosen))
@@ -63,7 +63,7 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
 
 
 def written(number: Number, value: float) -> SourceEdit:
-    """Return the edit that gives a constant a new value of its own type; one that is not finite leaves it alone."""
+    """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged."""
     if isinstance(number.value, int):
         text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))
     else:
@@ -78,7 +78,7 @@ def _anchor(source: Source, rng: np.random.Generator) -> int:
 
 
 def _relocated(source: Source, anchor: int, rng: np.random.Generator) -> SourceEdit:
-    """Move a float anywhere between two others: what steps cannot reach, from a start that is far off."""
+    """Move a float to any point between two others, which steps cannot reach from far away."""
     one, two = (source.numbers[source.floats[int(rng.integers(len(source.floats)))]].value for _ in range(2))
     return written(source.numbers[anchor], one + float(rng.random()) * (two - one))
 
@@ -90,7 +90,7 @@ def _together(source: Source, anchor: int, rng: np.random.Generator) -> Sequence
     if kind < 0.5 or len(floats) == 1:
         return [anchor]
     if kind < 0.7:
-        # Neighbours in the text often belong together: the coordinates of one thing.
+        # Neighbours in the text often belong together, such as the coordinates of a point.
         at = floats.index(anchor)
         return floats[max(0, at - int(rng.integers(3))) : at + 1 + int(rng.integers(3))]
     if kind < 0.93:
@@ -114,14 +114,13 @@ def _change_ints(source: Source, anchor: int, rng: np.random.Generator) -> list[
 def _stepped(number: Number, rng: np.random.Generator) -> float:
     size = 1 if rng.random() < 0.6 else max(1, round(abs(number.value) * abs(float(rng.standard_normal())) * 0.3))
     value = number.value + (size if rng.random() < 0.5 else -size)
-    # An index or a size that was not negative stays so.
+    # An index or size that was not negative stays non-negative.
     return abs(value) if number.structural and number.value >= 0 else value
 
 
 def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Return an edit of the characters of a text without regard for numbers: replace, delete, insert or exchange."""
-    inside = (i for low, high in source.regions for i in range(low, high))
-    places = [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]
+    """Return an edit of single characters of a text: replace, delete, insert or swap."""
+    places = _alphanumeric_places(source)
     if not places:
         return []
     at = places[int(rng.integers(len(places)))]
@@ -137,3 +136,8 @@ def swap_words(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
             return [SourceEdit(Span(at, at + 1), letter), SourceEdit(Span(other, other + 1), source.data[at : at + 1])]
         case _:
             return []
+
+
+def _alphanumeric_places(source: Source) -> list[int]:
+    inside = (i for low, high in source.regions for i in range(low, high))
+    return [i for i in inside if chr(source.data[i]).isalnum() and source.data[i] < 128]

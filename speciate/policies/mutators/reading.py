@@ -1,4 +1,4 @@
-"""Reads a text into a ``Source``: as a Python program where it is one, else as text with numbers in it."""
+"""Parse a text into a ``Source``: a Python program if it is one, else text that contains numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT_NUMBER: Final = re.compile(rb"(?<![\w.])-?\d{1,15}(?:\.\d{1,17})?(?:[eE][-
 
 @lru_cache(maxsize=512)
 def read_source(text: str) -> Source:
-    """Return the map of a program. Parents are chosen again and again, so the latest maps are kept."""
+    """Return the places of a program; cached, since parents are selected repeatedly."""
     data = text.encode("utf-8", "replace")
     tree = parse_python(text)
     if isinstance(tree, ast.Module) and not _is_document(tree):
@@ -27,7 +27,7 @@ def read_source(text: str) -> Source:
 
 
 def _is_document(tree: ast.Module) -> bool:
-    # JSON and single words are Python expressions, too; a program has statements.
+    # JSON and single words are Python expressions; a program has statements.
     return all(isinstance(node, ast.Expr) for node in tree.body)
 
 
@@ -63,12 +63,12 @@ def _read_text(data: bytes, text: str) -> Source:
 
 
 def _starts(data: bytes) -> list[int]:
-    """Return the offset at which each line starts."""
+    """Return the offset of each line's start."""
     return [0, *(end.end() for end in _LINE_END.finditer(data))]
 
 
 def _regions(data: bytes, text: str) -> tuple[Span, ...]:
-    """Return the insides of the EVOLVE-BLOCKs, or all where there are none."""
+    """Return the insides of the EVOLVE-BLOCKs, or the whole program if there are none."""
     starts = _starts(data)
     blocks = blocks_or_none(text)
     return tuple(Span(starts[block.start], starts[block.end - 1]) for block in blocks) or (Span(0, len(data)),)

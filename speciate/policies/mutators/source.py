@@ -1,8 +1,8 @@
-"""A program with the places where it may be edited: the map that every operator of the mutator reads.
+"""Represent a program with the places where the mutator's operators may edit it.
 
-Positions are offsets into the UTF-8 bytes (what ``ast`` counts in), so that an edit replaces exactly its own bytes and
-formatting and comments survive. A program has hundreds of places, so they are named tuples: cheap to make. Only places
-the EVOLVE-BLOCKs are on the map when a program has some.
+Positions are offsets into the UTF-8 bytes, as in ``ast``, so that an edit replaces exactly its own bytes and formatting
+and comments survive. A program has hundreds of places, so they are named tuples, which are cheap to create. If a
+program has EVOLVE-BLOCKs, only places inside them are included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from statistics import median
 from typing import NamedTuple
 
 Scope = tuple[int, ...]
-"""Path of nested functions and comprehensions; names of a prefix are visible in what it is a prefix of."""
+"""Path of nested functions and comprehensions; the names of a scope are visible in every scope that it is a prefix
+of."""
 
 
 class Span(NamedTuple):
@@ -33,12 +34,12 @@ class SourceEdit(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A numeric constant, with its sign.
+    """A numeric constant, including its sign.
 
     Attributes:
-        span: Where it stands.
+        span: Its position.
         value: Its value; an int stays an int under every operator.
-        structural: Whether it indexes, slices or sizes something, where changes rarely survive.
+        structural: True if it is an index, slice or size, where changes rarely survive.
     """
 
     span: Span
@@ -47,20 +48,20 @@ class Number(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """An operator sign with the signs that may take its place."""
+    """An operator with its possible replacements."""
 
     span: Span
     choices: tuple[bytes, ...]
 
 
 class Expression(NamedTuple):
-    """An expression that is read.
+    """An expression in load context.
 
     Attributes:
-        span: Where it stands.
-        scope: Whose names it may use.
-        atomic: Whether it needs no parentheses inside another expression.
-        parts: Sub-expressions that may take its place.
+        span: Its position.
+        scope: Its scope.
+        atomic: True if it needs no parentheses inside another expression.
+        parts: Sub-expressions that may replace it.
     """
 
     span: Span
@@ -73,10 +74,10 @@ class Statement(NamedTuple):
     """A statement on lines of its own.
 
     Attributes:
-        span: Its lines, the last line end included.
+        span: Its lines, including the last line end.
         margin: Its indentation.
-        body: Which list of statements it belongs to.
-        alone: Whether that list would be empty without it.
+        body: Number of the statement list that it belongs to.
+        alone: True if that list has no other statement.
     """
 
     span: Span
@@ -95,10 +96,10 @@ class Source:
         operators: Operators.
         expressions: Expressions.
         statements: Statements, in order.
-        elements: For each display of two or more elements (list, tuple, set): the elements, in order.
+        elements: The elements of each list, tuple or set display that has at least two, in order.
         definitions: Spans of functions and classes by name.
-        regions: Insides of the EVOLVE-BLOCKs, or the whole program when it has none.
-        is_python: Whether it was read as a program; else as text.
+        regions: Insides of the EVOLVE-BLOCKs, or the whole program if it has none.
+        is_python: True if it was parsed as a program, else as text.
     """
 
     data: bytes
@@ -113,22 +114,22 @@ class Source:
 
     @cached_property
     def number_weights(self) -> Sequence[float]:
-        """Running sums of how readily each number is chosen."""
+        """Cumulative selection weights of the numbers."""
         return list(accumulate(0.15 if number.structural else 1.0 for number in self.numbers))
 
     @cached_property
     def element_weights(self) -> Sequence[int]:
-        """Running sums of how readily each display is chosen: a list of pairs more than one of its pairs."""
+        """Cumulative selection weights of the displays: a list of pairs weighs more than one of its pairs."""
         return list(accumulate(len(elements) ** 2 for elements in self.elements))
 
     @cached_property
     def floats(self) -> Sequence[int]:
-        """Positions among ``numbers`` of the floats."""
+        """Indices of the floats in ``numbers``."""
         return [i for i, number in enumerate(self.numbers) if isinstance(number.value, float)]
 
     @cached_property
     def scale(self) -> float:
-        """Typical size of the floats: the unit of absolute steps."""
+        """Median magnitude of the floats: the unit of absolute steps."""
         sizes = [abs(self.numbers[i].value) for i in self.floats if self.numbers[i].value]
         return float(median(sizes)) if sizes else 1.0
 
@@ -138,7 +139,7 @@ class Source:
 
 
 def applied(data: bytes, edits: Iterable[SourceEdit]) -> bytes:
-    """Return the bytes with the edits made; their spans must not overlap."""
+    """Return the bytes after the edits, whose spans must not overlap."""
     parts: list[bytes] = []
     position = 0
     for edit in sorted(edits, key=lambda edit: edit.span.start):

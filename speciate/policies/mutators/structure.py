@@ -1,4 +1,4 @@
-"""Edits of a program's structure: operators, expressions, statements, elements of displays."""
+"""Edit the structure of a program: operators, expressions, statements, elements of displays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pick(items: Sequence[T], rng: np.random.Generator) -> T:
 
 
 def change_operator(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Exchange an operator or comparison for a related one."""
+    """Replace an operator or comparison by a related one."""
     if not source.operators:
         return []
     operator = pick(source.operators, rng)
@@ -38,7 +38,7 @@ def change_operator(source: Source, rng: np.random.Generator) -> list[SourceEdit
 
 
 def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Replace an expression by another one in sight, by a part of itself, or by a combination of both."""
+    """Replace an expression by another visible one, by a part of itself, or by a combination of both."""
     if not source.expressions:
         return []
     target = pick(source.expressions, rng)
@@ -55,13 +55,13 @@ def change_expression(source: Source, rng: np.random.Generator) -> list[SourceEd
 
 
 def operand(source: Source, expression: Expression) -> bytes:
-    """Return an expression's text as it may stand inside any other."""
+    """Return an expression's text, in parentheses if it needs them inside another expression."""
     text = source.cut(expression.span)
     return text if expression.atomic else _enclosed(text)
 
 
 def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Delete or repeat a statement, or exchange it with the next one of its body."""
+    """Delete or repeat a statement, or swap it with the next one of its body."""
     if not source.statements:
         return []
     statement = pick(source.statements, rng)
@@ -76,7 +76,7 @@ def change_statement(source: Source, rng: np.random.Generator) -> list[SourceEdi
 
 
 def change_elements(source: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Delete, repeat, exchange or move an element of a list, tuple or set display."""
+    """Delete, repeat, swap or move an element of a list, tuple or set display."""
     if not source.elements:
         return []
     weights = source.element_weights

@@ -1,4 +1,4 @@
-"""Walks a syntax tree and notes the places where the program may be edited."""
+"""Walk a syntax tree and collect the places where the program may be edited."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _WRITTEN: Final = (ast.Store, ast.Del)
 
 
 class Walker:
-    """Collects the places of one program.
+    """Collector of the places of one program.
 
     Args:
         data: The program in UTF-8.
-        starts: Offset at which each line starts.
-        regions: Where edits are allowed.
+        starts: Offset of each line's start.
+        regions: Spans in which edits are allowed.
     """
 
     def __init__(self, data: bytes, starts: list[int], regions: tuple[Span, ...]) -> None:
@@ -73,15 +73,11 @@ class Walker:
                 self._inside_statement(node, scope)
 
     def _inside_statement(self, node: ast.stmt, scope: Scope) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._define(node.name, node)
-            for default in (*node.args.defaults, *node.args.kw_defaults):
-                if default is not None:
-                    self._expression(default, scope)
-            self._body(node.body, self._inner(scope))
-            return
-        if isinstance(node, ast.ClassDef):
-            self._define(node.name, node)
+            defaults = () if isinstance(node, ast.ClassDef) else (*node.args.defaults, *node.args.kw_defaults)
+            for default in filter(None, defaults):
+                self._expression(default, scope)
             self._body(node.body, self._inner(scope))
             return
         if isinstance(node, ast.AugAssign):
@@ -108,20 +104,19 @@ class Walker:
     def _expression(self, node: ast.expr, scope: Scope, *, structural: bool = False, kept: bool = False) -> None:
         kind = type(node)
         if kind is ast.JoinedStr:
-            # Positions inside f-strings are wrong before Python 3.12.
+            # Positions inside f-strings are wrong in Python 3.11.
             return
         span = self._span(node)
         allowed = self._is_allowed(span)
         number = _number(node)
         if number is not None:
             if allowed:
-                self._note_number(span, number, structural)
+                self._record_number(span, number, structural)
                 if not kept:
                     self.expressions.append(Expression(span, scope, kind is ast.Constant))
             return
-        if allowed and not kept and kind in _REPLACEABLE and not isinstance(getattr(node, "ctx", None), _WRITTEN):
-            parts = tuple(self._span(part) for part in _parts(node))
-            self.expressions.append(Expression(span, scope, kind in _ATOMIC, parts))
+        if allowed and not kept:
+            self._record_replaceable(node, span, scope)
         if kind in _DISPLAYS and allowed:
             self._display(node)
         self._signs(node)
@@ -133,7 +128,7 @@ class Walker:
                 return
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 for element in elements:
-                    # A table of constants has values to tune; an expression in its midst helps nobody.
+                    # The constants of a table are tuned, not replaced by expressions.
                     self._expression(element, scope, structural=structural, kept=_number(element) is not None)
             case ast.Call(func=func, args=args, keywords=keywords):
                 sizing = _name(func) in _SIZING
@@ -156,8 +151,14 @@ class Walker:
                 for part in (child.iter, *child.ifs):
                     self._expression(part, scope)
 
-    def _note_number(self, span: Span, value: int | float, structural: bool) -> None:
-        # After a word ("return-1") a new value would need a blank of its own.
+    def _record_replaceable(self, node: ast.expr, span: Span, scope: Scope) -> None:
+        kind = type(node)
+        if kind in _REPLACEABLE and not isinstance(getattr(node, "ctx", None), _WRITTEN):
+            parts = tuple(self._span(part) for part in _parts(node))
+            self.expressions.append(Expression(span, scope, kind in _ATOMIC, parts))
+
+    def _record_number(self, span: Span, value: int | float, structural: bool) -> None:
+        # Directly after a word ("return-1") a new value would need a separating blank.
         glued = self._data[max(0, span.start - 1) : span.start].isalnum()
         if not glued and abs(value) < _LARGEST[type(value)]:
             self.numbers.append(Number(span, value, structural))
@@ -174,7 +175,7 @@ class Walker:
                 self._sign(left, right, b"or", (b"and",))
 
     def _sign(self, left: ast.expr, right: ast.expr, word: bytes, choices: tuple[bytes, ...]) -> None:
-        """Note the operator between two operands; the gap may hold parentheses and blanks, but no comment."""
+        """Record the operator between two operands; the gap may hold parentheses and blanks, but no comment."""
         gap = Span(self._end(left), self._start(right))
         between = self._data[gap.start : gap.end]
         at = between.find(word)
@@ -189,7 +190,7 @@ class Walker:
             self.elements.append(tuple(self._span(element) for element in elements))
 
     def _statement(self, node: ast.stmt, body: int, *, alone: bool) -> None:
-        """Note a statement that shares its lines with nothing but a comment."""
+        """Record a statement that shares its lines with a comment at most."""
         first, last = self._starts[node.lineno - 1], node.end_lineno or node.lineno
         end = self._starts[last] if last < len(self._starts) else len(self._data)
         margin = self._data[first : self._start(node)]
@@ -221,7 +222,7 @@ class Walker:
 
 
 def _number(node: ast.expr) -> int | float | None:
-    """Return the value of a numeric constant, its sign included; None for anything else."""
+    """Return the value of a numeric constant including its sign; None for any other expression."""
     if isinstance(node, ast.Constant):
         value = node.value
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -236,7 +237,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
-    """Return the sub-expressions that may stand in for an expression."""
+    """Return the sub-expressions that may replace an expression."""
     match node:
         case ast.BinOp(left=left, right=right):
             return (left, right)

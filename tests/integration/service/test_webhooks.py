@@ -306,7 +306,7 @@ def test_one_that_is_removed_while_a_test_is_sent_is_not_there(api: Api, stores:
             asked.result(20)
 
 
-def test_what_is_no_webhook_is_refused(api: Api, settings: Settings, serve: Callable[..., Api]) -> None:
+def test_an_invalid_webhook_is_refused(api: Api, settings: Settings, serve: Callable[..., Api]) -> None:
     for body, expected in (
         ({"url": "http://169.254.169.254/"}, "link-local"),
         ({"url": "http://10.0.0.1/"}, "SPECIATE_ALLOWED_NETWORKS"),

@@ -104,7 +104,7 @@ def test_every_command_is_documented() -> None:
     assert [path for path in COMMANDS if f"speciate {' '.join(path)}" not in text] == []
 
 
-def test_nobody_there(cli: Cli) -> None:
+def test_a_refused_connection(cli: Cli) -> None:
     outcome = cli("--url", "http://127.0.0.1:1", "runs", "list")
     assert (outcome.code, outcome.out) == (ExitCode.UNREACHABLE, "")
     assert outcome.err.startswith("error: the service at http://127.0.0.1:1 cannot be reached")

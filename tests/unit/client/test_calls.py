@@ -199,7 +199,7 @@ def test_repetitions_end_and_what_cannot_be_repeated_is_not(ask: Ask, service: S
     assert len(service.asked("/v1/problem-sets")) == 1
 
 
-def test_nobody_there() -> None:
+def test_a_refused_connection() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         with (

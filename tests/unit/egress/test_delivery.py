@@ -75,14 +75,14 @@ def sent(url: str, network: AllowedNetworks = HERE, **options: Any) -> DeliveryR
     return asyncio.run(send(url, BODY, {"Content-Type": "application/json"}, network, **options))
 
 
-def test_any_status_of_success_takes_it(receiver: Receiver) -> None:
+def test_any_success_status_counts_as_accepted(receiver: Receiver) -> None:
     for status in (200, 204, 299):
         receiver.status = status
         assert sent(receiver.url) == DeliveryResponse(True, status)
     assert [body for _, body in receiver.seen] == [BODY] * 3
 
 
-def test_a_refusal_is_told_in_a_thousand_bytes(receiver: Receiver) -> None:
+def test_a_refusal_is_reported_in_a_thousand_bytes(receiver: Receiver) -> None:
     receiver.status, receiver.said = 500, b"\x1b[31m<script>\xff" + b"x" * 100_000
     answer = sent(receiver.url)
     assert (answer.taken, answer.status) == (False, 500)
@@ -95,7 +95,7 @@ def test_a_redirection_is_not_followed(receiver: Receiver) -> None:
     assert len(receiver.seen) == 1
 
 
-def test_a_receiver_that_drips_its_headers_is_left(receiver: Receiver) -> None:
+def test_a_receiver_that_sends_headers_slowly_times_out(receiver: Receiver) -> None:
     receiver.drip_s = 0.05
     begun = time.monotonic()
     assert sent(receiver.url, timeout_s=0.5) == DeliveryResponse(False, None, "no answer within 0.5 s")
@@ -111,13 +111,13 @@ def test_a_receiver_that_drips_its_headers_is_left(receiver: Receiver) -> None:
         ("http://10.0.0.1/", "SPECIATE_ALLOWED_NETWORKS"),
     ],
 )
-def test_whoever_cannot_be_asked_is_a_failed_attempt(url: str, told: str) -> None:
+def test_an_unreachable_receiver_is_a_failed_attempt(url: str, told: str) -> None:
     answer = sent(url)
     assert not answer.taken
     assert told in answer.error
 
 
-def test_a_signature_is_verified_as_the_documents_say() -> None:
+def test_a_signature_is_verified_as_documented() -> None:
     secret, now = "whsec_abc", int(time.time())
     header = signature(secret, now, BODY)
     expected = hmac.new(secret.encode(), f"{now}.".encode() + BODY, hashlib.sha256).hexdigest()
@@ -137,7 +137,7 @@ def test_a_signature_is_verified_as_the_documents_say() -> None:
         assert not verify_webhook(*wrong)
 
 
-def test_attempts_become_rare_and_fit_into_a_day() -> None:
+def test_retries_back_off_and_end_within_a_day() -> None:
     waits = [wait_s(attempts, 1.0) for attempts in range(1, 30)]
     assert waits[0] == 5
     assert waits == sorted(waits)
@@ -150,7 +150,7 @@ def test_attempts_become_rare_and_fit_into_a_day() -> None:
 @pytest.mark.parametrize(
     "changes", [{"url": "ftp://x"}, {"events": []}, {"events": ["test"]}, {"events": ["x"]}, {"description": "\x00"}]
 )
-def test_what_is_no_webhook_is_refused(changes: dict[str, Any]) -> None:
+def test_an_invalid_webhook_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         Webhook.model_validate({"url": "https://x.example/"} | changes)
     twice = Webhook.model_validate({"url": "https://x.example/", "events": ["alarm", "alarm"]})

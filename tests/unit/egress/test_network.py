@@ -23,13 +23,13 @@ PUBLIC = ["8.8.8.8", "134744072", "2001:4860:4860::8888", "64:ff9b::808:808", "1
 
 
 @pytest.mark.parametrize("host", [*METADATA, *LOCAL, *PRIVATE, *OTHERS])
-def test_what_is_not_public_is_refused_with_the_remedy(host: str) -> None:
+def test_non_public_addresses_are_refused_with_the_remedy(host: str) -> None:
     with pytest.raises(ForbiddenAddressError, match="SPECIATE_ALLOWED_NETWORKS"):
         AllowedNetworks().addresses(host, 80)
 
 
 @pytest.mark.parametrize("host", PUBLIC)
-def test_what_is_public_is_allowed(host: str) -> None:
+def test_public_addresses_are_allowed(host: str) -> None:
     assert AllowedNetworks().addresses(host, 80)
 
 
@@ -46,7 +46,7 @@ def test_what_is_public_is_allowed(host: str) -> None:
         (("169.254.169.254/32",), "169.254.169.254", "169.254.169.254"),
     ],
 )
-def test_what_the_operator_names_is_allowed(allowed: tuple[str, ...], host: str, address: str) -> None:
+def test_networks_that_the_operator_names_are_allowed(allowed: tuple[str, ...], host: str, address: str) -> None:
     def look(name: str, port: int) -> list[str]:
         return ["172.18.0.5"] if name == "vllm" else resolve(name, port)
 
@@ -67,14 +67,14 @@ def test_what_the_operator_names_is_allowed(allowed: tuple[str, ...], host: str,
         (("vllm",), "vllm.evil"),
     ],
 )
-def test_nothing_else_is(allowed: tuple[str, ...], host: str) -> None:
+def test_other_networks_stay_forbidden(allowed: tuple[str, ...], host: str) -> None:
     with pytest.raises(ForbiddenAddressError):
         AllowedNetworks.of(allowed).addresses(
             host, 80, lambda name, port: ["10.9.9.9"] if "vil" in name else resolve(name, port)
         )
 
 
-def test_an_allowed_name_never_means_a_link_local_address() -> None:
+def test_an_allowed_name_never_allows_a_link_local_address() -> None:
     with pytest.raises(ForbiddenAddressError, match="link-local"):
         AllowedNetworks.of(["vllm"]).addresses("vllm", 80, lambda *_: ["169.254.169.254"])
 
@@ -85,6 +85,6 @@ def test_of_several_addresses_only_the_allowed_ones_are_used() -> None:
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "10.0.0", "*", "*.lan", "http://vllm", "a b", "vllm:8000", "-x"])
-def test_a_list_that_cannot_be_read_is_refused(entry: str) -> None:
+def test_an_invalid_list_of_networks_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="neither a network"):
         AllowedNetworks.of(["loopback", entry])

@@ -28,7 +28,7 @@ def test_without_its_key_the_error_names_the_remedy(keys: tuple[str, ...]) -> No
     assert caught.value.remedy
 
 
-def test_what_was_changed_does_not_open() -> None:
+def test_a_tampered_secret_does_not_open() -> None:
     sealer = Sealer([OLD])
     sealed = sealer.seal("p", SECRET)
     for place in (0, 10, len(sealed) - 2):
@@ -37,7 +37,7 @@ def test_what_was_changed_does_not_open() -> None:
             sealer.open("p", changed)
 
 
-def test_keys_are_exchanged_one_after_the_other() -> None:
+def test_keys_are_rotated() -> None:
     sealed = Sealer([OLD]).seal("p", SECRET)
     both = Sealer([NEW, OLD])
     assert both.open("p", sealed) == SECRET

@@ -35,7 +35,7 @@ class Names:
         return self.answers[min(self.asked, len(self.answers)) - 1]
 
 
-def test_the_checked_address_is_asked_under_the_name() -> None:
+def test_the_checked_address_is_used_under_the_host_name() -> None:
     with serve() as endpoint, httpx.Client(transport=GuardedTransport(HERE, resolve=Names(["127.0.0.1"]))) as client:
         url = endpoint.url.replace("127.0.0.1", "policy.test")
         assert client.get(f"{url}/models").status_code == 200

@@ -36,7 +36,7 @@ def base():
 
 
 @pytest.mark.parametrize("name", ["programs-base", "programs-vpo"])
-def test_a_pool_holds_as_many_answers_as_were_paid_for(name):
+def test_a_pool_has_the_requested_number_of_answers(name):
     policy = LocalPolicy(checkpoints()[name])
     pool = independent(policy, TASK, PROBLEMS, 20, seed=3)
     assert pool.rewards.shape == (4, 20, 8)
@@ -61,7 +61,7 @@ def test_evolution_begins_like_independent_answers_and_then_changes_parents(base
     assert changed > scratch + 0.05
 
 
-def test_all_mutators_go_on_from_the_same_answers(base):
+def test_all_mutators_start_from_the_same_answers(base):
     other = LocalPolicy(checkpoints()["programs-vpo"])
     both = evolved(base, [base, other], TASK, PROBLEMS, 50, seed=3)
     alone = [evolved(base, [mutator], TASK, PROBLEMS, 50, seed=3)[0] for mutator in (base, other)]
@@ -73,19 +73,19 @@ def test_all_mutators_go_on_from_the_same_answers(base):
     assert (both[0].rewards != both[1].rewards).any()
 
 
-def test_a_change_is_asked_with_the_parent(base):
+def test_a_prompt_for_a_change_contains_the_parent(base):
     parent = Individual(1, TASK.demonstrate(PROBLEMS[0], np.random.default_rng(0)), (1.0,) * 4 + (0.0,) * 4)
     (given,) = base.answers([(PROBLEMS[0], parent)], 8, [5])
     (scratch,) = base.answers([(PROBLEMS[0], None)], 8, [5])
     assert {one.candidate for one in given} != {one.candidate for one in scratch}
 
 
-def test_processes_that_only_ask_load_no_torch():
+def test_evaluation_does_not_load_torch():
     code = "import sys, experiments.reproduction.pipeline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_claim_is_about_arms_of_its_plan():
+def test_every_hypothesis_names_arms_of_its_plan():
     for claim in HYPOTHESES:
         assert {claim.better, claim.worse} <= set(PLANS[claim.task].arms)
     assert len({arm.name for arm in ARMS}) == len(ARMS)
@@ -107,7 +107,7 @@ def outcome(arm, seed, pools, plan=PLAN):
     return outcome_of(plan, arm, seed, read_manifest(checkpoints()["programs-vpo"]), "00" * 32, pools)
 
 
-def test_an_outcome_says_of_answers_what_the_report_needs(tmp_path):
+def test_an_outcome_summarizes_its_answers(tmp_path):
     rng = np.random.default_rng(1)
     rewards = rng.choice([0.0, 0.5, 1.0], p=[0.1, 0.05, 0.85], size=(40, 90, 8))
     tokens = rng.integers(1, 9, size=(40, 90))
@@ -135,7 +135,7 @@ def test_an_outcome_says_of_answers_what_the_report_needs(tmp_path):
         evidence.read(PLAN, VPO, 1)
 
 
-def test_targets_lie_one_after_the_other():
+def test_targets_are_stored_consecutively():
     plan = TaskPlan("maze", 3, ("all_gold", "all_diamonds"), 30)
     rewards = np.full((3, 90, 4), 0.5)
     rewards[0, 4, 1] = rewards[2, 5, 2] = 1.0
@@ -145,7 +145,7 @@ def test_targets_lie_one_after_the_other():
     assert met.cost == (10, -1, -1, -1, -1, 12)
 
 
-def test_who_is_trained_is_asked_and_who_was_asked_is_left_alone(tmp_path):
+def test_trained_arms_are_evaluated_once(tmp_path):
     plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("base", "vpo"))
     for name in plan.arms:
         (tmp_path / f"programs-{name}-0").symlink_to(checkpoints()[f"programs-{name}"])
@@ -164,7 +164,7 @@ def test_who_is_trained_is_asked_and_who_was_asked_is_left_alone(tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_training_that_fails_is_named_with_its_log(tmp_path):
+def test_a_failed_training_is_reported_with_its_log(tmp_path):
     plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("vpo",))
     (tmp_path / "programs-base-0").symlink_to(checkpoints()["maze-base"])
     (tmp_path / "programs-vpo-0").write_text("in the way")
@@ -172,7 +172,7 @@ def test_a_training_that_fails_is_named_with_its_log(tmp_path):
         make_all(tmp_path, Evidence(tmp_path / "evidence"), [plan], [0], 1, Console(quiet=True))
 
 
-def test_a_variant_is_trained_with_its_own_choices():
+def test_a_variant_is_trained_with_its_own_settings():
     made = {arm.name: [] for arm in arms_of(ABLATIONS)}
     for arm in arms_of(ABLATIONS):
         command = command_of(Path("out"), ABLATIONS, arm, 1)
@@ -238,7 +238,7 @@ def test_the_published_report_follows_from_its_evidence(tmp_path):
     assert report.read_text("utf-8") == published, "regenerate it: docs/evidence/reproduction.md says how"
 
 
-def test_the_policies_that_come_along_are_those_of_the_evidence():
+def test_the_bundled_policies_are_those_of_the_evidence():
     evidence = Evidence(Path(__file__).parents[3] / "docs" / "evidence" / "reproduction")
     compared = set()
     for plan in PLANS.values():

@@ -147,7 +147,7 @@ def test_refusals(http: TestClient, changes: dict[str, Any], words: str) -> None
     assert words in _refused(http.post("/v1/completions", json=ASKED | changes))
 
 
-def test_odd_requests(http: TestClient) -> None:
+def test_unusual_requests(http: TestClient) -> None:
     assert "there is no model 'nope': this server has toy, other" in _refused(
         http.post("/v1/completions", json=ASKED | {"model": "nope"}), 404
     )
@@ -175,7 +175,7 @@ def test_metrics_count(http: TestClient) -> None:
     assert after["speciate_serve_num_requests_running" + label] == 0
 
 
-def test_strangers(folders: dict[str, Path], http: TestClient) -> None:
+def test_foreign_requests_are_refused(folders: dict[str, Path], http: TestClient) -> None:
     for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
         _refused(http.get("/v1/models", headers=headers), 403)
     with TestClient(create_app(folders), base_url="http://127.0.0.1", client=("10.0.0.7", 1)) as far:
@@ -190,14 +190,14 @@ def test_token(folders: dict[str, Path]) -> None:
         assert client.get("/v1/models", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
-def test_too_many_are_asked_to_come_again(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overfull_queue_answers_503(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "load", lambda *_: (0, 4096))
     answer = http.post("/v1/completions", json=ASKED)
     assert "4096 completions of toy wait" in _refused(answer, 503)
     assert answer.headers["retry-after"] == "1"
 
 
-def test_prompts_before_one_that_finds_no_room_are_given_up(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_before_a_refused_one_are_cancelled(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     handed_in: list[Future[GenerationRequest]] = []
 
     def submit(*_: object) -> Future[GenerationRequest]:
@@ -211,7 +211,7 @@ def test_prompts_before_one_that_finds_no_room_are_given_up(http: TestClient, mo
     assert handed_in[0].cancelled()
 
 
-def test_a_defect_ends_one_request_and_not_the_server(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_fails_one_request_and_not_the_server(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = http.app.state.routes.scheduler._engines["toy"]  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
         patch.setattr(engine, "step", lambda: 1 / 0)

@@ -90,7 +90,7 @@ def test_refused(wrong: str, tmp_path: Path) -> None:
     assert caught.value.remedy
 
 
-def test_generation_config_goes_before_config(tmp_path: Path) -> None:
+def test_generation_config_overrides_config(tmp_path: Path) -> None:
     folder = write(tmp_path / "toy")
     assert load_checkpoint(folder).eos_ids == (0,)
     (folder / "generation_config.json").write_text('{"eos_token_id": [3, 4]}')

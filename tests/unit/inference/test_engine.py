@@ -34,7 +34,7 @@ def engine(folder: Path) -> Engine:
     return Engine.load(folder)
 
 
-def test_a_completion_does_not_depend_on_its_neighbours(folder: Path) -> None:
+def test_a_completion_does_not_depend_on_the_rest_of_its_batch(folder: Path) -> None:
     rng = np.random.default_rng(0)
     prompts = [rng.integers(1, 50, size).tolist() for size in rng.integers(1, 60, 40)]
     options = {"n": 3, "max_tokens": 60, "temperature": 0.9, "top_p": 0.95}
@@ -76,7 +76,7 @@ def test_temperature_0_takes_the_likeliest(engine: Engine) -> None:
         assert len(tops) == 3
 
 
-def test_a_cancelled_request_leaves_and_the_others_stay_as_they_are(engine: Engine) -> None:
+def test_cancelling_a_request_does_not_change_the_others(engine: Engine) -> None:
     (wanted,) = engine.generate([PROMPT], n=5, max_tokens=30, seeds=[7])
     gone = GenerationRequest((9, 9), SamplingParams(n=200, max_tokens=90, temperature=0.1))
     kept = GenerationRequest(PROMPT, SamplingParams(n=5, max_tokens=30, seed=7))
@@ -92,7 +92,7 @@ def test_a_cancelled_request_leaves_and_the_others_stay_as_they_are(engine: Engi
     assert (engine.running, engine.waiting) == (0, 0)
 
 
-def test_what_waits_is_counted_while_others_come_and_go(engine: Engine) -> None:
+def test_waiting_sequences_are_counted_during_changes(engine: Engine) -> None:
     class Busy(GenerationRequest):
         """Looks at the engine just when its thread takes another request in."""
 
@@ -109,7 +109,7 @@ def test_what_waits_is_counted_while_others_come_and_go(engine: Engine) -> None:
     assert engine.waiting == 4
 
 
-def test_little_memory_makes_them_wait(folder: Path) -> None:
+def test_little_memory_delays_requests_without_changing_them(folder: Path) -> None:
     small = Engine.load(folder, memory_bytes=1 << 18).generate([PROMPT] * 20, max_tokens=20)
     large = Engine.load(folder).generate([PROMPT] * 20, max_tokens=20)
     for one, other in zip(small, large, strict=True):
@@ -118,7 +118,7 @@ def test_little_memory_makes_them_wait(folder: Path) -> None:
         Engine.load(folder, memory_bytes=1000).generate([PROMPT])
 
 
-def test_memory_that_runs_out_is_told_and_given_back(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_memory_is_reported_and_frees_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
@@ -142,9 +142,7 @@ def test_memory_that_runs_out_is_told_and_given_back(engine: Engine, monkeypatch
         (PROMPT, {"seeds": [1, 2]}, "2 seeds for 1 prompts"),
     ],
 )
-def test_what_cannot_be_completed_is_refused(
-    engine: Engine, prompt: tuple[int, ...], options: dict, words: str
-) -> None:
+def test_impossible_requests_are_refused(engine: Engine, prompt: tuple[int, ...], options: dict, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         engine.generate([prompt], **options)
 

@@ -47,14 +47,14 @@ def test_the_nucleus_is_the_smallest_set_with_the_mass() -> None:
         assert np.array_equal(after[after > 0], before[after > 0])
 
 
-def test_rows_of_different_wishes() -> None:
+def test_rows_with_different_parameters() -> None:
     logits = np.tile(LOGITS, (3, 1))
     uniform = np.full(3, 0.99, np.float32)
     tokens, _ = sample(logits, np.array([0, 1, 1], np.float32), np.array([1, 0.5, 1], np.float32), uniform)
     assert tokens.tolist() == [0, 0, 3]
 
 
-def test_the_largest_uniform_draws_a_token_that_has_mass() -> None:
+def test_the_largest_uniform_draws_a_possible_token() -> None:
     logits = np.array([[0.0, 0.0, 0.0, -np.inf]], np.float32)
     one = np.ones(1, np.float32)
     assert sample(logits, one, one, np.nextafter(one, 0))[0].tolist() == [2]
@@ -67,6 +67,6 @@ def test_top_logprobs_descend() -> None:
     assert np.allclose(np.exp(logprobs), [[0.5, 0.3, 0.15]] * 2)
 
 
-def test_uniforms_are_told_apart_by_seed_and_index() -> None:
+def test_uniforms_differ_by_seed_and_index() -> None:
     assert np.array_equal(uniforms(1, 2, 5), uniforms(1, 2, 9)[:5])
     assert len({uniforms(s, i, 1)[0] for s in range(10) for i in range(10)}) == 100

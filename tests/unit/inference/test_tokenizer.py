@@ -85,7 +85,7 @@ def test_chat(tmp_path: Path) -> None:
         _text(tmp_path).chat([{"role": "user", "content": "w1"}])
 
 
-def test_chat_templates_cannot_reach_out(tmp_path: Path) -> None:
+def test_chat_templates_are_sandboxed(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     text = _text(tmp_path, chat_template="{{ messages.__class__.__base__.__subclasses__() }}")
     with pytest.raises(InvalidInputError, match="refuses the messages"):

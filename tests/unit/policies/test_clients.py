@@ -43,7 +43,7 @@ def test_an_unknown_option_lists_the_valid_ones_with_defaults(kind: str) -> None
         ("openai_compatible", {"max_retries": -1}, "greater than or equal to 0"),
     ],
 )
-def test_an_option_out_of_range_says_the_range(kind: str, options: dict[str, Any], says: str) -> None:
+def test_an_option_out_of_range_names_the_range(kind: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         build_client(policy(kind, **options))
 
@@ -63,12 +63,12 @@ def sample(seed: int, n: int, **options: Any) -> list[str]:
     ]
 
 
-def test_a_script_is_cycled_by_the_seed() -> None:
+def test_cycle_order_depends_on_the_seed() -> None:
     assert sample(0, 4, completions=["a", "b", "c"]) == ["a", "b", "c", "a"]
     assert sample(4, 2, completions=["a", "b", "c"]) == ["b", "c"]
 
 
-def test_a_script_is_drawn_by_the_seed() -> None:
+def test_seed_order_draws_by_the_seed() -> None:
     drawn = sample(0, 100, completions=["a", "b"], order="seed")
     assert drawn == sample(0, 100, completions=["a", "b"], order="seed")
     assert 20 < drawn.count("a") < 80

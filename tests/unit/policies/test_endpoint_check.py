@@ -72,16 +72,14 @@ def test_other_weights_behind_the_same_name_are_another_policy(
         assert "Register the policy again" in told
 
 
-def test_a_digest_that_the_endpoint_states_counts(endpoint: Endpoint, connect: Connect) -> None:
+def test_a_digest_reported_by_the_endpoint_is_used(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(metadata={"checkpoint_digest": "ab" * 32}),)
     assert connect().identify().checkpoint_digest == "ab" * 32
     with pytest.raises(PolicyUnavailableError, match=r"served with weights abab.* the registration says cd"):
         connect(checkpoint_digest="cd" * 32).identify()
 
 
-def test_another_source_is_another_policy_and_the_time_of_the_question_is_not(
-    endpoint: Endpoint, connect: Connect
-) -> None:
+def test_another_source_is_a_mismatch_and_another_creation_time_is_not(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(root="lab/one", max_model_len=4096),)
     first = connect(checkpoint_digest="cd" * 32).identify()
     assert first.served is not None
@@ -93,7 +91,7 @@ def test_another_source_is_another_policy_and_the_time_of_the_question_is_not(
         connect(first).sample([REQUEST])
 
 
-def test_a_restart_in_mid_run_with_other_weights_is_noticed(endpoint: Endpoint, connect: Connect) -> None:
+def test_a_restart_with_other_weights_is_detected(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(root="lab/one"),)
     client = connect(connect().identify())
     client.sample([REQUEST])
@@ -110,7 +108,7 @@ def test_a_restart_in_mid_run_with_other_weights_is_noticed(endpoint: Endpoint, 
         client.sample([REQUEST])
 
 
-def test_looks_are_few(endpoint: Endpoint, connect: Connect) -> None:
+def test_the_endpoint_is_checked_rarely(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.models = (card(root="lab/one"),)
     client = connect(connect().identify())
     before = len(endpoint.headers)
@@ -134,7 +132,7 @@ def test_looks_are_few(endpoint: Endpoint, connect: Connect) -> None:
         (("b",), {"options": {"adapter_path": "/y"}}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"),
     ],
 )
-def test_what_does_not_fit_is_said_with_what_is_offered(
+def test_a_mismatch_names_what_the_endpoint_offers(
     endpoint: Endpoint, connect: Connect, models: Any, changes: dict[str, Any], says: str
 ) -> None:
     endpoint.models = models
@@ -148,7 +146,7 @@ def test_what_does_not_fit_is_said_with_what_is_offered(
         assert endpoint.url in str(caught.value)
 
 
-def test_a_sick_endpoint_and_one_without_a_list(endpoint: Endpoint, connect: Connect) -> None:
+def test_an_unhealthy_endpoint_and_one_without_a_model_list(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.routes["/health"] = lambda _: (503, {}, b"")
     with pytest.raises(PolicyUnavailableError, match="GET /health answers 503"):
         connect().identify()
@@ -196,9 +194,7 @@ def adapter(name: str) -> dict[str, Any]:
     return {"model": name, "options": {"base_model": "base", "adapter_path": f"/{name}"}}
 
 
-def test_an_adapter_is_loaded_when_it_is_missing_and_again_when_it_was_taken(
-    endpoint: Endpoint, connect: Connect
-) -> None:
+def test_a_missing_adapter_is_loaded_and_loaded_again_after_removal(endpoint: Endpoint, connect: Connect) -> None:
     server = Adapters(endpoint)
     client = connect(**adapter("own"))
     client.sample([REQUEST])
@@ -225,7 +221,7 @@ def test_an_adapter_is_loaded_when_it_is_missing_and_again_when_it_was_taken(
         ("", ("a-0123456789ab",), ["+own"]),
     ],
 )
-def test_room_is_made_by_unloading_what_rests_and_was_loaded_by_us(
+def test_only_our_idle_adapters_are_unloaded(
     endpoint: Endpoint, connect: Connect, busy: str, loaded: tuple[str, ...], calls: list[str]
 ) -> None:
     server = Adapters(endpoint, *loaded)
@@ -235,7 +231,7 @@ def test_room_is_made_by_unloading_what_rests_and_was_loaded_by_us(
     assert server.calls == calls
 
 
-def test_a_guide_is_sent_where_there_is_something_to_edit(endpoint: Endpoint, connect: Connect) -> None:
+def test_a_guide_is_sent_if_there_is_a_program_to_edit(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.misbehave = lambda _: (
         (400, {}, b'{"error": {"message": "bad regex"}}')
         if "regex" in endpoint.seen[-1].get("structured_outputs", {})
@@ -252,7 +248,7 @@ def test_a_guide_is_sent_where_there_is_something_to_edit(endpoint: Endpoint, co
     assert sent[1:] == [None, None]
 
 
-def test_a_guide_that_is_ignored_or_refused_is_found_out(endpoint: Endpoint, connect: Connect) -> None:
+def test_an_ignored_or_refused_guide_is_detected(endpoint: Endpoint, connect: Connect) -> None:
     guided = {"options": {"guide": {"regex": "[0-9]+"}}}
     with pytest.raises(PolicyUnavailableError, match="it ignores constraints"):
         connect(**guided).identify()
@@ -261,9 +257,9 @@ def test_a_guide_that_is_ignored_or_refused_is_found_out(endpoint: Endpoint, con
         {},
         b'{"error": {"message": "structured_outputs is unknown"}}',
     )
-    with pytest.raises(PolicyUnavailableError, match=r"not take the policy's guide.* structured_outputs is unknown"):
+    with pytest.raises(PolicyUnavailableError, match=r"not accept the policy's guide.* structured_outputs is unknown"):
         connect(**guided).identify()
-    with pytest.raises(InvalidInputError, match="is not asked for edits"):
+    with pytest.raises(InvalidInputError, match="does not write edits"):
         connect(options={"guide": "diff"})
     with pytest.raises(InvalidInputError, match="either regex or grammar"):
         connect(options={"guide": {}})

@@ -39,9 +39,9 @@ def test_a_manifest_becomes_a_registration(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no manifest"),
+        ("{", "is not a manifest"),
         ("{}", "task: is missing: expected a value"),
-        ('{"extra": 1}', "is no manifest"),
+        ('{"extra": 1}', "is not a manifest"),
         ("\udcff", "not text"),
     ],
 )
@@ -52,7 +52,7 @@ def test_a_broken_manifest_is_named(tmp_path, text, said):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(NotFoundError, match=r"manifest\.json"):
         read_manifest(tmp_path)
     write_manifest(tmp_path, MANIFEST)
@@ -60,7 +60,7 @@ def test_what_is_missing_is_named(tmp_path):
         policy_of(tmp_path, "mine")
 
 
-def test_weights_in_several_files_are_told_apart(tmp_path):
+def test_sharded_weights_have_a_digest(tmp_path):
     """Larger models are published in shards."""
     for number in (1, 2):
         (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"part %d" % number)
@@ -86,9 +86,9 @@ def test_every_bundled_checkpoint_is_complete_and_small():
     assert len({policy.checkpoint_digest for policy in bundled_policies()}) == len(found)
 
 
-def test_an_embedded_policy_without_its_server_says_what_to_start(monkeypatch):
+def test_an_embedded_policy_without_its_server_names_the_remedy(monkeypatch):
     monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
     client = build_client(policy_of(checkpoints()["maze-base"], "maze-base"))
-    with pytest.raises(PolicyUnavailableError, match="served beside the service") as caught:
+    with pytest.raises(PolicyUnavailableError, match="needs the inference server") as caught:
         client.ping()
     assert "speciate up" in caught.value.remedy

@@ -143,7 +143,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
 @pytest.mark.parametrize(
     ("value", "says"), [(None, "is not set"), ("a\nb", "cannot carry"), ("schlüssel", "cannot carry")]
 )
-def test_a_missing_or_broken_key_is_said_without_its_value(
+def test_a_missing_or_invalid_key_is_reported_without_its_value(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint, value: str | None, says: str
 ) -> None:
     if value is not None:
@@ -156,7 +156,7 @@ def test_a_missing_or_broken_key_is_said_without_its_value(
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
-def test_what_may_pass_is_asked_again(endpoint: Endpoint, connect: Connect, waits: list[float], status: int) -> None:
+def test_transient_errors_are_retried(endpoint: Endpoint, connect: Connect, waits: list[float], status: int) -> None:
     endpoint.misbehave = replies(*[(status, {}, b"busy")] * 3)
     (result,) = connect().sample([request()])
     assert len(result.completions) == 2
@@ -205,7 +205,7 @@ def test_retry_after_is_honoured(
         (302, b"", "Redirects are not followed"),
     ],
 )
-def test_what_cannot_pass_is_refused_at_once(
+def test_permanent_errors_are_not_retried(
     endpoint: Endpoint, connect: Connect, waits: list[float], status: int, body: bytes, says: str
 ) -> None:
     endpoint.misbehave = lambda _: (status, {"Location": "http://127.0.0.1:9/"}, body)
@@ -237,7 +237,7 @@ CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
         (as_json({"choices": [CHOICE], "padding": "x" * 5000}), "longer than 4096 bytes"),
     ],
 )
-def test_garbage_is_asked_again_then_refused(
+def test_malformed_responses_are_retried_then_refused(
     endpoint: Endpoint, connect: Connect, waits: list[float], reply: Reply, says: str
 ) -> None:
     client = connect(options={"max_response_bytes": 4096})
@@ -293,7 +293,7 @@ def test_logprobs_count_the_tokens_of_each_completion(endpoint: Endpoint, connec
     assert [completion.tokens for completion in result.completions] == [7, 2]
 
 
-def test_what_was_spent_in_vain_is_told_once(endpoint: Endpoint, connect: Connect) -> None:
+def test_wasted_tokens_are_counted_once(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.misbehave = lambda number: as_json(
         {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5 + number}}
     )
@@ -306,7 +306,7 @@ def test_what_was_spent_in_vain_is_told_once(endpoint: Endpoint, connect: Connec
     assert result.tokens == 11 + 5 * 2
 
 
-def test_a_refusal_or_endless_thought_is_an_empty_answer(
+def test_a_refusal_or_truncated_reasoning_is_an_empty_answer(
     endpoint: Endpoint, connect: Connect, waits: list[float]
 ) -> None:
     cut_off = {"index": 0, "message": {"content": None}, "finish_reason": "length"}
@@ -317,12 +317,12 @@ def test_a_refusal_or_endless_thought_is_an_empty_answer(
     assert not waits
 
 
-def test_more_choices_than_wanted_are_cut(endpoint: Endpoint, connect: Connect) -> None:
+def test_surplus_choices_are_dropped(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.misbehave = lambda _: as_json({"choices": [{**CHOICE, "index": i} for i in range(9)]})
     assert len(connect().sample([request(n=2)])[0].completions) == 2
 
 
-def test_nobody_there(waits: list[float]) -> None:
+def test_a_refused_connection(waits: list[float]) -> None:
     with serve() as endpoint:
         url = endpoint.url
     definition = {"slug": "gone", "kind": "openai_compatible", "base_url": url, "model": "m"}
@@ -338,7 +338,7 @@ def test_nobody_there(waits: list[float]) -> None:
 
 
 @pytest.mark.parametrize("slowness", [{"delay_s": 1.0}, {"drip_s": 0.1}])
-def test_a_slow_or_dripping_endpoint_does_not_hold_a_worker(
+def test_a_slow_endpoint_does_not_hold_a_worker(
     endpoint: Endpoint, connect: Connect, slowness: dict[str, float]
 ) -> None:
     for name, value in slowness.items():
@@ -392,7 +392,7 @@ def _taking(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("drip", [_head, _body, _taking])
-def test_the_time_is_for_the_whole_request_and_not_for_each_byte(drip: Callable[[socket.socket], None]) -> None:
+def test_the_timeout_covers_the_whole_request(drip: Callable[[socket.socket], None]) -> None:
     with dripping(drip) as url:
         definition = {"slug": "slow", "kind": "openai_compatible", "base_url": url, "model": "m", "timeout_s": 0.5}
         policy = Policy.model_validate(definition | {"options": {"max_retries": 0, "check": False}})
@@ -403,7 +403,7 @@ def test_the_time_is_for_the_whole_request_and_not_for_each_byte(drip: Callable[
     assert time.monotonic() - begun < 5
 
 
-def test_an_answer_packed_twice_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
+def test_a_nested_content_coding_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
     """A gigabyte of zeros is two thousand bytes then, and the limit on a response's bytes comes too late."""
 
     def packed(number: int) -> Reply:
@@ -413,7 +413,7 @@ def test_an_answer_packed_twice_is_refused_unread(endpoint: Endpoint, connect: C
     endpoint.misbehave = packed
     client = connect()
     assert client.sample([request(n=1)])[0].completions[0].text == "x"
-    with pytest.raises(PolicyUnavailableError, match="in the coding 'gzip, gzip', and was asked for none"):
+    with pytest.raises(PolicyUnavailableError, match="content coding 'gzip, gzip', which was not requested"):
         client.sample([request(n=1)])
     assert not waits
 

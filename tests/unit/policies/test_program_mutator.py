@@ -108,7 +108,7 @@ def test_programs_in_other_languages_change_inside_the_blocks_only() -> None:
     assert len(set(found)) > 20
 
 
-def test_every_operator_shows_up() -> None:
+def test_every_operator_occurs() -> None:
     found = "\n".join(set(children(PROGRAM, n=4, seeds=300)))
     counts = Counter(line.strip() for line in found.splitlines())
     for sign in ("total -= points", "> -1.5 or", "total < 2", "SCALE = 0.7", "pass", "abs("):
@@ -194,7 +194,7 @@ def test_a_proposal_changes_the_seed_program_more_than_a_mutation() -> None:
     assert changed(children(n=4, seeds=50, seed_program=PROGRAM)) > 1.5 * changed(children(PROGRAM, n=4, seeds=50))
 
 
-def test_without_anything_to_edit_it_says_so() -> None:
+def test_a_missing_seed_program_is_reported() -> None:
     with pytest.raises(PolicyUnavailableError, match="no seed program"):
         children(n=1)
 
@@ -209,7 +209,7 @@ def test_without_anything_to_edit_it_says_so() -> None:
         '"</answer> 12"',
     ],
 )
-def test_documents_are_changed_and_stay_what_they_are(document: str) -> None:
+def test_documents_change_and_keep_their_format(document: str) -> None:
     found = children(document, n=4, seeds=50, problem=problem_of("data"))
     assert len(set(found)) > 10
     assert sum(child == document for child in found) < 20
@@ -256,7 +256,7 @@ def test_m_answers_in_one_completion() -> None:
         "x = '\ud800' + 1\n",
     ],
 )
-def test_odd_programs_do_no_harm(program: str) -> None:
+def test_unusual_programs_are_handled(program: str) -> None:
     client = build_client(Policy(slug="m", kind="program_mutator"))
     for seed in range(10):
         request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 2, seed, (member(program), member(PROGRAM)), PROGRAM)
@@ -266,14 +266,14 @@ def test_odd_programs_do_no_harm(program: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=80), st.integers(0, 2**63 - 1))
-def test_no_text_makes_it_raise(text: str, seed: int) -> None:
+def test_arbitrary_text_is_handled(text: str, seed: int) -> None:
     client = build_client(Policy(slug="m", kind="program_mutator"))
     request = SampleRequest(Prompt("", ""), PolicyRole.MUTATE, 2, seed, (member(f"x{text}"), member(text)))
     for completion in client.sample([request])[0].completions:
         completion.text.encode()
 
 
-def test_the_map_points_at_what_it_says() -> None:
+def test_places_point_at_their_text() -> None:
     source = read_source(PROGRAM)
     assert [source.cut(number.span) for number in source.numbers] == [
         b"0.75", b"3", b"0.0", b"4", b"-1.5", b"2", b"2", b"1", b"0.5",

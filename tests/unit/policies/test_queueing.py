@@ -34,17 +34,17 @@ class Server:
 
 
 def enter(gate: QueueGate, size: int, stack: ExitStack, longest_s: float = 5.0, give_up: bool = False) -> bool:
-    return stack.enter_context(gate.passage(size, give_up=lambda: give_up, longest_s=longest_s))
+    return stack.enter_context(gate.slot(size, give_up=lambda: give_up, longest_s=longest_s))
 
 
-def test_metrics_are_read_as_vllm_and_our_server_write_them() -> None:
+def test_metrics_of_vllm_and_of_our_server_are_parsed() -> None:
     engines = '# HELP x\nvllm:num_requests_waiting{engine="0"} 3.0\nvllm:num_requests_waiting{engine="1"} 1e1\n'
     assert waiting_sequences(engines + 'vllm:num_requests_waiting_by_reason{engine="0"} 9.0\n') == 13
     assert waiting_sequences('speciate_serve_num_requests_waiting{model_name="a b"} 7\n') == 7
     assert waiting_sequences("nothing 1\n") is None
 
 
-def test_what_was_sent_since_the_last_reading_counts_until_it_is_answered() -> None:
+def test_unanswered_requests_since_the_last_reading_count() -> None:
     server = Server()
     gate = server.gate(8)
     with ExitStack() as first, ExitStack() as rest:
@@ -56,7 +56,7 @@ def test_what_was_sent_since_the_last_reading_counts_until_it_is_answered() -> N
         assert server.readings == 1
 
 
-def test_a_long_queue_is_waited_for_and_no_longer_than_said() -> None:
+def test_a_long_queue_is_waited_for_up_to_the_limit() -> None:
     server = Server(waiting=20)
     server.drains = 2
     with ExitStack() as stack:
@@ -71,14 +71,14 @@ def test_a_long_queue_is_waited_for_and_no_longer_than_said() -> None:
         assert not enter(gate, 2, stack, give_up=True)
 
 
-def test_a_request_larger_than_the_bound_passes_alone() -> None:
+def test_a_request_larger_than_the_bound_is_admitted_alone() -> None:
     gate = Server().gate(8)
     with ExitStack() as stack:
         assert enter(gate, 100, stack, longest_s=0)
         assert not enter(gate, 1, stack, longest_s=0)
 
 
-def test_no_metrics_no_waiting_and_few_questions() -> None:
+def test_without_metrics_requests_pass_and_polling_is_rare() -> None:
     server = Server(waiting=None)
     gate = server.gate(1)
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def test_no_metrics_no_waiting_and_few_questions() -> None:
     assert server.readings == 1
 
 
-def test_an_answer_that_does_not_come_leaves_the_last_reading() -> None:
+def test_a_failed_reading_keeps_the_last_one() -> None:
     server = Server(waiting=50)
     gate = server.gate(8)
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def test_threads_together_keep_the_bound() -> None:
     def ask() -> None:
         nonlocal held, most
         for _ in range(200):
-            with gate.passage(3, give_up=lambda: False, longest_s=60) as passed:
+            with gate.slot(3, give_up=lambda: False, longest_s=60) as passed:
                 assert passed
                 with lock:
                     held += 3

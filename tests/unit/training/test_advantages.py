@@ -163,7 +163,7 @@ def test_vector_max_at_one_dimension_is_max_at_k(batch):
 
 
 @given(batches(answers=3))
-def test_an_answer_said_twice_adds_nothing_to_vpo(batch):
+def test_a_repeated_answer_adds_nothing_to_vpo(batch):
     rewards, groups = batch
     repeated = np.concatenate([rewards, rewards[:, :1]], axis=1)
     assert np.allclose(
@@ -194,7 +194,7 @@ def test_the_order_of_rollouts_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
-def test_groups_without_differences_teach_nothing(name):
+def test_groups_without_differences_have_zero_advantages(name):
     rewards = np.full((8, 1, 3), 0.3)
     found = advantages(name, rewards, [0] * 4 + [1] * 4, goals=np.full((2, 3), 1 / 3))
     assert (found.values == 0).all()
@@ -265,7 +265,7 @@ GOOD = np.full((4, 1, 2), 0.5)
         (np.zeros((4, 2, 2)), [0] * 4, {}, "rollouts have 2 answers: this estimator takes one"),
     ],
 )
-def test_what_cannot_be_is_named(rewards, groups, config, words):
+def test_invalid_input_is_reported(rewards, groups, config, words):
     with pytest.raises(InvalidInputError, match=words):
         advantages("vector_max_at_k", rewards, groups, **config)
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_is_named(rewards, groups, config, words):
         ({"weights": (np.nan, 1.0)}, "weights"),
     ],
 )
-def test_choices_that_cannot_be_are_named(config, words):
+def test_invalid_configurations_are_reported(config, words):
     with pytest.raises(InvalidInputError, match=words):
         EstimatorConfig(**config)
 

@@ -134,7 +134,7 @@ class TestEveryTask:
         with pytest.raises(InvalidInputError, match="Add files"):
             next(task.problems(Split.TEST, 1))
 
-    def test_a_service_policy_can_be_asked_without_being_told(self, name, tmp_path):
+    def test_prompts_need_no_settings_of_the_policy(self, name, tmp_path):
         task, problem = one(name, tmp_path, TRAIN_FILES[name][1](1))
         policy = Policy(slug="p", kind="training", answers_per_rollout=3)
         goal = [1 / len(problem.objectives)] * len(problem.objectives)
@@ -145,7 +145,7 @@ class TestEveryTask:
         assert problem.targets[0].unlock
         assert problem.space.names == task.rewards[: len(problem.space.names)]
 
-    def test_files_must_be_there(self, name, tmp_path):
+    def test_files_must_exist(self, name, tmp_path):
         with pytest.raises(InvalidInputError, match=r"finds none of its files .* Expected: ") as caught:
             open_task(name, tmp_path)
         assert "train-on-your-data" in caught.value.remedy
@@ -156,7 +156,7 @@ class TestEveryTask:
             task.score([(problem, ["answer: x"])])
 
     @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '{"id": NaN}', '{"id": 1e999}', "\xff\xfe"])
-    def test_a_line_that_is_no_row_is_refused_with_its_place(self, name, tmp_path, text):
+    def test_an_invalid_line_is_refused_with_its_place(self, name, tmp_path, text):
         file = TRAIN_FILES[name][0]
         if name == "toolrl":
             file, text = "rlla_rl.json", f"[{text}]"
@@ -191,7 +191,7 @@ class TestMusique:
         assert problem.targets_met(scores[0]) == 1
         assert problem.scalarize(scores[3]) == pytest.approx((3 + 3 * 0.5) / 7)
 
-    def test_splits_are_the_files_and_what_has_no_answer_is_left_out(self, tmp_path):
+    def test_splits_are_the_files_and_rows_without_answers_are_dropped(self, tmp_path):
         write(tmp_path / "musique_ans_v1.0_train.jsonl", [musique_row(1), musique_row(2, hops=4)])
         write(tmp_path / "musique_ans_v1.0_dev.jsonl", [musique_row(2, hops=4), musique_row(3, answerable=False)])
         write(tmp_path / "musique_ans_v1.0_test.jsonl", [{"no": "answers"}])
@@ -235,7 +235,7 @@ class TestMusique:
 
 
 class TestEureqa:
-    def test_each_entity_is_matched_by_itself(self, tmp_path, strongest):
+    def test_each_entity_is_matched_separately(self, tmp_path, strongest):
         task, problem = one("eureqa", tmp_path, eureqa_row(), strongest)
         answers = [
             "A: Robert Rodriguez\nB: 32nd European film awards\nC: c\nD: D\nE: from dusk the E",
@@ -245,7 +245,7 @@ class TestEureqa:
         ]
         assert task.score([(problem, answers)]) == [[(1.0,) * 5, (1, 0, 0, 0, 0), (0.0,) * 5, (0.0,) * 5]]
 
-    def test_hard_questions_are_divided_and_normal_ones_trained_on(self, tmp_path):
+    def test_hard_questions_are_split_and_normal_ones_are_for_training(self, tmp_path):
         write(tmp_path / "questions_normal_5-00000-of-00001.parquet", [eureqa_row(i) for i in range(10)])
         write(tmp_path / "questions_hard_5" / "0000.parquet", [eureqa_row(i + 50) for i in range(40)])
         write(tmp_path / "questions_hard_4-00000-of-00001.parquet", [{"idx": 1}])
@@ -295,7 +295,7 @@ class TestToolrl:
         ]
         assert scores[7:] == [(0, 0, 0, 0)] * 4
 
-    def test_where_no_tool_fits_none_should_be_called(self, tmp_path, strongest):
+    def test_no_call_is_right_if_no_tool_fits(self, tmp_path, strongest):
         task, problem = one("toolrl", tmp_path, toolrl_row("<response> Which page? </response>"), strongest)
         answers = ["<response> Eh? </response>", "<response></response>", f"{self.CALLS}</tool_call>"]
         assert task.score([(problem, answers)]) == [[(1, 1, 1, 1), (0, 1, 1, 1), (0, 0, 0, 0)]]
@@ -332,7 +332,7 @@ class TestToolrl:
             ("x" * 10_000_000, "expected at most 50000"),
         ],
     )
-    def test_bad_right_answers_are_refused(self, tmp_path, answer, message):
+    def test_invalid_reference_answers_are_refused(self, tmp_path, answer, message):
         text = refused("toolrl", tmp_path, [toolrl_row(answer)])
         assert text.startswith("train.parquet:1 reward_model.ground_truth: ")
         assert message in text
@@ -347,7 +347,7 @@ class TestToolrl:
 
 
 class TestLiveCodeBench:
-    def test_functions_are_called_and_private_tests_hidden(self, tmp_path, strongest):
+    def test_functions_are_called_and_private_tests_stay_hidden(self, tmp_path, strongest):
         task, problem = one("livecodebench", tmp_path, lcb_row(), strongest)
         assert "def addAll(nums: list[int], k: int) -> list[int]:" in problem.description
         assert [case.hidden for case in problem.cases] == [False, True, True]
@@ -375,7 +375,7 @@ class TestLiveCodeBench:
         [evaluation] = strongest.evaluate(problem, [programs[1]], seeds=[0])
         assert evaluation.artifacts == {"tests": "input '2\\n1 2\\n' expected '3\\n0.50\\n' got '1\\n0.5\\n'"}
 
-    def test_answers_of_a_completion_are_told_apart_by_how_they_are_built(self, tmp_path):
+    def test_answers_are_compared_by_their_structure(self, tmp_path):
         _, problem = one("livecodebench", tmp_path, lcb_row(kind="stdin"))
         first = "```python\ndef solve(text):\n    return '7'\n```"
         policy = Policy(slug="p", kind="training", answers_per_rollout=3)
@@ -404,7 +404,7 @@ class TestLiveCodeBench:
             Split.TEST: ["livecodebench-abc2-a"],
         }
 
-    def test_results_with_fractions_have_room_and_whole_numbers_none(self, tmp_path, strongest):
+    def test_fractions_have_a_tolerance_and_integers_none(self, tmp_path, strongest):
         pairs = [("[1]\n1", "[2.5]"), ("[2]\n1", "[1000000000000000001]")]
         row = lcb_row(public_test_cases=json.dumps(listed(pairs, "functional")), private_test_cases="[]")
         task, problem = one("livecodebench", tmp_path, row, strongest)
@@ -426,13 +426,13 @@ class TestLiveCodeBench:
         assert not fired.exists()
 
     @pytest.mark.parametrize("protocol", range(1, 6))
-    def test_texts_are_read_as_pickle_would(self, protocol):
+    def test_texts_are_read_like_pickle(self, protocol):
         for text in ("", "x", "é \x00 ☃ 𝕊" * 100, "a" * 70_000):
             data = pickle.dumps(text, protocol)
             assert pickle.load(io.BytesIO(data)) == text
             assert livecodebench._unpacked(base64.b64encode(zlib.compress(data)).decode()) == text
 
-    def test_what_unpacks_to_too_much_is_refused(self, tmp_path, monkeypatch):
+    def test_an_oversized_archive_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr(livecodebench, "MAX_UNPACKED_BYTES", 1 << 20)
         large = packed(" " * (1 << 21))
         assert "more than 1048576 bytes" in refused("livecodebench", tmp_path, [lcb_row(private_test_cases=large)])
@@ -464,7 +464,7 @@ class TestLiveCodeBench:
 
 
 @pytest.mark.parametrize("method", ["vpo", "grpo"])
-def test_zeros_for_rewards_that_a_problem_lacks_change_no_advantage(method):
+def test_padding_missing_rewards_with_zeros_changes_no_advantage(method):
     """What the trainer does with problems of fewer tests than their task has rewards."""
     rng = np.random.default_rng(3)
     m = 3 if method == "vpo" else 1

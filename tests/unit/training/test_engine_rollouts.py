@@ -36,7 +36,7 @@ def write(model, tokenizer, prompts, *, temperature=1.0, seed=0):
     return write_rollouts(model, prompts, close=close, end=tokenizer.eos_token_id, temperature=temperature, seed=seed)
 
 
-def test_the_likeliest_rollouts_are_those_of_transformers(model, tokenizer):
+def test_greedy_rollouts_equal_those_of_transformers(model, tokenizer):
     prompts = [tokenizer(text)["input_ids"] for text in ("w0 w1 w2", "w3", "w4 w5")]
     ours = write(model, tokenizer, [(prompt, 1, 20) for prompt in prompts], temperature=0.0)
     for prompt, rollout in zip(prompts, ours, strict=True):
@@ -45,7 +45,7 @@ def test_the_likeliest_rollouts_are_those_of_transformers(model, tokenizer):
         assert len(rollout) == 20 or rollout[-1] == tokenizer.eos_token_id
 
 
-def test_tokens_are_drawn_as_often_as_the_model_says(model, tokenizer):
+def test_token_frequencies_follow_the_model(model, tokenizer):
     prompt = tokenizer("w0 w1")["input_ids"]
     drawn = write(model, tokenizer, [(prompt, 1, 1)] * 4000)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_rollouts_follow_seed_and_weights(model, tokenizer):
     assert first != write(model, tokenizer, asked)
 
 
-def test_another_architecture_is_refused_by_name(tokenizer):
+def test_an_unsupported_architecture_is_refused_by_name(tokenizer):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     other = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=32))
@@ -88,13 +88,13 @@ def test_another_architecture_is_refused_by_name(tokenizer):
 
 
 @pytest.mark.parametrize("choice", [{"use_vllm": True}, {"lora_rank": 8}])
-def test_an_engine_knows_no_adapters_and_is_no_vllm(choice):
+def test_use_engine_excludes_adapters_and_vllm(choice):
     with pytest.raises(InvalidInputError, match="use_engine"):
         TrainConfig("vpo", use_engine=True, **choice)
 
 
 @pytest.mark.parametrize("group", [8, 16, 24, 48])
-def test_a_processor_takes_whole_groups_that_fit_its_cache(group, tmp_path):
+def test_a_cpu_pass_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     from dataclasses import replace
 
     from speciate.training.tasks import GENERATED
@@ -108,7 +108,7 @@ def test_a_processor_takes_whole_groups_that_fit_its_cache(group, tmp_path):
     assert rows * args.gradient_accumulation_steps == config.batch
 
 
-def test_columns_that_are_padding_everywhere_are_left_out():
+def test_all_padding_columns_are_trimmed():
     from speciate.training.trainer import trimmed
 
     prompt_mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])

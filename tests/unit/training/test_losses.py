@@ -32,7 +32,7 @@ def test_one_update_is_the_plain_policy_gradient():
     assert torch.allclose(gradients(LossConfig(), new, new), -ADVANTAGES * MASK)
 
 
-def test_the_clip_stops_what_moves_further_away_and_nothing_else():
+def test_the_clip_stops_only_growing_ratios():
     old = logps()
     shift = torch.tensor([[0.5, -0.5, 0.0, 0], [0.5, -0.5, 0.1, -0.1], [0.3, 0, 0, 0]])
     got = gradients(LossConfig(clip=0.2), old + shift, old)
@@ -89,7 +89,7 @@ def test_options_combine():
     assert torch.isfinite(losses(config, old + 0.4, old)).all()
 
 
-def test_the_divergence_is_never_negative_and_unbiased():
+def test_the_divergence_is_non_negative_and_unbiased():
     torch.manual_seed(0)
     policy, reference = torch.log_softmax(torch.randn(2, 6), -1)
     exact = float((policy.exp() * (policy - reference)).sum())
@@ -110,6 +110,6 @@ def test_the_divergence_is_never_negative_and_unbiased():
         {"entropy_bonus": np.nan},
     ],
 )
-def test_nonsense_is_refused_by_name(wrong):
+def test_invalid_options_are_refused_by_name(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         LossConfig(**wrong)

@@ -79,7 +79,7 @@ TINY = Maze(
 SHORT = [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
 
 
-def test_a_route_is_paid_for_what_it_collects():
+def test_a_route_is_rewarded_for_what_it_collects():
     assert TINY.score(SHORT) == (1.0, 1.0, 0.0, 1.0)
     detour = [*SHORT, (2, 1), (2, 0), (2, 1), (2, 2)]
     assert TINY.score(detour) == (1.0, 1.0, 1.0, 0.0)
@@ -99,15 +99,15 @@ def test_a_route_is_paid_for_what_it_collects():
     ],
     ids=["empty", "start only", "begins elsewhere", "ends early", "through a wall", "jumps", "leaves", "too long"],
 )
-def test_anything_else_is_paid_nothing(route):
+def test_invalid_routes_get_no_reward(route):
     assert TINY.score(route) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_the_picture_shows_everything():
+def test_the_drawing_shows_all_cells():
     assert TINY.rows == ("S.G", "##.", "DLE")
 
 
-def test_sizes_that_cannot_be_are_named():
+def test_impossible_sizes_are_reported():
     with pytest.raises(InvalidInputError, match="side of 8"):
         MazeSize(side=8)
     with pytest.raises(InvalidInputError, match="fits one detour and not both"):

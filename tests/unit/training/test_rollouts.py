@@ -12,7 +12,7 @@ def test_missing_answers_are_zero_and_flagged():
     assert stacked.answered.tolist() == [[True, True], [False, False], [True, False]]
 
 
-def test_answers_beyond_m_are_left_out():
+def test_answers_beyond_m_are_dropped():
     assert stack_rollouts([[[1.0], [0.5], [0.2]]], answers=2, dimensions=1).rewards.tolist() == [[[1.0], [0.5]]]
 
 
@@ -22,12 +22,12 @@ def test_repeats_earn_nothing():
     assert stacked.answered.tolist() == [[True, False, True]]
 
 
-def test_vectors_of_two_lengths_are_named():
+def test_vectors_of_different_lengths_are_reported():
     with pytest.raises(InvalidInputError, match="answer 1 of rollout 1 has 3 rewards: expected 2"):
         stack_rollouts([[[0, 0]], [[0, 0], [0, 0, 0]]], answers=2, dimensions=2)
 
 
 @pytest.mark.parametrize(("answers", "dimensions"), [(0, 1), (1, 0)])
-def test_nothing_is_no_size(answers, dimensions):
+def test_empty_sizes_are_refused(answers, dimensions):
     with pytest.raises(InvalidInputError, match="expected at least 1"):
         stack_rollouts([], answers=answers, dimensions=dimensions)

@@ -73,7 +73,7 @@ def test_values_and_gradients_are_those_of_a_plain_pass(model, monkeypatch, grou
     torch.testing.assert_close(gradients(model, *found), right, atol=1e-4 * float(right.abs().max()), rtol=1e-3)
 
 
-def test_completions_of_a_single_token_need_nothing_but_their_prompt(model):
+def test_single_token_completions_need_only_their_prompt(model):
     ids, mask = batch([4, 4], longest=1)
     found = shared_logps(model, ids[0], mask[0], ids[1], mask[1], TEMPERATURE)
     torch.testing.assert_close(found[0], plain(model, ids, mask)[0], atol=1e-4, rtol=1e-4)

@@ -67,7 +67,7 @@ def metrics(folder):
     return json.loads((folder / "manifest.json").read_text())["metrics"]
 
 
-def test_the_private_methods_of_trl_are_those_that_we_override():
+def test_trl_has_the_private_methods_that_are_overridden():
     from trl import GRPOTrainer
 
     from speciate.training.trainer import HOOKS, VectorTrainer
@@ -104,7 +104,7 @@ def test_a_policy_learns(base, tmp_path, method):
     assert trained == policy_of(tmp_path / "policy", "served").tokens_for(PolicyRole.PROPOSE)
 
 
-def test_a_change_is_cut_where_serving_cuts_it():
+def test_a_mutation_has_the_same_length_limit_as_in_serving():
     from types import SimpleNamespace
 
     from speciate.training.trainer import VectorTrainer
@@ -116,7 +116,7 @@ def test_a_change_is_cut_where_serving_cuts_it():
     assert {ids: VectorTrainer._end(trainer, ids, 3) for ids in many} == many
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
+def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
     arguments = ["--task", "programs", "--method", "vpo", "--base", str(base), "--steps", "5", *SMALL]
     train(*arguments, "--out", "whole", cwd=tmp_path)
     process = subprocess.Popen([SPECIATE, "train", *arguments, "--out", "cut"], cwd=tmp_path, stdout=subprocess.PIPE)
@@ -136,7 +136,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(base, tmp_path):
     assert "5/5" not in again.stdout
 
 
-def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_weights(base, tmp_path, monkeypatch):
+def test_a_run_stopped_between_updates_of_a_batch_resumes_to_the_same_weights(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
     from speciate.training.config import LossConfig, TrainConfig
@@ -167,7 +167,7 @@ def test_a_run_that_stopped_between_two_updates_of_a_batch_goes_on_to_the_same_w
     assert weights[0] == weights[1]
 
 
-def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatch):
+def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
     from trl import GRPOTrainer
@@ -196,7 +196,7 @@ def test_a_checkpoint_that_was_being_written_is_passed_over(tmp_path, monkeypatc
     assert last_checkpoint(tmp_path).name == "checkpoint-2"
 
 
-def test_a_checkpoint_of_two_processes_is_complete_with_both_and_of_no_use_to_one(tmp_path):
+def test_a_checkpoint_of_two_processes_needs_both(tmp_path):
     from speciate.domain.errors import ConflictError
     from speciate.training.recipe import last_checkpoint
     from speciate.training.trainer import read_state, state_file
@@ -212,7 +212,7 @@ def test_a_checkpoint_of_two_processes_is_complete_with_both_and_of_no_use_to_on
         read_state(checkpoint, 0, 1)
 
 
-def test_a_run_goes_on_with_its_own_problems_alone(base, tmp_path, monkeypatch):
+def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
     from dataclasses import replace
 
     from speciate.domain.errors import ConflictError
@@ -311,7 +311,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
     ],
     ids=lambda value: None if isinstance(value, list) else value,
 )
-def test_a_mistake_is_named_before_anything_is_done(arguments, said, tmp_path):
+def test_invalid_arguments_are_reported_first(arguments, said, tmp_path):
     (tmp_path / "file").touch()
     done = train(*arguments, cwd=tmp_path, check=False)
     assert isinstance(done.exception, SystemExit), done.exception
@@ -320,7 +320,7 @@ def test_a_mistake_is_named_before_anything_is_done(arguments, said, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_base_is_grown_where_the_command_is_started(tmp_path, monkeypatch):
+def test_a_base_is_trained_in_the_current_directory(tmp_path, monkeypatch):
     from speciate.training import recipe
 
     monkeypatch.setitem(recipe.BASES, "programs", recipe.BaseConfig(problems=20, steps=1, batch=8))
@@ -331,7 +331,7 @@ def test_a_base_is_grown_where_the_command_is_started(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", [True, False])
-def test_a_training_that_diverges_says_so_and_keeps_no_such_weights(base, tmp_path, engine):
+def test_a_diverging_training_stops_without_saving(base, tmp_path, engine):
     arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", "--steps", "9"]
     arguments += [*SMALL, "--set", "save_every=1", "--set", f"use_engine={str(engine).lower()}"]
     done = train(*arguments, "--set", "learning_rate=1e30", cwd=tmp_path, check=False)
@@ -345,7 +345,7 @@ def test_a_training_that_diverges_says_so_and_keeps_no_such_weights(base, tmp_pa
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "speciate_state.json"])
-def test_a_checkpoint_that_lost_a_file_is_named_or_passed_over(base, tmp_path, monkeypatch, file):
+def test_a_damaged_checkpoint_is_reported_or_skipped(base, tmp_path, monkeypatch, file):
     from dataclasses import replace
 
     from speciate.domain.errors import ConflictError
@@ -376,7 +376,7 @@ def test_a_checkpoint_that_lost_a_file_is_named_or_passed_over(base, tmp_path, m
 
 
 @pytest.mark.parametrize("fits", [500, 100_000, 2_000_000], ids=["nothing", "no-weights", "no-optimizer"])
-def test_what_cannot_be_written_is_named_and_the_run_goes_on(base, tmp_path, fits):
+def test_a_failed_write_is_reported_and_the_run_resumes(base, tmp_path, fits):
     import resource
 
     arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
@@ -393,7 +393,7 @@ def test_what_cannot_be_written_is_named_and_the_run_goes_on(base, tmp_path, fit
     assert (tmp_path / "policy" / "manifest.json").is_file()
 
 
-def test_too_little_memory_is_named_with_the_remedy(base, tmp_path, monkeypatch):
+def test_out_of_memory_is_reported_with_the_remedy(base, tmp_path, monkeypatch):
     from speciate.policies.manifest import read_manifest
     from speciate.training.trainer import VectorTrainer
 
@@ -425,7 +425,7 @@ def test_a_base_in_shards_is_trained(base, tmp_path):
 
 
 @pytest.mark.parametrize("harm", ["weights", "config", "layers", "tokenizer", "words"])
-def test_a_broken_base_is_named(base, tmp_path, harm):
+def test_a_broken_base_is_reported(base, tmp_path, harm):
     import shutil
 
     broken = tmp_path / "broken"
@@ -451,7 +451,7 @@ def test_a_broken_base_is_named(base, tmp_path, harm):
     assert not (tmp_path / "programs-vpo-0").exists()  # nothing has begun: what is mended is no other run
 
 
-def test_a_base_without_a_chat_template_is_named_for_a_task_in_english(base, tmp_path):
+def test_a_chat_task_needs_a_chat_template(base, tmp_path):
     from speciate.domain.errors import InvalidInputError
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import train_policy

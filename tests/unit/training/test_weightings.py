@@ -13,7 +13,7 @@ def draw(groups, draws, k, alpha=1.0, sampler=WeightingSampler.IID, seed=0):
 @pytest.mark.parametrize("sampler", WeightingSampler)
 @pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_they_lie_on_the_simplex(sampler, alpha, k):
+def test_weightings_lie_on_the_simplex(sampler, alpha, k):
     drawn = draw(3, 50, k, alpha, sampler)
     assert drawn.shape == (3, 50, k)
     assert (drawn >= 0).all()
@@ -41,6 +41,6 @@ def test_sobol_estimates_vary_less():
 
 
 @pytest.mark.parametrize("sampler", WeightingSampler)
-def test_a_seed_gives_the_same_again(sampler):
+def test_equal_seeds_give_equal_weightings(sampler):
     assert np.array_equal(draw(2, 8, 3, sampler=sampler, seed=7), draw(2, 8, 3, sampler=sampler, seed=7))
     assert not np.array_equal(draw(2, 8, 3, sampler=sampler, seed=7), draw(2, 8, 3, sampler=sampler, seed=8))
