@@ -35,7 +35,7 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     page.get_by_label("Name", exact=True).fill("my run")
     page.get_by_label(re.compile("^Tags")).fill("arm:a,  sweep:3 arm:a")
     page.get_by_label("Note", exact=True).fill("first\nsecond")
-    page.get_by_role("button", name="Keep these labels").click()
+    page.get_by_role("button", name="Save labels").click()
     expect(page).to_have_url(f"{plain_visitor.url}/runs/{run_id}#labels")
     expect(page.get_by_role("heading", level=1)).to_have_text("my run")
     record = labelled.stores.runs.get(run_id)
@@ -43,15 +43,15 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
         name="my run", tags=("arm:a", "sweep:3"), note="first\nsecond"
     )
     page.get_by_label(re.compile("^Tags")).fill("fine no,<b>")
-    page.get_by_role("button", name="Keep these labels").click()
+    page.get_by_role("button", name="Save labels").click()
     expect(page.get_by_role("alert")).to_contain_text("Invalid values")
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
     assert labelled.stores.runs.get(run_id).tags == ("arm:a", "sweep:3")
-    # The browser reports the form_errors as a failed load.
+    # The browser reports the 422 as a failed load.
     assert all("422" in told for told in plain_visitor.trouble)
     plain_visitor.trouble.clear()
     plain_visitor.go(f"/runs/{run_id}")
-    page.get_by_role("link", name="Start one like it").click()
+    page.get_by_role("link", name="Start a similar run").click()
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("arm:a sweep:3")
     expect(page.get_by_label("Name", exact=True)).to_have_value("")
 

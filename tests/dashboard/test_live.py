@@ -91,12 +91,12 @@ def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> N
     visitor.go(f"/runs/{exhibition.running}")
     visitor.drawn()
     expect(visitor.page.locator("#link")).to_have_text("live")
-    before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.asked")
+    before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.revision")
     exhibits.work(exhibition.stores, exhibition.running, 6)
     expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(exhibition))
     best = visitor.page.locator("[data-figure*=best]")
     best.scroll_into_view_if_needed()
-    expect(best).not_to_have_attribute("data-asked", before)
+    expect(best).not_to_have_attribute("data-revision", before)
     visitor.go("/")
     exhibits.work(exhibition.stores, exhibition.running, 4)
     expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
@@ -106,7 +106,7 @@ def test_charts_of_a_run_that_begins_are_drawn_later(visitor: Visitor, exhibitio
     run_id = exhibits.start(exhibition.stores, exhibits.single(), exhibits.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
     figure = visitor.page.locator("figure:has([data-figure*=best])")
-    expect(figure).to_contain_text("Nothing to show yet.")
+    expect(figure).to_contain_text("No data yet.")
     expect(visitor.page.locator("#link")).to_have_text("live")
     exhibits.work(exhibition.stores, run_id)
     figure.scroll_into_view_if_needed()
@@ -139,7 +139,7 @@ def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibit
     row = page.locator(f"tr:has(a[href='/runs/{exhibition.running}'])")
     expect(row).to_contain_text(f"{_spent(exhibition)} / 5\u202f000")
     assert page.evaluate("document.activeElement.ariaLabel") == "Runs, table"
-    page.get_by_role("button", name="Compare the chosen ones").click()
+    page.get_by_role("button", name="Compare selected").click()
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
     assert re.findall("run=([0-9a-f-]{36})", page.url) == chosen
 
@@ -150,11 +150,11 @@ def test_what_came_while_a_dialog_was_open_is_shown_when_it_is_closed(visitor: V
     visitor.go(f"/runs/{run_id}")
     expect(page.locator("#link")).to_have_text("live")
     page.get_by_role("button", name="Cancel …").click()
-    page.locator("#cancel").get_by_label("Why, for the record").fill("it takes too long")
+    page.locator("#cancel").get_by_label("Reason").fill("it takes too long")
     exhibits.work(exhibition.stores, run_id)
     expect(page.locator("#link")).to_have_text("ended")
     expect(page.locator("#cancel")).to_be_visible()
-    page.get_by_role("button", name="Keep it", exact=True).click()
+    page.get_by_role("button", name="Keep run", exact=True).click()
     expect(page.locator("[role=status]")).to_have_text("completed")
     expect(page.get_by_role("button", name="Cancel …")).to_have_count(0)
 
@@ -254,12 +254,12 @@ def test_a_candidate_is_replayed_and_the_outcome_comes_by_itself(
     scored = next(c for c in stores.queries.candidates(exhibition.done, limit=50).items if c.rewards)
     visitor.go(f"/runs/{exhibition.done}/candidates/{scored.number}")
     page.get_by_role("button", name="Replay …").press("Enter")
-    page.get_by_role("button", name="Replay it").click()
+    page.get_by_role("button", name="Replay candidate").click()
     expect(page.locator("[data-part=replay]")).to_contain_text("waiting for a worker")
     monkeypatch.setattr(tasks, "stores", lambda: stores)
     monkeypatch.setattr(tasks, "LazyEvaluator", exhibits.Landscape)
     tasks.replay(str(scored.id))
-    expect(page.locator("[data-part=replay]")).to_contain_text("The same as the first time")
+    expect(page.locator("[data-part=replay]")).to_contain_text("Same result as the first evaluation")
     monkeypatch.setattr(
         exhibits.Landscape, "evaluate", lambda *_, **__: [Evaluation(rewards=(1.0, 2.0, 3.0, 4.0, 5.0))]
     )
@@ -273,17 +273,17 @@ def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, e
     run_id = exhibits.start(stores, exhibits.single(), exhibits.mutator(), 50)
     visitor.go(f"/runs/{run_id}")
     page.get_by_role("button", name="Pause …").press("Enter")
-    page.get_by_label("Why, for the record").first.fill(exhibits.HOSTILE)
-    page.get_by_role("button", name="Pause the run").click()
+    page.get_by_label("Reason").first.fill(exhibits.HOSTILE)
+    page.get_by_role("button", name="Pause run").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
     assert stores.runs.get(run_id).reason == exhibits.HOSTILE
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[role=status]")).to_have_text("running")
     page.get_by_role("button", name="Cancel …").click()
-    page.get_by_role("button", name="Keep it", exact=True).click()
+    page.get_by_role("button", name="Keep run", exact=True).click()
     assert stores.runs.get(run_id).state is RunState.RUNNING
     page.get_by_role("button", name="Cancel …").click()
-    page.get_by_role("button", name="Cancel the run").click()
+    page.get_by_role("button", name="Cancel run").click()
     expect(page.locator("[role=status]")).to_have_text("cancelled")
 
 
@@ -296,11 +296,11 @@ def test_a_run_is_started_from_a_form_that_keeps_what_was_filled_in(visitor: Vis
     expect(page.locator("[name=seed]")).to_have_value("77")
     page.locator("[name='option.chains']").fill("many")
     page.locator("[name=evaluations]").fill("30")
-    page.get_by_role("button", name="Start the run").click()
+    page.get_by_role("button", name="Start run").click()
     expect(page.get_by_role("alert")).to_contain_text("chains")
     expect(page.locator("[name='option.chains']")).to_have_value("many")
     page.locator("[name='option.chains']").fill("3")
-    page.get_by_role("button", name="Start the run").click()
+    page.get_by_role("button", name="Start run").click()
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
     spec = exhibition.stores.runs.list(limit=1).items[0].spec
     assert (spec.seed, spec.strategy_options, spec.budget.evaluations) == (77, {"chains": 3}, 30)
@@ -317,12 +317,12 @@ def test_a_problem_is_submitted_and_its_flaws_have_lines(visitor: Visitor, exhib
     page.locator("[name=toml]").fill(text)
     upload = {"name": "score.py", "mimeType": "text/plain", "buffer": b"def evaluate(candidate, context):\n    pass\n"}
     page.get_by_label("Upload").set_input_files(upload)
-    page.get_by_role("button", name="Submit the problem").click()
+    page.get_by_role("button", name="Submit problem").click()
     expect(page.get_by_role("alert")).to_contain_text("problem.toml:8")
     expect(page.locator(".diff .cut")).to_contain_text('direction = "upwards"')
     expect(page.locator("[name='file:score.py']")).to_have_value(re.compile("def evaluate"))
     page.locator("[name=toml]").fill(text.replace("upwards", "maximize"))
-    page.get_by_role("button", name="Submit the problem").click()
+    page.get_by_role("button", name="Submit problem").click()
     expect(page).to_have_url(re.compile(r"/problems/from-a-page@1$"))
     visitor.trouble = [told for told in visitor.trouble if "422" not in told]
 

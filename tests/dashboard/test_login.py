@@ -92,7 +92,7 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     page.goto(f"{guarded.other}/")
     expect(page.locator("#link")).to_have_text("live")
     page.goto(f"{guarded.other}/access")
-    expect(page.locator("main")).to_contain_text("Tokens are made and revoked by whoever has scope admin.")
+    expect(page.locator("main")).to_contain_text("Scope admin is required to create and revoke tokens.")
     exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
     page.goto(f"{guarded.url}/runs")
     expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
@@ -106,7 +106,7 @@ def test_a_page_whose_session_is_over_says_so_and_asks_no_more(
     log_in(page, f"{guarded.url}/", made.token)
     expect(page.locator("#link")).to_have_text("live")
     exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
-    expect(page.locator("#link")).to_have_text("logged out: load the page again")
+    expect(page.locator("#link")).to_have_text("logged out: reload the page")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_timeout(3000)
@@ -143,8 +143,8 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
         for path in paths:
             page.goto(guarded.url + path)
             shown[scope][path] = page.locator(changing).locator("visible=true").count()
-            assert page.get_by_text("Your token may only read").is_visible() == (scope is Scope.READ)
-            needs = page.get_by_text("This needs a token with scope submit").count()
+            assert page.get_by_text("Read-only token").is_visible() == (scope is Scope.READ)
+            needs = page.get_by_text("This page needs a token with scope submit").count()
             assert bool(needs) == (scope is Scope.READ and page.url.split("?")[0].endswith("/new"))
     # What there is to hide is on every one of them but the last.
     assert {path for path, count in shown[Scope.SUBMIT].items() if not count} == {"/access"}
@@ -165,8 +165,8 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     exhibition.stores.projects.create("elsewhere", "Where nothing is")
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/access", "0perat0r")
-    page.get_by_label("Whose").fill("<b>dora</b>")
-    page.get_by_role("button", name="Make the token").click()
+    page.get_by_label("Owner").fill("<b>dora</b>")
+    page.get_by_role("button", name="Create token").click()
     token = page.locator("input[readonly]").input_value()
     bearer = exhibition.stores.tokens.bearer(token)
     assert bearer is not None
@@ -175,14 +175,14 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     assert token not in page.content()
     row = page.get_by_role("row", name="<b>dora</b>")
     row.get_by_role("button", name="Revoke").click()
-    page.get_by_role("button", name="Revoke it").click()
+    page.get_by_role("button", name="Revoke token").click()
     expect(row).to_contain_text("revoked")
     assert exhibition.stores.tokens.bearer(token) is None
     page.get_by_role("row", name="elsewhere").get_by_role("button", name="Quota").click()
-    page.locator("form:popover-open").get_by_label("Runs under way").fill("3")
-    page.get_by_role("button", name="Set the quota").click()
+    page.locator("form:popover-open").get_by_label("Concurrent runs").fill("3")
+    page.get_by_role("button", name="Save quota").click()
     expect(page.get_by_role("row", name="elsewhere")).to_contain_text("0 of 3")
-    page.get_by_role("row", name="elsewhere").get_by_role("button", name="Show").click()
+    page.get_by_role("row", name="elsewhere").get_by_role("button", name="Select").click()
     expect(page.locator(".side")).to_contain_text("Project elsewhere")
     page.goto(f"{guarded.url}/runs/{exhibition.done}")
     expect(page.locator("main")).to_contain_text("there is no run")

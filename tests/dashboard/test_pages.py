@@ -92,7 +92,7 @@ def test_tables_of_the_activity_and_filters_of_runs_fit_a_small_screen(
     visitor: Visitor, exhibition: Exhibition
 ) -> None:
     visitor.go("/")
-    for table in ("Reached last, table", "Begun last, table"):
+    for table in ("Latest targets, table", "Latest runs, table"):
         region = visitor.page.get_by_role("region", name=table)
         assert not region.evaluate("table => table.scrollWidth > table.clientWidth"), table
     visitor.go("/runs")
@@ -183,24 +183,24 @@ def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visi
     every = listed(exhibition.done, CandidateFilter(sort="sidelobe"), limit=500).items
     assert first + shown() == [candidate.number for candidate in every]
 
-    page.get_by_label("Rewards", exact=True).fill("gain >= 3 and cost < 40")
-    page.get_by_label("elites only").check()
+    page.get_by_label("Rule", exact=True).fill("gain >= 3 and cost < 40")
+    page.get_by_label("Elites only").check()
     page.get_by_role("button", name="Filter").click()
     found = listed(exhibition.done, CandidateFilter(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
     assert shown() == [candidate.number for candidate in found]
     assert 0 < len(found) < len(every)
 
-    page.get_by_text("Columns: 5 of 5 rewards").click()
+    page.get_by_text("Columns: 5 of 5 objectives").click()
     for box in page.locator("input[name=show]:visible").all():
         box.set_checked(box.get_attribute("value") == "cost")
-    page.get_by_role("button", name="Show these").click()
+    page.get_by_role("button", name="Apply").click()
     heads = page.locator("thead th").all_inner_texts()
     assert [head for head in heads if "↑" in head or "↓" in head] == ["sidelobe ↓", "cost ↓"]
     assert shown() == [candidate.number for candidate in found]
     page.get_by_label("Outcome").select_option("failed")
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"show=cost.*sort=sidelobe.*status=failed"))
-    expect(page.get_by_text("No candidate is like that")).to_be_visible()
+    expect(page.get_by_text("No candidate matches the filter")).to_be_visible()
 
 
 def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
@@ -229,17 +229,17 @@ def test_lists_show_what_their_address_asks_for(exhibition: Exhibition) -> None:
             assert f"/runs/{left_out}" not in text, query
 
 
-def test_who_never_tried_a_problem_is_not_said_to_lack_it(exhibition: Exhibition) -> None:
+def test_a_policy_without_a_run_on_a_problem_is_not_counted_as_failing_it(exhibition: Exhibition) -> None:
     with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
-        table = http.get("/unlocks/matrix.csv?a=maze-vpo@1&b=mutator@1").text
-        page = http.get("/unlocks?a=maze-vpo@1&b=mutator@1&show=not-tried").text
+        table = http.get("/unlocks/matrix.csv?a=maze-vpo@1&b=adviser@1").text
+        page = http.get("/unlocks?a=maze-vpo@1&b=adviser@1&show=not-tried").text
     kinds = {row["problem"]: row for row in csv.DictReader(io.StringIO(table))}
-    alone, both = kinds["one-number@1"], kinds["many-cases@1"]
-    assert (alone["mutator@1"], alone["compared"]) == ("", "not-tried")
-    assert "" not in (both["mutator@1"], both["maze-vpo@1"])
+    alone, both = kinds["many-cases@1"], kinds["one-number@1"]
+    assert (alone["adviser@1"], alone["compared"]) == ("", "not-tried")
+    assert "" not in (both["adviser@1"], both["maze-vpo@1"])
     assert both["compared"] in {"only-a", "only-b", "both", "neither"}
-    assert "/problems/one-number@1" in page
-    assert "/problems/many-cases@1" not in page
+    assert "/problems/many-cases@1" in page
+    assert "/problems/one-number@1" not in page
 
 
 def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> None:
@@ -249,7 +249,7 @@ def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> No
     for name in ("gain ↑", "sidelobe ↓"):
         assert f">{name}</a></th>" in listed
         assert f">{name}</th>" in one
-    assert "Columns: 6 of 120 rewards" in many
+    assert "Columns: 6 of 120 objectives" in many
 
 
 def test_times_say_their_day_and_zone_and_a_run_that_ended_waits_for_nothing(exhibition: Exhibition) -> None:

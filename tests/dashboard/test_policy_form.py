@@ -26,7 +26,7 @@ def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Ex
         page.locator("[name=base_url]").fill(endpoint.url)
         page.locator("[name=model]").fill("m")
         page.locator("[name=api_key]").fill(KEY)
-        page.get_by_role("button", name="Try it").click()
+        page.get_by_role("button", name="Test").click()
         expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
         expect(page.get_by_role("alert")).to_be_focused()
         for theme in ("light", "dark"):
@@ -35,19 +35,19 @@ def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Ex
         # The page did not go away, and what was typed is there, also what no answer repeats.
         expect(page.locator("[name=api_key]")).to_have_value(KEY)
         page.locator("[name=slug]").fill("from-a-form")
-        page.get_by_role("button", name="Try it").click()
-        expect(page.get_by_role("status")).to_contain_text("It answers.")
+        page.get_by_role("button", name="Test").click()
+        expect(page.get_by_role("status")).to_contain_text("The policy answers.")
         expect(page.get_by_role("status")).to_contain_text("Nothing is registered yet.")
         assert exhibition.stores.catalog.policies(slug="from-a-form").items == ()
         assert KEY not in page.content()
-        page.get_by_role("button", name="Register the policy").click()
+        page.get_by_role("button", name="Register policy").click()
         expect(page).to_have_url(re.compile(r"/policies/from-a-form@1$"))
-        page.get_by_role("button", name="Does it answer?").click()
-        expect(page.get_by_role("status")).to_contain_text("It answers.")
+        page.get_by_role("button", name="Ping").click()
+        expect(page.get_by_role("status")).to_contain_text("The policy answers.")
         for theme in ("light", "dark"):
             page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
             assert Axe().run(page).response["violations"] == []
-    page.get_by_role("button", name="Does it answer?").click()
+    page.get_by_role("button", name="Ping").click()
     expect(page.get_by_role("alert")).to_contain_text("The policy endpoint cannot be used.")
     visitor.trouble = [told for told in visitor.trouble if "422" not in told]
 
@@ -57,15 +57,15 @@ def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, exhib
     plain_visitor.go("/policies/new?kind=program_mutator")
     page.locator("[name=slug]").fill("plainly")
     page.locator("[name=options]").fill("sigma_low=0.1\nsigma=2")
-    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Test").click()
     expect(page.locator("#wrong-options")).to_contain_text("sigma: no such option")
     page.locator("[name=options]").fill("sigma_low=0.1")
-    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Test").click()
     expect(page.get_by_role("status")).to_contain_text("program_mutator needs no endpoint")
     expect(page.locator("[name=options]")).to_have_value("sigma_low=0.1")
-    page.get_by_role("button", name="Register the policy").click()
+    page.get_by_role("button", name="Register policy").click()
     expect(page).to_have_url(re.compile(r"/policies/plainly@1$"))
-    page.get_by_role("button", name="Does it answer?").click()
-    expect(page.get_by_role("status")).to_contain_text("It answers.")
+    page.get_by_role("button", name="Ping").click()
+    expect(page.get_by_role("status")).to_contain_text("The policy answers.")
     assert exhibition.stores.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
     plain_visitor.trouble = [told for told in plain_visitor.trouble if "422" not in told]

@@ -38,7 +38,7 @@ def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> C
     }
     note = "Points with intervals over problems. Overlap decides nothing; the comparison of pairs does."
     table, height = Table(columns, rows), _height(len(shown), narrow)
-    return Chart("standings", "Standings", note, data, layout, table, height=height)
+    return Chart("standings", "Probability of reaching the target", note, data, layout, table, height=height)
 
 
 def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
@@ -63,7 +63,7 @@ def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow:
         " are not adjusted for the number of comparisons."
     )
     table, height = Table(columns, rows), _height(len(shown), narrow)
-    return Chart("differences", "Declared differences", note, data, layout, table, height=height)
+    return Chart("differences", "Difference per comparison", note, data, layout, table, height=height)
 
 
 def reach_chart(curves: Sequence[Reached]) -> Chart:

@@ -1,4 +1,4 @@
-// What the pages do beyond being complete: live parts, charts, the theme. Texts come as escaped HTML from the server.
+// Live parts, charts and the theme. The server sends all texts as escaped HTML; pages are complete without this script.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -6,7 +6,7 @@
   const all = (query, from = document) => [...from.querySelectorAll(query)];
   const token = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  // Theme: a cookie, so that the next page comes in the right one.
+  // Theme: stored in a cookie, so that the server renders the next page in it.
   const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const themed = () => {
     const button = one("#theme");
@@ -22,39 +22,39 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
   themed();
 
-  // On a telephone the navigation is longer than the screen.
+  // On a phone the navigation is wider than the screen: scroll to the current entry.
   const here = one(".side [aria-current]");
   if (here && innerWidth < 960) here.closest(".side").scrollLeft = here.offsetLeft - innerWidth / 3;
 
-  // Choosing is sending.
+  // Filters submit on change.
   for (const form of all("form[data-auto]")) form.addEventListener("change", () => form.requestSubmit());
   for (const select of all("select[data-resend]")) {
     select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
   }
 
-  // Asking a policy takes its time, and no answer repeats a key: the page stays, and so does what was typed as one.
+  // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key.
   document.addEventListener("submit", async (event) => {
     const button = event.submitter, form = event.target;
-    if (!button?.matches("[data-ask]")) return;
+    if (!button?.matches("[data-inline]")) return;
     event.preventDefault();
     const body = new URLSearchParams(new FormData(form));
     const key = () => one("[name=api_key]");
     const typed = key()?.value;
     form.inert = true;
     try {
-      const answer = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "text/html" } });
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const response = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "text/html" } });
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       one("main").replaceWith(one("main", fresh));
       if (typed && key()) key().value = typed;
-      const told = one("main .notice");
-      if (told) { told.tabIndex = -1; told.focus(); }
+      const notice = one("main .notice");
+      if (notice) { notice.tabIndex = -1; notice.focus(); }
     } catch {
       form.inert = false;
-      button.textContent = "No answer: try again";
+      button.textContent = "No response: try again";
     }
   });
 
-  // Charts: loaded when the page has been painted and they come into view.
+  // Charts: loaded after the first paint, when they come into view.
   const specs = new WeakMap();
   let library;
   const plotly = () =>
@@ -62,7 +62,7 @@
       const script = document.createElement("script");
       script.src = root.dataset.plotly;
       script.onload = () => resolve(window.Plotly);
-      script.onerror = () => { library = null; reject(new Error("the charting library could not be loaded")); };
+      script.onerror = () => { library = null; reject(new Error("the chart library could not be loaded")); };
       document.head.append(script);
     }));
   const coloured = (value) => {
@@ -103,44 +103,44 @@
       });
     }
   }
-  async function ask(plot) {
+  async function fetchSpec(plot) {
     const url = plot.dataset.figure;
     const narrow = plot.parentElement.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
-    const answer = await fetch(url + narrow, { headers: { Accept: "application/json" } });
-    if (!answer.ok) throw new Error(String(answer.status));
-    return answer.json();
+    const response = await fetch(url + narrow, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(String(response.status));
+    return response.json();
   }
-  function tell(rows, html) {
+  function updateTable(rows, html) {
     if (!rows || rows.contains(document.activeElement)) return;
     const { scrollLeft, scrollTop } = one(".scroll", rows) || {};
     rows.innerHTML = html;
     one(".scroll", rows)?.scrollTo(scrollLeft || 0, scrollTop || 0);
   }
   async function load(plot) {
-    plot.dataset.asked = wanted;
+    plot.dataset.revision = wanted;
     plot.dataset.rest = "drawing";
-    let begun = performance.now();
+    let started = performance.now();
     try {
-      const [spec] = await Promise.all([ask(plot), plot.hidden || plotly()]);
-      begun = performance.now();
+      const [spec] = await Promise.all([fetchSpec(plot), plot.hidden || plotly()]);
+      started = performance.now();
       specs.set(plot, spec);
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
-      tell(one("[data-rows]", plot.closest("figure")), spec.table_html);
+      updateTable(one("[data-rows]", plot.closest("figure")), spec.table_html);
       if (!plot.hidden) await draw(plot);
     } catch (error) {
       plot.removeAttribute("aria-busy");
-      if (!plot.dataset.drawn) plot.textContent = "The chart could not be loaded; its table is below.";
+      if (!plot.dataset.drawn) plot.textContent = "The chart could not be loaded; see the data table below.";
     }
-    // A costly chart is drawn seldom: about a fifth of the time, and every five seconds at least.
-    plot.dataset.rest = String(Math.min(5000, Math.max(1000, 4 * (performance.now() - begun))));
+    // Redraw costly charts rarely: at most a fifth of the time, but at least every five seconds.
+    plot.dataset.rest = String(Math.min(5000, Math.max(1000, 4 * (performance.now() - started))));
     setTimeout(() => { delete plot.dataset.rest; renew(plot); }, Number(plot.dataset.rest));
   }
   let wanted = one("[data-stream]")?.dataset.revision || "";
-  // What has nothing to show yet is hidden, and what is hidden is never in view: the figure around it is.
+  // An empty plot is hidden and therefore never in view: watch the figure around it.
   const inView = new WeakSet();
   const renew = (plot) => {
-    if (inView.has(plot) && !plot.dataset.rest && plot.dataset.asked !== wanted) load(plot);
+    if (inView.has(plot) && !plot.dataset.rest && plot.dataset.revision !== wanted) load(plot);
   };
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -154,43 +154,43 @@
     plots.forEach((plot) => watcher.observe(plot.closest("figure")));
   }));
 
-  // Live parts: the server sends what is, not what changed; ids say what is known already.
+  // Live parts: the server sends the current state, not differences; the id tells it what the page already shows.
   const place = one("[data-stream]");
   if (!place) return;
   let state = ["", ""];
-  const sign = (link) => { if (link) [link.dataset.is, link.textContent] = state; };
-  const say = (...is) => { state = is; sign(one("#link")); };
-  let stream, seen = "", held = "", over = false, retry = 0;
+  const showState = (link) => { if (link) [link.dataset.is, link.textContent] = state; };
+  const setState = (...is) => { state = is; showState(one("#link")); };
+  let stream, seen = "", pending = "", over = false, retry = 0;
   const named = (e) => e.tagName + (e.getAttribute("href") || e.getAttribute("aria-label") || e.textContent);
   const busy = (part) => one(":popover-open", part) || (part.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName));
   function show(html) {
     const fresh = document.createElement("template");
     fresh.innerHTML = html;
-    sign(one("#link", fresh.content));
-    held = "";
+    showState(one("#link", fresh.content));
+    pending = "";
     for (const next of all("[data-part]", fresh.content)) {
       const old = one(`[data-part="${next.dataset.part}"]`, place);
       if (!old || old.outerHTML === next.outerHTML) continue;
-      if (busy(old)) { held = html; continue; }
+      if (busy(old)) { pending = html; continue; }
       const focus = old.contains(document.activeElement) && named(document.activeElement);
-      const twins = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
-      twins("details", (is, was) => { is.open = was.open; });
+      const pairwise = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
+      pairwise("details", (is, was) => { is.open = was.open; });
       for (const box of all("input", next)) box.checked = all("input:checked", old).some((was) => was.value === box.value);
-      const sheets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
+      const offsets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);
-      all(".scroll", next).forEach((is, i) => is.scrollTo(...(sheets[i] || [0, 0])));
+      all(".scroll", next).forEach((is, i) => is.scrollTo(...(offsets[i] || [0, 0])));
       if (focus) all("a, button, summary, [tabindex]", next).find((each) => named(each) === focus)?.focus({ preventScroll: true });
     }
   }
-  // What came while somebody was busy is shown when they no longer are: a click that ends it has been taken by then.
-  const later = () => setTimeout(() => held && show(held), 500);
+  // An update that arrived during input is shown afterwards; the delay lets the click that ends the input take effect.
+  const later = () => setTimeout(() => pending && show(pending), 500);
   place.addEventListener("focusout", later);
   place.addEventListener("toggle", later, true);
   function connect() {
     if (over || stream || document.hidden) return;
     const url = place.dataset.stream + (place.dataset.stream.includes("?") ? "&" : "?") + "seen=" + seen;
     stream = new EventSource(url);
-    stream.onopen = () => { retry = 0; say("live", "live"); };
+    stream.onopen = () => { retry = 0; setState("live", "live"); };
     stream.addEventListener("part", (event) => {
       const { html, revision } = JSON.parse(event.data);
       seen = event.lastEventId;
@@ -200,17 +200,17 @@
     });
     stream.addEventListener("end", () => end("ended"));
     stream.onerror = () => {
-      say("away", "connecting …");
+      setState("away", "connecting …");
       if (stream.readyState !== EventSource.CLOSED) return;
       leave();
       const again = () => setTimeout(connect, Math.min(5000, 500 * 2 ** retry++));
-      // A stream does not say why it was refused. Whose session is over cannot be let in by asking again.
-      fetch("/v1/whoami").then(({ status }) => (status === 401 ? end("logged out: load the page again") : again()), again);
+      // EventSource hides the status: after the end of the session, reconnecting would never succeed.
+      fetch("/v1/whoami").then(({ status }) => (status === 401 ? end("logged out: reload the page") : again()), again);
     };
   }
-  function end(why) { over = true; leave(); say("over", why); }
+  function end(why) { over = true; leave(); setState("over", why); }
   function leave() { stream?.close(); stream = null; }
-  // Browsers allow few streams per server: a page that nobody sees gives its own back.
+  // Browsers allow few streams per server: a hidden page closes its own.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : connect()));
   addEventListener("pagehide", leave);
   addEventListener("pageshow", connect);

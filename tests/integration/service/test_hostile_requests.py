@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from service import openapi
+from service import openapi_schema
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.testing.http_server import wait_for
@@ -97,7 +97,7 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
     lab.work()
     candidate = lab.stores.queries.candidate_of(run_id, 2)
     known = [str(run_id), str(candidate.id), str(candidate.rollout_id), "toy", "toy@1", "scripted", "2", "confirmed"]
-    document = openapi.document(lab.api.app)
+    document = openapi_schema.document(lab.api.app)
     schemas = document["components"]["schemas"]
     codes: set[int] = set()
     for path, operations in document["paths"].items():

@@ -36,7 +36,7 @@ def test_a_policy_is_tried_before_it_is_kept_and_asked_afterwards(api: Api) -> N
         endpoint.key = KEY
         form = FORM | {"base_url": endpoint.url, "api_key": KEY}
         tried = _send(api, "/policies/new", form)
-        assert (tried.status_code, "It answers." in tried.text) == (200, True)
+        assert (tried.status_code, "The policy answers." in tried.text) == (200, True)
         assert f'value="{endpoint.url}"' in tried.text
         wrong = _send(api, "/policies/new", form | {"api_key": WRONG})
         assert (wrong.status_code, "The policy endpoint cannot be used." in wrong.text) == (422, True)
@@ -52,7 +52,7 @@ def test_a_policy_is_tried_before_it_is_kept_and_asked_afterwards(api: Api) -> N
         again = api.post("/v1/policies", {"definition": definition, "api_key": KEY})
         assert (again.status_code, again.json()) == (200, stored)
         asked = _send(api, "/policies/hosted@1")
-        assert "It answers." in asked.text
+        assert "The policy answers." in asked.text
     gone = _send(api, "/policies/hosted")
     assert (gone.status_code, "The policy endpoint cannot be used." in gone.text) == (200, True)
     assert _send(api, "/policies/nothing").status_code == 404

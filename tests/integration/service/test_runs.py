@@ -191,9 +191,9 @@ def test_lists_can_be_narrowed(lab: Lab) -> None:
 
 
 def test_runs_beyond_those_that_can_be_compared_are_counted(lab: Lab) -> None:
-    assert "Compare the chosen ones" not in lab.api.get("/runs").text
+    assert "Compare selected" not in lab.api.get("/runs").text
     runs = [lab.start() for _ in range(9)]
-    assert "Compare the chosen ones" in lab.api.get("/runs").text
+    assert "Compare selected" in lab.api.get("/runs").text
     eight, nine = (lab.api.get("/compare", params={"run": [*map(str, runs[:n]), ""]}).text for n in (8, 9))
     assert "left out" not in eight
-    assert "8 runs are compared at a time: 1 more was chosen and left out." in nine
+    assert "At most 8 runs are compared at a time; 1 run is left out." in nine

@@ -628,4 +628,4 @@ def test_where_nothing_has_happened_yet_it_says_how_to_begin() -> None:
     assert begin in fragment("activity_live.html", **nothing)
     fresh, sought = (fragment("runs_live.html", runs=(), older=None, filtered=given) for given in (False, True))
     assert begin in fresh
-    assert ("No run is like that" in fresh, "No run is like that" in sought) == (False, True)
+    assert ("No run matches the filter" in fresh, "No run matches the filter" in sought) == (False, True)
