@@ -403,6 +403,7 @@ def upgrade() -> None:
         sa.Column("evaluated", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("failed", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("duplicates", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("improvements", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("rollouts", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),

@@ -130,6 +130,9 @@ class RunCounters(BaseModel):
     reused: Annotated[int, Display("reused", optional=True)] = Field(
         default=0, description="Candidates that took a result of another run."
     )
+    improvements: Annotated[int, Display("improvements", share=True)] = Field(
+        default=0, description="Candidates that improved the archive when they were evaluated."
+    )
     rollouts: Annotated[int, Display("completions", of_candidates=False)] = Field(
         default=0, description="Completions that the policies returned."
     )

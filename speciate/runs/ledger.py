@@ -160,6 +160,7 @@ def record_evaluations(
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
         count_gain(progress, effects, proposal.advice, won=won)
         claim_targets(progress, context, effects, first + offset, outcome)
+    progress.improvements += len(winners)
     if gains:
         progress.improved_at = progress.evaluations
     effects.event(

@@ -444,6 +444,14 @@ class WorkStoreConformance:
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 13, 0)
         assert progress.reason == "the archive has not improved for 8 evaluations"
 
+    def test_candidates_that_improve_the_archive_are_counted_once(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(100))))
+        commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
+        two_cells = [Placement(2, 0, cell, 0.5, (2.0, 9.0)) for cell in ("w0", "w1")]
+        latest = Placement(3, 0, "@latest", 0.5, (3.0, 9.0))
+        commit = self._evaluate(self._only(commit), (*two_cells, latest))
+        assert self.harness.progress(commit.run_id).improvements == 1
+
     def test_without_being_asked_no_plateau_stops_a_run(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(100))))
         for batch in range(4):
