@@ -1,1 +1,1 @@
-"""How a population is searched: pure, seeded, stateless between calls."""
+"""Evolutionary search on reward vectors: pure, seeded and stateless between calls."""

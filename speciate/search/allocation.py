@@ -1,17 +1,16 @@
-"""Which problem of a campaign gets the next evaluations.
+"""Allocate the evaluations of a campaign to its problems.
 
-A problem that has gone g evaluations without a new target (one that it had not reached before) reaches one with its
-next evaluation with probability 1 / (g + 2): the posterior mean under a uniform prior, Laplace's rule of succession
-(1814). The order of problems is the same under any prior that all targets share: however their difficulties differ, the
-longer one has been looked for in vain, the smaller the chance. Where chances only fall, whoever always serves the
-highest one has the most successes at any time (Righter and Shanthikumar, "Scheduling multiclass single server queueing
-systems to stochastically maximize the number of successful departures", Probability in the Engineering and
-Informational Sciences 3, 1989; the chance is such a job's Gittins index: Aalto, Ayesta and Righter, Queueing Systems
-63, 2009). So nothing is explored and nothing tuned. That the search for the next target is as young as the last one is
-an assumption; docs/concepts/campaigns.md says what it brings and what it costs.
+A problem with g evaluations since its last new target reaches another one with its next evaluation with probability
+1 / (g + 2): the posterior mean under a uniform prior, Laplace's rule of succession (1814). The order of problems is the
+same under any prior that all targets share: a longer search without success always lowers the chance. Since chances
+only fall, always serving the highest one maximizes the number of successes at any time (Righter and Shanthikumar,
+"Scheduling multiclass single server queueing systems to stochastically maximize the number of successful departures",
+Probability in the Engineering and Informational Sciences 3, 1989; the chance is the Gittins index of such a job: Aalto,
+Ayesta and Righter, Queueing Systems 63, 2009). So there is no exploration and no parameter to tune. The model assumes
+that the search for the next target starts afresh after each target; docs/concepts/campaigns.md discusses the effect.
 
-Decisions depend on what came of earlier slices in the order in which those were decided, never on which of them ended
-first, so that a campaign is the same however fast its workers are.
+Decisions depend on the results of earlier slices in decision order, never on the order in which slices end, so that a
+campaign does not depend on the speed of its workers.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Evaluations that a problem was given.
+    """Evaluations granted to a problem.
 
     Attributes:
         problem: Position of the problem.
-        evaluations: How many.
-        spent: Those that were spent; None while it is under way.
-        gap: Evaluations of the problem since its last new target, when the slice was spent.
-        closed: Whether the problem takes no more: it is unlocked, or its run has ended.
+        evaluations: Evaluations granted.
+        spent: Evaluations spent; None while the slice is under way.
+        gap: Evaluations of the problem since its last new target, at the end of the slice.
+        closed: True if the problem takes no more: it is unlocked, or its run has ended.
     """
 
     problem: int
@@ -43,12 +42,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who gets the next slice, and why.
+    """The next slice, with the reason for it.
 
     Attributes:
         problem: Position of the problem.
-        evaluations: How many it gets.
-        gap: Evaluations since its last new target, as far as the decision knows.
+        evaluations: Evaluations granted.
+        gap: Known evaluations since its last new target.
         chance: Posterior probability that its next evaluation reaches a new target.
     """
 
@@ -66,15 +65,15 @@ def chance(gap: int) -> float:
 def adaptive(
     history: Sequence[Slice], *, problems: int, evaluations: int, size: int, parallel: int, seed: int
 ) -> Decision | None:
-    """Return the next slice, or None while earlier ones must end first, or for ever.
+    """Return the next slice, or None if earlier slices must end first or nothing is left to grant.
 
     Args:
         history: All slices so far, in the order of their decisions.
-        problems: How many problems there are.
-        evaluations: Budget of all of them together.
-        size: Evaluations of a slice; the last ones may be smaller, and the only problem left gets all that is.
-        parallel: Most slices under way; with p of them a decision knows all but the p − 1 latest outcomes, and more
-            where it would find nobody else to give to.
+        problems: Number of problems.
+        evaluations: Budget of all problems together.
+        size: Evaluations of a slice. The last ones may be smaller; the last open problem gets the whole rest.
+        parallel: Most slices under way. With p of them a decision uses all but the p − 1 latest results, or more if it
+            would otherwise find no open problem.
         seed: Seed of the order among equals.
     """
     order = np.random.default_rng(seed).permutation(problems)
@@ -94,7 +93,7 @@ def adaptive(
 
 
 def fixed(history: Sequence[Slice], *, problems: int, evaluations: int, parallel: int) -> Decision | None:
-    """Return the next problem's whole share, in their order, or None; arguments as for ``adaptive``."""
+    """Return the next problem's equal share, in problem order, or None; arguments as for ``adaptive``."""
     position, under_way = len(history), sum(each.spent is None for each in history)
     if position == problems or under_way >= parallel:
         return None
@@ -103,7 +102,7 @@ def fixed(history: Sequence[Slice], *, problems: int, evaluations: int, parallel
 
 
 def _gaps(known: Sequence[Slice], problems: int) -> dict[int, int]:
-    """Return the evaluations since the last new target of every problem that takes more."""
+    """Return the evaluations since the last new target of every open problem."""
     gaps = dict.fromkeys(range(problems), 0)
     for each in known:
         gaps[each.problem] = each.gap

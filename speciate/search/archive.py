@@ -1,4 +1,4 @@
-"""Reading and filling an island's archive. It has as many cells as its names, whatever the number of candidates."""
+"""Read and update an island's archive. Its size is bounded by its cell names, not by the number of candidates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Bid = tuple[str, int, float]
 
 @dataclass(frozen=True, slots=True)
 class ParentPool:
-    """The candidates that parents are chosen from.
+    """Candidates for parent selection.
 
     Attributes:
-        numbers: Run-wide numbers, shape (n,), each one once, ascending.
+        numbers: Distinct numbers of the candidates in the run, shape (n,), ascending.
         points: Normalised rewards, shape (n, k), higher is better.
     """
 
@@ -35,7 +35,7 @@ class ParentPool:
 
 
 def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable:
-    """Return some rows of an archive, by index or by a mask of shape (n,)."""
+    """Return rows of an archive, by index or by a mask of shape (n,)."""
     return EliteTable(
         numbers=table.numbers[rows],
         cells=tuple(np.array(table.cells, dtype=object)[rows].tolist()),
@@ -45,7 +45,7 @@ def rows_of(table: EliteTable, rows: IntArray | NDArray[np.bool_]) -> EliteTable
 
 
 def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
-    """Return the rows of several archives, one after the other; a cell may come more than once."""
+    """Return the rows of several archives; a cell may occur more than once."""
     return EliteTable(
         numbers=np.concatenate([table.numbers for table in tables]),
         cells=tuple(cell for table in tables for cell in table.cells),
@@ -55,16 +55,15 @@ def concatenated(tables: Sequence[EliteTable]) -> EliteTable:
 
 
 def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:
-    """Return the distinct elites of an archive.
+    """Return the distinct elites of an archive, only the feasible ones if there are any.
 
-    Only those that obey every constraint are in it, where there are any: a violation shifts a vector so far that the
-    spread of the others (the ε of ε-lexicase) would vanish beside it.
+    Infeasible vectors are shifted so far down that the spread of the feasible ones (the ε of ε-lexicase) would vanish.
     """
     numbers, first = np.unique(table.numbers, return_index=True)
     rewards = table.rewards[first]
-    obeys = space.violation(rewards) <= 0.0
-    if obeys.any() and not obeys.all():
-        numbers, rewards = numbers[obeys], rewards[obeys]
+    feasible = space.violation(rewards) <= 0.0
+    if feasible.any() and not feasible.all():
+        numbers, rewards = numbers[feasible], rewards[feasible]
     return ParentPool(numbers, space.normalise(rewards))
 
 
@@ -72,7 +71,7 @@ def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
     """Return the best candidate of a batch for every trade-off cell; the first one among equals.
 
     Args:
-        problem: Gives the cells: the lattice over its objectives and its declared weights.
+        problem: Defines the cells: the lattice over its objectives, and its declared weights.
         points: Normalised rewards, shape (n, k), n ≥ 1.
     """
     names, weights = weightings(points.shape[1], problem.weight_vector)
@@ -85,10 +84,10 @@ def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
 def improvements(
     table: EliteTable, island: int, bids: Iterable[Bid], candidates: Sequence[Evaluated]
 ) -> list[Placement]:
-    """Return the bids that the store would grant: the best for each cell, where it beats what the cell holds.
+    """Return the bids that the store would accept: the best per cell, if better than the holder.
 
     Args:
-        table: The archive of the island as it stands.
+        table: Current archive of the island.
         island: The island.
         bids: Bids of the candidates, by row.
         candidates: The bidders.
@@ -96,7 +95,7 @@ def improvements(
     held = dict(zip(table.cells, table.fitness.tolist(), strict=True))
     winners: dict[str, int] = {}
     for cell, row, fitness in bids:
-        # An infinite fitness (rewards astronomically far out of range) could never be beaten again.
+        # An infinite fitness (rewards extremely far out of range) could never be beaten.
         if held.get(cell, -math.inf) < fitness < math.inf:
             held[cell] = fitness
             winners[cell] = row
@@ -107,19 +106,19 @@ def improvements(
 
 
 def draw_different(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
-    """Draw elites that are unlike those already shown, in rewards.
+    """Draw elites whose rewards differ from those already shown.
 
-    Each is drawn with a probability in proportion to its L1 distance from the nearest one shown, in the manner of
-    k-means++ (Arthur and Vassilvitskii 2007); the mean of this distance is the reward diversity that VPO reports.
+    Each is drawn with probability proportional to its L1 distance from the nearest shown one, as in k-means++ (Arthur
+    and Vassilvitskii 2007). The mean of this distance is the reward diversity that VPO reports.
 
     Args:
         pool: Candidates to draw from.
-        shown: Rows that are shown already; at least one.
-        count: How many to draw at most.
-        rng: Draws one number for each.
+        shown: Rows already shown; at least one.
+        count: Most rows to draw.
+        rng: Draws one number per row.
 
     Returns:
-        Rows, none of them twice, and none whose rewards equal those of one that is shown.
+        Distinct rows, none with the rewards of a shown one.
     """
     drawn: list[int] = []
     if count == 0:

@@ -1,8 +1,8 @@
-"""Trade-off cells: a fixed lattice of weightings of the objectives, one elite for each.
+"""Trade-off cells: a fixed lattice of weightings of the objectives, with one elite each.
 
-An archive of vectors keeps the best candidate under every weighting of a small lattice, so that a specialist survives
-although its sum is poor. The lattice depends on the number of objectives alone: the same for every island, run and
-machine, and never larger than ``MAX_TRADE_OFFS``.
+The archive keeps the best candidate under every weighting of a small lattice, so that a specialist survives even if its
+sum is poor. The lattice depends on the number of objectives alone, so it is the same for every island, run and machine,
+and has at most ``MAX_TRADE_OFFS`` weightings.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ import numpy as np
 from speciate.domain.reward import FloatArray
 
 MAX_TRADE_OFFS: Final = 24
-"""Most weightings in a lattice, however many objectives there are."""
+"""Most weightings in a lattice, for any number of objectives."""
 
 DECLARED: Final = "declared"
-"""Name of the cell that ranks by the problem's own weights, where it declares some."""
+"""Cell that ranks by the problem's declared weights, if there are any."""
 
 CLOCKED: Final = "@"
-"""First letter of cells that rank by time: they hold what came last, and not what is best."""
+"""First character of cells that rank by time: they hold the latest candidate, not the best."""
 
 SLOT: Final = f"{CLOCKED}slot"
-"""Beginning of the cells of a population that is chosen as a whole: the newest holder of a slot, but by its merit."""
+"""Prefix of the slots of a population selected as a whole: the latest holder wins, but earned its place by merit."""
 
-# Many rewards are passed or failed, and most candidates are equal on one or two of them. A corner or a pair that looked
-# at nothing else would keep whichever came first; with a thousandth on the rest, it keeps the one that is also good
-# elsewhere.
+# Many rewards are pass/fail, so most candidates tie on one or two objectives. A corner or pair without any weight on
+# the rest would keep the first of them; with a thousandth on the rest it keeps the best.
 _LEAN: Final = 1e-3
 
 
 @lru_cache(maxsize=256)
 def trade_offs(k: int) -> FloatArray:
-    """Return the lattice over ``k`` objectives: corners, uniform, then even pairs.
+    """Return the lattice over ``k`` objectives: corners, the uniform weighting, then even pairs.
 
-    Pairs are taken in order of their distance on the ring of objectives, so that every objective is met before any is
-    met again. Where there are more objectives than corners fit, groups of objectives take the place of corners.
+    Pairs are ordered by their distance on the ring of objectives, so that every objective occurs once before any occurs
+    twice. If the corners do not fit, groups of objectives replace single ones.
 
     Args:
         k: Number of objectives, at least 1.
@@ -59,7 +58,7 @@ def trade_offs(k: int) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, ...], FloatArray]:
-    """Return the trade-off cells of a problem: the lattice, and the declared weights where there are some.
+    """Return the trade-off cells of a problem: the lattice, and the declared weights if there are any.
 
     Args:
         k: Number of objectives.
@@ -76,32 +75,32 @@ def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, .
 
 
 def is_clocked(cell: str) -> bool:
-    """Tell whether a cell holds what came last."""
+    """Return True if a cell ranks by time."""
     return cell.startswith(CLOCKED)
 
 
 def improves(cell: str) -> bool:
-    """Tell whether entering a cell makes the archive better: coming last alone does not."""
+    """Return True if entering a cell improves the archive: being the latest does not."""
     return not is_clocked(cell) or cell.startswith(SLOT)
 
 
 def weigh(points: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return every wᵀr.
+    """Return wᵀr for all points and weightings.
 
     Args:
         points: Normalised rewards, shape (n, k), higher is better.
         weights: Weightings, shape (m, k).
 
     Returns:
-        Shape (n, m). A vector's value does not depend on its neighbours, not even in the last bit (as it would in a
-        matrix product): equal rewards never displace each other.
+        Shape (n, m). Each value is bitwise independent of the other rows (unlike in a matrix product), so that equal
+        rewards never displace each other.
     """
     weighed: FloatArray = (points[:, None, :] * weights[None, :, :]).sum(axis=2)
     return weighed
 
 
 def _pairs(k: int) -> list[tuple[int, int]]:
-    # At half the ring's length, each pair would come twice.
+    # At half the ring's length each pair would occur twice.
     return [
         (i, (i + distance) % k) for distance in range(1, k // 2 + 1) for i in range(k // 2 if 2 * distance == k else k)
     ]

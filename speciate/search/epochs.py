@@ -1,10 +1,9 @@
-"""Epochs: how the population of an island dies out and starts anew, although nothing is ever deleted.
+"""Epochs: reset the population of an island although the store never deletes.
 
-A cell takes a candidate of higher fitness and nothing else. So the whole part of a fitness is the epoch in which it
-was given, and its fraction the score: whoever enters in a later epoch outranks all of an earlier one, in the same
-cells, and the archive stays as small as it was. An island's epoch is the newest that its cells know; what is older is
-dead and seen by nobody. Epochs are counted by the clock of batches, so a late child, whose batch began before the
-reset, is known by its batch and stays outside.
+A cell only accepts a candidate of higher fitness. Therefore the integer part of a fitness is the epoch and its fraction
+the score: a candidate of a later epoch outranks all earlier ones in the same cells, and the archive does not grow. An
+island's epoch is the newest among its cells; older elites are dead and hidden. Epochs are counted in batches, so a late
+child whose batch began before the reset is recognised by its batch and rejected.
 
 Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625, Methods: the weaker half of the islands is reset from the
 best of the others); arXiv 2501.09891, section 3.2 (Mind Evolution: founders are diverse elites of all islands).
@@ -38,12 +37,12 @@ def epoch_of(table: EliteTable) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Resets:
-    """When islands start anew, and who founds their new populations.
+    """Schedule of island resets and selection of the founders.
 
     Attributes:
         islands: Number of islands.
         interval: Turns of every island between two resets; 0 for never.
-        count: Islands that start anew each time; at least one is always spared.
+        count: Islands reset each time; at least one is spared.
         founders: Elites that found a new population.
     """
 
@@ -53,35 +52,35 @@ class Resets:
     founders: int
 
     @property
-    def happen(self) -> bool:
-        """Whether there are any: a lone island is never reset."""
+    def enabled(self) -> bool:
+        """True if resets occur: a lone island is never reset."""
         return self.islands > 1 and self.interval > 0
 
     def epoch(self, batch: int) -> int:
-        """Return the epoch that a batch belongs to, counted from 0."""
-        return batch // (self.islands * self.interval) if self.happen else 0
+        """Return the epoch of a batch, from 0."""
+        return batch // (self.islands * self.interval) if self.enabled else 0
 
     def living(self, table: EliteTable) -> EliteTable:
-        """Return the rows of an archive that are of its newest epoch; cells that rank by the clock are left out."""
-        epoch = epoch_of(table) if self.happen else -math.inf
+        """Return the rows of an archive's newest epoch, without cells that rank by time."""
+        epoch = epoch_of(table) if self.enabled else -math.inf
         alive = [not is_clocked(cell) and fit >= epoch for cell, fit in zip(table.cells, table.fitness, strict=True)]
         return table if all(alive) else rows_of(table, np.array(alive, dtype=np.bool_))
 
     def rank(self, table: EliteTable) -> Rank:
-        """Return how scores rank on an island with this archive."""
-        if not self.happen:
+        """Return the mapping of scores to fitness on an island with this archive."""
+        if not self.enabled:
             return float
         epoch = epoch_of(table)
         return lambda score: ranked(score, epoch)
 
     def too_late(self, view: PopulationView, table: EliteTable) -> bool:
-        """Tell whether the batch of a view began before the island with this archive was last reset."""
-        return self.epoch(view.batch) < epoch_of(table) if self.happen else False
+        """Return True if the view's batch began before the last reset of the island with this archive."""
+        return self.epoch(view.batch) < epoch_of(table) if self.enabled else False
 
     def due(self, view: PopulationView) -> bool:
-        """Tell whether the reset of the epoch has yet to be seen.
+        """Return True if the epoch's reset has not been applied.
 
-        Asked in the first two turns of an epoch only, so that other batches need not read the archives of all islands.
+        Only checked in the first two turns of an epoch, so that other batches need not read all archives.
         """
         epoch = self.epoch(view.batch)
         if epoch == 0 or view.batch % (self.islands * self.interval) >= 2 * self.islands:
@@ -90,38 +89,38 @@ class Resets:
         return any(map(len, tables)) and max(map(epoch_of, tables)) < epoch
 
     def island_of(self, view: PopulationView) -> int:
-        """Return the island that a batch works on.
+        """Return the island of a batch.
 
-        It is each island's turn, but while a reset is due the strongest one's, which no view will reset: so nobody
-        takes a parent from a population that is about to die out.
+        Islands take turns. While a reset is due, every batch works on the strongest island, which will not be reset, so
+        that no parent comes from a population about to be replaced.
         """
         if not self.due(view):
             return island_of(view.batch, self.islands)
         return max(range(self.islands), key=lambda i: (strength(view.problem, self.living(view.elites(i))), -i))
 
     def reset(self, view: PopulationView) -> tuple[Placement, ...]:
-        """Return the founders of the weakest islands, and what these islands bequeath.
+        """Return the founders of the weakest islands, and the records to save from them.
 
-        Founders are diverse elites of all islands: the best under the island's weighting first, then each the farthest
-        from those before. Where a weakest island holds the record of a trade-off, the strongest one inherits it.
+        Founders are diverse elites of all islands: first the best under the island's weighting, then repeatedly the
+        farthest from those chosen. Trade-off records of a weak island are copied to the strongest one.
         """
         tables = [self.living(view.elites(island)) for island in range(self.islands)]
         order = sorted(range(self.islands), key=lambda i: (strength(view.problem, tables[i]), -i))
         strongest, weakest = order[-1], order[: min(self.count, self.islands - 1)]
-        everyone, epoch = concatenated(tables), self.epoch(view.batch)
-        inherits = self.rank(tables[strongest])
+        all_elites, epoch = concatenated(tables), self.epoch(view.batch)
+        strongest_rank = self.rank(tables[strongest])
         placements: list[Placement] = []
         for island in weakest:
-            founders = diverse_elites(view, everyone, island_weights(view.problem, view.seed, island), self.founders)
-            placements += copies(view, everyone, island, founders, lambda score: ranked(score, epoch))
+            founders = diverse_elites(view, all_elites, island_weights(view.problem, view.seed, island), self.founders)
+            placements += copies(view, all_elites, island, founders, lambda score: ranked(score, epoch))
             placements += copies(
-                view, records_of(view.problem, tables[island]), strongest, tables[island].numbers, inherits
+                view, records_of(view.problem, tables[island]), strongest, tables[island].numbers, strongest_rank
             )
         return tuple(placements)
 
 
 def strength(problem: Problem, table: EliteTable) -> float:
-    """Return the mean over the lattice of weightings of the best score; VPO's set score (arXiv 2605.22817)."""
+    """Return the mean over the lattice of weightings of the best score: VPO's set score (arXiv 2605.22817)."""
     if not len(table):
         return -math.inf
     points = problem.space.normalise(table.rewards)
@@ -130,19 +129,19 @@ def strength(problem: Problem, table: EliteTable) -> float:
 
 
 def records_of(problem: Problem, table: EliteTable) -> EliteTable:
-    """Return the rows that hold the record of a trade-off."""
+    """Return the rows in trade-off cells."""
     names, _ = weightings(len(problem.space.selected), problem.weight_vector)
     return rows_of(table, np.isin(table.cells, names))
 
 
 def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray, count: int) -> IntArray:
-    """Return the numbers of elites that lie far apart in rewards: farthest first (Gonzalez 1985).
+    """Return the numbers of elites far apart in rewards: farthest-first traversal (Gonzalez 1985).
 
     Args:
         view: The population.
-        table: Elites to choose from; only those are that no other beats at some trade-off.
-        weights: Shape (k,): the first one is the best under these.
-        count: How many at most.
+        table: Elites to choose from; only the best of some trade-off are eligible.
+        weights: Shape (k,): the first choice is the best under these.
+        count: Most elites to return.
     """
     points = view.problem.space.normalise(table.rewards)
     best = sorted({row for _, row, _ in trade_off_bids(view.problem, points)})

@@ -1,7 +1,7 @@
-"""Feature cells: programs of different shapes do not compete, so that the archive holds unlike ways to solve a problem.
+"""Feature cells: programs of different shapes do not compete, which keeps the archive diverse.
 
 A cell is a bin on every chosen feature, named such as ``length:2,nesting:1`` (MAP-Elites, Mouret and Clune 2015,
-arXiv 1504.04909). All features cost some microseconds, but ``depth``, which parses the program, and ``novelty``.
+arXiv 1504.04909). Features cost a few microseconds, except ``depth``, which parses the program, and ``novelty``.
 """
 
 from __future__ import annotations
@@ -24,44 +24,45 @@ from speciate.search.strategy import Evaluated
 
 
 class Feature(StrEnum):
-    """What can tell programs apart."""
+    """Measures of a program's shape or behaviour."""
 
     LENGTH = "length"
     """Characters, in steps of √2 from the seed program's (or 1,024): bin 2 is as long as the seed."""
     NESTING = "nesting"
     """Deepest indentation, in levels of four columns or one tab."""
     DEPTH = "depth"
-    """Depth of the syntax tree in threes, where the text is Python; bin 0 where it is not. About 1 ms for 3 kB."""
+    """Depth of the Python syntax tree in steps of three; bin 0 for other texts. About 1 ms for 3 kB."""
     RECORD = "record"
-    """The first objective of role ``record``, in even steps over its declared range; no feature without one."""
+    """The first objective of role ``record``, in even steps over its declared range; not available without one."""
     SIGNATURE = "signature"
-    """The whole vector of rewards, to three digits, hashed to a bin: who behaves alike competes, as in the clusters of
-    FunSearch (Romera-Paredes et al. 2024, Nature 625, Methods)."""
+    """The reward vector, rounded to three digits and hashed to a bin: programs with equal behaviour compete, as in the
+    clusters of FunSearch (Romera-Paredes et al. 2024, Nature 625, Methods).
+    """
     NOVELTY = "novelty"
-    """Share of the program's runs of three words that the seed program does not have, in even steps. ¼ ms for 3 kB."""
+    """Share of the program's token trigrams that the seed program lacks, in even steps. ¼ ms for 3 kB."""
 
 
 Measure = Callable[[Evaluated, Problem, int], int | None]
-"""``(candidate, problem, bins)`` to a bin, unclipped; None where the problem has no such feature."""
+"""``(candidate, problem, bins)`` to a bin, unclipped; None if the problem has no such feature."""
 
 _SEPARATOR: Final = ":"
 _USUAL_LENGTH: Final = 1024
 _SEED_BIN: Final = 2
 _LEVEL: Final = " " * 4
 _DEPTH_STEP: Final = 3
-# What a candidate costs must not grow with what a hostile one sends.
+# Bounds the cost of hostile candidates.
 _READ_CHARACTERS: Final = 64 << 10
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 
 def feature_cell(candidate: Evaluated, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
-    """Return the name of the cell that a candidate falls into, or None when no feature applies.
+    """Return the name of a candidate's cell, or None if no feature applies.
 
     Args:
-        candidate: Whose cell is asked for.
-        problem: The problem it answers.
-        features: In the order of the name.
-        bins: Bins of each feature; what lies outside falls into the first or the last one.
+        candidate: The candidate.
+        problem: Its problem.
+        features: Features in the order of the name.
+        bins: Bins of each feature; values outside fall into the first or last bin.
     """
     measured = ((feature, _MEASURES[feature](candidate, problem, bins)) for feature in features)
     parts = [f"{f}{_SEPARATOR}{min(max(value, 0), bins - 1)}" for f, value in measured if value is not None]
@@ -69,10 +70,10 @@ def feature_cell(candidate: Evaluated, problem: Problem, features: Sequence[Feat
 
 
 def syntax_depth(text: str) -> int | None:
-    """Return the depth of a Python program's syntax tree, counted from 1; None when the text is not Python."""
+    """Return the depth of a Python program's syntax tree, from 1; None if the text is not Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in a candidate is no one's business here
+            warnings.simplefilter("ignore")  # invalid escape sequences in candidates are not our warnings
             level: list[ast.AST] = [ast.parse(text)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -89,7 +90,7 @@ def _length(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: 
 
 
 def _nesting(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: ARG001
-    # Looking for an indented line of each depth in turn takes a tenth of the time of reading every line.
+    # Searching for an indented line of each depth takes a tenth of the time of a loop over lines.
     text = "\n" + candidate.program[:_READ_CHARACTERS].replace("\t", _LEVEL)
     return next((level for level in range(bins) if "\n" + _LEVEL * (level + 1) not in text), bins)
 
@@ -104,7 +105,7 @@ def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
     for value, objective in zip(candidate.rewards, problem.objectives, strict=True):
         if objective.role is ObjectiveRole.RECORD:
             low, high = objective.range
-            # Clipped before it becomes an integer: a record may be as far out of its range as it likes.
+            # Clip before converting to an integer: a recorded value may lie anywhere.
             return math.floor(bins * min(max((value - low) / (high - low), 0.0), 1.0))
     return None
 

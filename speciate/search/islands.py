@@ -1,4 +1,4 @@
-"""Islands: which one a batch works on, what each one prefers, and how elites travel around the ring."""
+"""Islands: turns, weightings and migration around a ring."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from speciate.search.cells import weightings
 from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement, PopulationView
 
 Rank = Callable[[float], float]
-"""Score to fitness, rising."""
+"""Map a score to a fitness; increasing."""
 
-# Keeps the weightings apart from every other stream of random numbers that is made from the seed of a run.
+# Separates the weightings from other random streams of the run's seed.
 _WEIGHTS_STREAM: Final = 0x1514A4D
 
 
 def island_of(batch: int, islands: int) -> int:
-    """Return the island that a batch works on: each in its turn, so that a batch reads one archive."""
+    """Return the island of a batch: islands take turns, so that a batch reads one archive."""
     return batch % islands
 
 
 def next_island(island: int, islands: int) -> int:
-    """Return the island that receives migrants: the ring."""
+    """Return the next island of the ring, which receives migrants."""
     return (island + 1) % islands
 
 
 def sends_migrants(batch: int, islands: int, interval: int) -> bool:
-    """Tell whether a batch sends migrants from its island: every ``interval``-th batch of each island does.
+    """Return True for every ``interval``-th batch of an island, which sends migrants.
 
     Args:
-        batch: Ordinal of the batch, counted from 0.
+        batch: Number of the batch, from 0.
         islands: Number of islands.
-        interval: Batches of one island between two departures; 0 for never.
+        interval: Batches of one island between two migrations; 0 for never.
     """
     turn = batch // islands
     return islands > 1 and interval > 0 and turn > 0 and turn % interval == 0
 
 
 def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
-    """Return an island's own weighting of the objectives, which makes it a specialist of one trade-off.
+    """Return an island's own weighting of the objectives, which makes it specialise in one trade-off.
 
-    Island 0 takes the weights that the problem declares; every other one, and island 0 without them, draws w ~ Dir(1)
-    from the seed of the run, its problem and its own number.
+    Island 0 uses the problem's declared weights. Every other island, and island 0 without declared weights, draws
+    w ~ Dir(1) from the run's seed, the problem and the island's number.
 
     Returns:
         Shape (k,), ≥ 0, sums to 1, read-only.
@@ -59,19 +59,19 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
 def copies(
     view: PopulationView, source: EliteTable, target: int, numbers: IntArray, rank: Rank = float
 ) -> tuple[Placement, ...]:
-    """Return copies of elites for the cells of the same name on another island, where they are better there.
+    """Return copies of elites for the same cells of another island, if they are better there.
 
-    Trade-off cells rank alike everywhere; all others rank by the weighting of the island that receives.
+    Trade-off cells rank the same on every island; all others rank by the weighting of the receiving island.
 
     Args:
         view: The population.
         source: Elites to copy from, of any islands.
-        target: Island that receives.
-        numbers: Run-wide numbers of the elites to copy.
-        rank: Score to fitness, on the island that receives.
+        target: Receiving island.
+        numbers: Numbers of the elites to copy.
+        rank: Score to fitness on the receiving island.
     """
     rows = np.flatnonzero(np.isin(source.numbers, numbers)).tolist()
-    travellers = [Evaluated(int(source.numbers[row]), target, "", tuple(source.rewards[row].tolist())) for row in rows]
+    migrants = [Evaluated(int(source.numbers[row]), target, "", tuple(source.rewards[row].tolist())) for row in rows]
     points = view.problem.space.normalise(source.rewards[rows])
     own = island_weights(view.problem, view.seed, target)
     names, lattice = weightings(points.shape[1], view.problem.weight_vector)
@@ -79,7 +79,7 @@ def copies(
     there = np.array([weights.get(source.cells[row], own) for row in rows]).reshape(points.shape)
     scores = (points * there).sum(axis=1).tolist()
     bids = [(source.cells[row], i, rank(scores[i])) for i, row in enumerate(rows)]
-    return tuple(improvements(view.elites(target), target, bids, travellers))
+    return tuple(improvements(view.elites(target), target, bids, migrants))
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,8 @@
-"""The protocol every strategy obeys, and what it may see of a population.
+"""The protocol of search strategies, and their read-only view of a population.
 
-A strategy is pure and stateless between calls: it sees a ``PopulationView``, draws from the ``rng`` it is handed and
-returns values. Whatever it must remember is in the archive. That is why one strategy runs in a unit test, in one
-process and on a hundred workers without a line of difference.
+A strategy is pure and stateless between calls: it reads a ``PopulationView``, draws from the given ``rng`` and returns
+values. Its only memory is the archive. The same strategy therefore runs in a unit test, in one process and on a hundred
+workers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ IntArray = NDArray[np.int64]
 
 
 class StrategyConfig(Value):
-    """Base of the options of a strategy; the defaults are those of the cited source."""
+    """Base of strategy options; defaults are those of the cited source."""
 
 
 @dataclass(frozen=True, slots=True)
 class EliteTable:
-    """The archive of one island, one row for each occupied cell, in order of cell name.
+    """The archive of one island: one row per occupied cell, sorted by cell name.
 
     Attributes:
-        numbers: Run-wide numbers of the candidates, shape (n,). One candidate may hold several cells.
-        cells: Names of the cells, n of them.
-        fitness: What the cell ranks by, shape (n,), higher is better; comparable only within a cell.
+        numbers: Numbers of the candidates in the run, shape (n,). A candidate may hold several cells.
+        cells: Names of the n cells.
+        fitness: Fitness in the cell, shape (n,), higher is better; comparable within a cell only.
         rewards: Raw rewards in declared order, shape (n, d).
     """
 
@@ -47,7 +47,7 @@ class EliteTable:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[str, int, float, Sequence[float]]], dimensions: int) -> EliteTable:
-        """Return the table of rows ``(cell, number, fitness, rewards)`` of vectors of ``dimensions`` components."""
+        """Return the table of rows ``(cell, number, fitness, rewards)``, with ``dimensions`` rewards each."""
         ordered = sorted(rows, key=lambda row: row[0])
         return cls(
             numbers=np.array([number for _, number, _, _ in ordered], dtype=np.int64),
@@ -58,42 +58,42 @@ class EliteTable:
 
 
 class PopulationView(Protocol):
-    """What a strategy may see of a run's population."""
+    """A strategy's view of a run's population."""
 
     @property
     def problem(self) -> Problem:
-        """The problem that is searched."""
+        """The problem."""
         ...
 
     @property
     def seed(self) -> int:
-        """Seed of the run, for choices that must be the same in every call (such as an island's weighting)."""
+        """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""
         ...
 
     @property
     def batch(self) -> int:
-        """Ordinal of the batch that is being made, counted from 0: the clock of the search."""
+        """Number of the current batch, from 0: the clock of the search."""
         ...
 
     @property
     def seed_number(self) -> int | None:
-        """Number of the seed program's candidate, or None when the problem has none."""
+        """Number of the seed program's candidate, or None without a seed program."""
         ...
 
     def elites(self, island: int) -> EliteTable:
-        """Return the archive of an island; empty for one that nothing has reached."""
+        """Return the archive of an island; may be empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Who is shown to the policy for one prompt.
+    """Programs to show in one prompt.
 
     Attributes:
-        role: Whether the policy writes from scratch or changes a parent.
-        island: Island that the children belong to.
-        parents: Run-wide numbers; the first one is changed, the others are recombined with it.
-        inspirations: Run-wide numbers of further programs to show.
+        role: Write from scratch, or change a parent.
+        island: Island of the children.
+        parents: Numbers of the parents; the first is changed, the others are recombined with it.
+        inspirations: Numbers of further programs to show.
     """
 
     role: PolicyRole
@@ -104,13 +104,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A wish to put a candidate into a cell. The store grants it when the cell is empty or holds a lower fitness.
+    """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness.
 
     Attributes:
-        number: Run-wide number of the candidate.
+        number: Number of the candidate.
         island: Island.
         cell: Name of the cell.
-        fitness: What the cell ranks by, higher is better.
+        fitness: Fitness in the cell, higher is better.
         rewards: Raw rewards in declared order, shape (d,).
     """
 
@@ -123,11 +123,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A candidate that has rewards and looks for its place.
+    """A scored candidate to be placed.
 
     Attributes:
-        number: Run-wide number.
-        island: Island its parents came from.
+        number: Number in the run.
+        island: Island of its parents.
         program: Program text.
         rewards: Raw rewards in declared order, shape (d,).
     """
@@ -139,24 +139,24 @@ class Evaluated:
 
 
 class Strategy(Protocol):
-    """One way to search. Implementations are built from their config and hold nothing else."""
+    """A search strategy. Implementations hold their config and no other state."""
 
     name: ClassVar[str]
     Config: ClassVar[type[StrategyConfig]]
 
     @property
     def islands(self) -> int:
-        """Number of islands it uses, counted from 0."""
+        """Number of islands."""
         ...
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Choose parents and inspirations for one prompt. With an empty population: a selection to propose."""
+        """Select parents and inspirations for one prompt. With an empty population: propose from scratch."""
         ...
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the cells that freshly evaluated candidates should enter. Draws no random numbers."""
+        """Return the bids of newly evaluated candidates. Draws no random numbers."""
         ...
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
-        """Return what the archive needs besides new candidates (migration). Called once before every batch."""
+        """Return further placements, such as migrants. Called once before every batch."""
         ...

@@ -1,4 +1,4 @@
-"""A population in memory, and problems of any number of objectives: what tests of strategies need."""
+"""An in-memory population and synthetic problems for tests of strategies."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def vector_problem(
 
     Args:
         k: Number of objectives.
-        minimised: Whether every other objective is minimised.
-        constrained: Whether a last component ``excess`` must be at most 0.
+        minimised: True to minimise every second objective.
+        constrained: True to add a component ``excess`` that must be at most 0.
         weights: Declared weights.
         seed_program: First member of the population.
     """
@@ -46,19 +46,19 @@ def vector_problem(
 
 
 def raw_rewards(problem: Problem, point: Sequence[float], excess: float = 0.0) -> tuple[float, ...]:
-    """Return the raw rewards of a normalised point, shape (k,), of a ``vector_problem``."""
+    """Return the raw rewards of a normalised point, shape (k,), in a ``vector_problem``."""
     space = problem.space
     raw = [1.0 - p if o.direction is Direction.MINIMIZE else p for p, o in zip(point, space.selected, strict=True)]
     return (*raw, excess) if len(space.objectives) > len(space.selected) else tuple(raw)
 
 
 class ListView:
-    """A ``PopulationView`` that a test fills, and the store's rule for granting cells.
+    """A ``PopulationView`` with the store's rule for accepting bids.
 
     Attributes:
-        problem: The problem that is searched.
+        problem: The problem.
         seed: Seed of the run.
-        batch: Ordinal of the batch; a test moves it on.
+        batch: Number of the batch; advanced by the test.
         seed_number: Number of the seed program's candidate, or None.
     """
 
@@ -75,13 +75,13 @@ class ListView:
         rows = [(p.cell, p.number, p.fitness, p.rewards) for p in held]
         return EliteTable.of(rows, len(self.problem.objectives))
 
-    def grant(self, wishes: Sequence[Placement]) -> int:
-        """Grant wishes for cells that are empty or hold a lower fitness; return how many were granted."""
+    def grant(self, bids: Sequence[Placement]) -> int:
+        """Accept bids for cells that are empty or hold a lower fitness; return their number."""
         granted = 0
-        for wish in wishes:
-            cells = self._held.setdefault(wish.island, {})
-            if wish.cell not in cells or wish.fitness > cells[wish.cell].fitness:
-                cells[wish.cell] = wish
+        for bid in bids:
+            cells = self._held.setdefault(bid.island, {})
+            if bid.cell not in cells or bid.fitness > cells[bid.cell].fitness:
+                cells[bid.cell] = bid
                 granted += 1
         return granted
 
@@ -90,23 +90,23 @@ class ListView:
         return {p.number for cells in self._held.values() for p in cells.values()}
 
     def size(self) -> int:
-        """Return how many cells are occupied on all islands together."""
+        """Return the number of occupied cells on all islands."""
         return sum(len(cells) for cells in self._held.values())
 
     def snapshot(self) -> dict[tuple[int, str], Placement]:
-        """Return all occupied cells, for comparison."""
+        """Return all occupied cells."""
         return {(island, cell): p for island, cells in self._held.items() for cell, p in cells.items()}
 
 
 class SharedTables(ListView):
-    """A ``ListView`` that hands out the same read-only tables again and again: writing into one is an error."""
+    """A ``ListView`` with cached read-only tables: writing to one is an error."""
 
     def __init__(self, problem: Problem, *, seed: int = 0, batch: int = 0, seed_number: int | None = 1) -> None:
         super().__init__(problem, seed=seed, batch=batch, seed_number=seed_number)
         self._tables: dict[int, EliteTable] = {}
 
     def elites(self, island: int) -> EliteTable:
-        """Return the archive of an island as it was when it was first asked for."""
+        """Return the cached archive of an island."""
         if island not in self._tables:
             table = super().elites(island)
             for column in (table.numbers, table.fitness, table.rewards):
@@ -114,10 +114,10 @@ class SharedTables(ListView):
             self._tables[island] = table
         return self._tables[island]
 
-    def grant(self, wishes: Sequence[Placement]) -> int:
-        """Grant wishes; tables are read anew afterwards."""
+    def grant(self, bids: Sequence[Placement]) -> int:
+        """Accept bids and drop the cached tables."""
         self._tables.clear()
-        return super().grant(wishes)
+        return super().grant(bids)
 
 
 def synthetic_batch(
@@ -128,10 +128,10 @@ def synthetic_batch(
     Args:
         problem: A ``vector_problem``.
         first: Number of the first candidate.
-        count: How many.
-        island: Island of all of them.
+        count: Number of candidates.
+        island: Their island.
         rng: Draws rewards and programs.
-        violate: Whether about half of them violate the constraint.
+        violate: True to make about half of them infeasible.
     """
     points = rng.random((count, len(problem.space.selected)))
     excesses = rng.random(count) * (rng.random(count) < 0.5) * violate

@@ -1,4 +1,4 @@
-"""What every strategy owes its callers. Inherit ``StrategyConformance`` in a pytest class."""
+"""Conformance tests of strategies. Inherit ``StrategyConformance`` in a pytest class."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def _problems() -> list[Problem]:
 
 
 class StrategyConformance(ABC):
-    """The suite.
+    """The test suite.
 
     Attributes:
-        most_elites: Bound on the occupied cells of all islands together.
+        most_elites: Upper bound on the occupied cells of all islands together.
     """
 
     most_elites: ClassVar[int] = 1024
 
     @abstractmethod
     def make_strategy(self) -> Strategy:
-        """Return the strategy that is tested."""
+        """Return the strategy under test."""
 
     def fill(self, view: ListView, batches: int, *, violate: bool = False) -> None:
-        """Run batches of random candidates through the strategy, each on the island that it selects."""
+        """Run batches of random candidates through the strategy, each on its selected island."""
         strategy = self.make_strategy()
         rng = np.random.default_rng(view.seed)
         for _ in range(batches):
@@ -48,16 +48,16 @@ class StrategyConformance(ABC):
             view.grant(strategy.place(view, synthetic_batch(view.problem, first, _BATCH, island, rng, violate=violate)))
             view.batch += 1
 
-    def test_it_names_itself_and_is_built_from_its_config(self) -> None:
-        """The name is set, the config has defaults for everything and a description of every option."""
+    def test_it_has_a_name_and_a_documented_config(self) -> None:
+        """The name is set; the config has a default and a description for every option."""
         strategy = self.make_strategy()
         assert strategy.name
         assert strategy.islands >= 1
         strategy.Config()
         assert all(field.description for field in strategy.Config.model_fields.values())
 
-    def test_an_empty_population_is_no_obstacle(self) -> None:
-        """Without elites: propose, or change the seed; nothing to place and nothing to maintain."""
+    def test_an_empty_population_is_valid(self) -> None:
+        """Without elites the strategy proposes or changes the seed program, and places nothing."""
         strategy = self.make_strategy()
         for problem in _problems():
             for seed_number in (None, 1):
@@ -71,7 +71,7 @@ class StrategyConformance(ABC):
                     assert (selection.role is PolicyRole.PROPOSE) == (not selection.parents)
 
     def test_selections_name_elites_or_the_seed(self) -> None:
-        """Whom a prompt shows is in the archive, is shown once, and stands on an island that exists."""
+        """Selected programs are distinct elites or the seed program, on an existing island."""
         strategy = self.make_strategy()
         for problem in _problems():
             view = ListView(problem)
@@ -87,14 +87,14 @@ class StrategyConformance(ABC):
                 assert (selection.role is PolicyRole.MUTATE) == bool(selection.parents)
 
     def test_equal_views_and_generators_give_equal_results(self) -> None:
-        """Another instance with the same view and the same state of the generator answers the same."""
+        """Another instance with the same view and generator state returns the same results."""
         for problem in _problems():
             view = SharedTables(problem, seed=3)
             self.fill(view, 12)
             assert self._answers(view) == self._answers(view)
 
-    def test_the_view_is_left_alone(self) -> None:
-        """Nothing that a view hands out is written to (its tables refuse), and its cells stay as they are."""
+    def test_the_view_is_not_changed(self) -> None:
+        """The strategy does not write to the tables of the view (which are read-only) or change its cells."""
         for problem in _problems():
             view = SharedTables(problem)
             self.fill(view, 12)
@@ -102,18 +102,18 @@ class StrategyConformance(ABC):
             self._answers(view)
             assert view.snapshot() == before
 
-    def test_global_randomness_is_left_alone(self) -> None:
-        """Neither read nor moved: NumPy's global generator stands where it stood, and does not matter."""
+    def test_global_randomness_is_not_used(self) -> None:
+        """The strategy neither reads nor advances NumPy's global generator."""
         view = ListView(_problems()[1])
         self.fill(view, 8)
-        before = str(np.random.get_state(legacy=False))  # noqa: NPY002 - it is this generator that is watched
+        before = str(np.random.get_state(legacy=False))  # noqa: NPY002 - the generator under test
         first = self._answers(view)
         assert str(np.random.get_state(legacy=False)) == before  # noqa: NPY002
         np.random.random()  # noqa: NPY002
         assert self._answers(view) == first
 
-    def test_placements_are_the_candidates_own(self) -> None:
-        """A wish names a candidate of the batch with its rewards, on an island that exists, at a finite fitness."""
+    def test_placements_belong_to_the_batch(self) -> None:
+        """A placement names a candidate of the batch with its rewards, an existing island and a finite fitness."""
         strategy = self.make_strategy()
         for problem in _problems():
             view = ListView(problem)
@@ -126,22 +126,22 @@ class StrategyConformance(ABC):
                     assert placement.island == island
                     assert np.isfinite(placement.fitness)
 
-    def test_wishes_are_worth_a_write(self) -> None:
-        """Every wish would be granted as the view stands, none names a cell twice, equals of elites displace nobody."""
+    def test_bids_would_be_accepted(self) -> None:
+        """The store would accept every bid, no cell is named twice, and equals of elites displace none of them."""
         strategy = self.make_strategy()
         for problem in _problems():
             view = ListView(problem)
             self.fill(view, 6)
             batch = synthetic_batch(problem, 9000, _BATCH, 0, np.random.default_rng(1))
-            wishes = strategy.place(view, batch)
-            assert view.grant(wishes) == len(wishes)
+            bids = strategy.place(view, batch)
+            assert view.grant(bids) == len(bids)
             stayed = [candidate for candidate in batch if candidate.number in view.numbers()]
             for size in (1, 3, _BATCH):
-                twins = [Evaluated(99_000 + i, 0, c.program, c.rewards) for i, c in enumerate(stayed[:size])]
-                assert tuple(strategy.place(view, twins)) == ()
+                copies = [Evaluated(99_000 + i, 0, c.program, c.rewards) for i, c in enumerate(stayed[:size])]
+                assert tuple(strategy.place(view, copies)) == ()
 
     def test_every_new_specialist_stays(self) -> None:
-        """Who is the best by far at one objective gets a cell although it is the worst at every other."""
+        """A candidate that is best by far at one objective gets a cell although it is worst at every other."""
         strategy = self.make_strategy()
         problem = vector_problem(8, minimised=True)
         view = ListView(problem)
@@ -154,8 +154,8 @@ class StrategyConformance(ABC):
                 view.grant(strategy.place(view, [specialist]))
         assert view.numbers() >= {70_000 + i for i in range(8 * strategy.islands)}
 
-    def test_who_is_better_everywhere_stays_among_300_objectives(self) -> None:
-        """A bounded archive cannot hold 300 specialists, but it never loses who dominates everybody."""
+    def test_a_dominating_candidate_stays_among_300_objectives(self) -> None:
+        """A bounded archive cannot hold 300 specialists, but it keeps a candidate that dominates all others."""
         strategy = self.make_strategy()
         problem = vector_problem(300)
         view = ListView(problem)
@@ -163,21 +163,21 @@ class StrategyConformance(ABC):
         view.grant(strategy.place(view, [Evaluated(70_000, 0, "x = 0\n", (2.0,) * 300)]))
         assert 70_000 in view.numbers()
 
-    def test_a_violation_never_displaces_who_obeys(self) -> None:
-        """However good, who violates a constraint takes no cell from who obeys all of them, however poor."""
+    def test_an_infeasible_candidate_never_displaces_a_feasible_one(self) -> None:
+        """An infeasible candidate with high rewards takes no cell from a feasible one with low rewards."""
         strategy = self.make_strategy()
         problem = vector_problem(4, constrained=True)
         view = ListView(problem)
         for island in range(strategy.islands):
             poor = Evaluated(10 + island, island, "x = 0\n", raw_rewards(problem, [-7.0] * 4))
             view.grant(strategy.place(view, [poor]))
-            cheat = Evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [9.0] * 4, excess=0.01))
-            assert tuple(strategy.place(view, [cheat])) == ()
+            infeasible = Evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [9.0] * 4, excess=0.01))
+            assert tuple(strategy.place(view, [infeasible])) == ()
         self.fill(view, 12, violate=True)
         assert view.size() > 0
 
-    def test_maintenance_moves_elites_and_nothing_else(self) -> None:
-        """What maintenance places is an elite already, with its own rewards."""
+    def test_maintenance_only_moves_elites(self) -> None:
+        """``maintain`` places existing elites with their own rewards only."""
         strategy = self.make_strategy()
         for problem in _problems()[:3]:
             view = ListView(problem)
@@ -189,7 +189,7 @@ class StrategyConformance(ABC):
                     assert 0 <= placement.island < strategy.islands
 
     def test_the_archive_is_bounded(self) -> None:
-        """2,000 candidates later there are no more cells than the bound, and none that a batch must wait for."""
+        """After 2,000 candidates the number of cells stays within the bound."""
         for problem in (vector_problem(1), vector_problem(4), vector_problem(32)):
             view = ListView(problem)
             self.fill(view, 125)

@@ -1,4 +1,4 @@
-"""Every strategy passes the suite; a new line in ``STRATEGIES`` without a class here fails the last test."""
+"""Conformance of every strategy; an entry of ``STRATEGIES`` without a class here fails the last test."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestMindEvolution(StrategyConformance):
         return build_strategy(self.kind, {})
 
 
-class TestMindEvolutionInAHurry(StrategyConformance):
+class TestMindEvolutionWithShortIntervals(StrategyConformance):
     kind = "mind_evolution"
 
     def make_strategy(self) -> Strategy:
@@ -63,7 +63,7 @@ class TestVectorEvolution(StrategyConformance):
         return build_strategy(self.kind, {})
 
 
-class TestIslandsThatAreReset(StrategyConformance):
+class TestIslandsWithResets(StrategyConformance):
     kind = "islands_map_elites"
 
     def make_strategy(self) -> Strategy:
@@ -78,11 +78,11 @@ class TestOneIslandByRandomScalarization(StrategyConformance):
         return build_strategy(self.kind, {"islands": 1, "selection": "random_scalarization", "crossover": 1.0})
 
 
-def test_no_strategy_goes_untested() -> None:
+def test_every_strategy_is_tested() -> None:
     tested = (TestBestOfN, TestSequentialRevision, TestMindEvolution, TestIslandsMapElites, TestVectorEvolution)
     assert {each.kind for each in tested} == set(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_stands_under_its_own_name(name: str) -> None:
+def test_a_strategy_is_registered_under_its_name(name: str) -> None:
     assert build_strategy(name, {}).name == name

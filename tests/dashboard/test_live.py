@@ -362,12 +362,12 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibi
     expect(page.locator("[name=problems]")).to_have_value(re.compile("variant-0\\s+variant-1"))
     page.locator("[name=evaluations]").fill("64")
     page.locator("[name=strategy]").select_option("vector_evolution")
-    page.locator("[name='option.founders']").fill("5")
+    page.locator("[name='option.min_elites']").fill("5")
     page.get_by_role("button", name="Declare the campaign").click()
     expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
     declared = exhibition.stores.campaigns.get("from-a-form").declaration
     assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
-    assert declared.strategy_options == {"founders": 5}
+    assert declared.strategy_options == {"min_elites": 5}
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel the campaign").click()
     expect(page.locator("[role=status]")).to_have_text("cancelled")

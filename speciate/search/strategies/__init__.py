@@ -1,4 +1,4 @@
-"""How a population can be searched: one file for each strategy, and one line in ``STRATEGIES``."""
+"""The search strategies. A new strategy is one file and one line in ``STRATEGIES``."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ STRATEGIES: Final[dict[str, _Kind]] = {
     "islands_map_elites": IslandsMapElites,
     "vector_evolution": VectorEvolution,
 }
-"""The strategies by the name that a run gives."""
+"""Strategies by name."""
 
 
 def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
-    """Return the strategy with these options.
+    """Return a strategy with the given options.
 
     Args:
         name: A key of ``STRATEGIES``.
-        options: JSON values for its config model; what is left out keeps its default.
+        options: JSON values for its config model; omitted options keep their defaults.
 
     Raises:
-        InvalidInputError: There is no such strategy, or an option is unknown or out of range; the message lists the
+        InvalidInputError: The strategy or an option is unknown, or an option is out of range; the message lists the
             valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
-        flaw = FieldError(f"there is no {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
+        flaw = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
         raise InvalidInputError(f"{flaw}.", flaws=(flaw,))
     return _build(STRATEGIES[name], name, options)
 
 
 def _build(kind: _Kind, name: str, options: Mapping[str, Any]) -> Strategy:
-    # Each class takes its own config model, which a union of classes cannot express.
+    # Each class takes its own config model, which the type of a union cannot express.
     make: Any = kind
     strategy: Strategy = make(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
     return strategy

@@ -1,4 +1,4 @@
-"""Best of n: independent samples. The floor that every search must beat at the same budget."""
+"""Best of n: independent samples, the baseline for every search at the same budget."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ISLAND = 0
 
 
 class BestOfNConfig(StrategyConfig):
-    """Best of n has no options."""
+    """Options of ``best_of_n``: none."""
 
 
 class BestOfN:
-    """Always proposes: no sample knows another, so n of them estimate pass@n and best@n without bias.
+    """Always proposes. Samples are independent, so n of them estimate pass@n and best@n without bias.
 
-    The archive records the best for every trade-off; nothing is ever selected from it.
+    The archive records the best for every trade-off but is never selected from.
     """
 
     name: ClassVar[str] = "best_of_n"
@@ -32,11 +32,11 @@ class BestOfN:
 
     @property
     def islands(self) -> int:
-        """One: a place for the records."""
+        """One island, for the records."""
         return 1
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the protocol's
-        """Ask for a program from scratch, whatever there is."""
+        """Propose a program from scratch."""
         return Selection(PolicyRole.PROPOSE, _ISLAND)
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
@@ -48,5 +48,5 @@ class BestOfN:
         return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return nothing: records need no care."""
+        """Return nothing."""
         return ()

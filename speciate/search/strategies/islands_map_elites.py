@@ -1,9 +1,9 @@
-"""Islands of MAP-Elites archives, the shape of FunSearch, AlphaEvolve and OpenEvolve, on vectors of rewards.
+"""Islands of MAP-Elites archives as in FunSearch, AlphaEvolve and OpenEvolve, on reward vectors.
 
-Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625: islands that evolve apart); Novikov et al. 2025
+Sources: Romera-Paredes et al. 2024 (FunSearch, Nature 625: independently evolving islands); Novikov et al. 2025
 (AlphaEvolve, arXiv 2506.13131, section 2.5: MAP-Elites and islands); Mouret and Clune 2015 (MAP-Elites, arXiv
-1504.04909). Where they rank by one number, an island here keeps the best under every weighting of a lattice and, for
-every shape of program, the best under a weighting of its own; parents are chosen by ε-lexicase.
+1504.04909). The sources rank by one number. Here an island keeps the best under every weighting of a lattice and, for
+every program shape, the best under the island's own weighting; parents are selected by ε-lexicase.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from speciate.search.strategy import Evaluated, Placement, PopulationView, Selec
 
 def _known(name: str) -> str:
     if name not in SELECTIONS:
-        raise ValueError(f"no selection is called {name!r}")
+        raise ValueError(f"unknown selection {name!r}")
     return name
 
 
 def _distinct(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
     if len(set(features)) < len(features):
-        raise ValueError("a feature is named twice")
+        raise ValueError("a feature is repeated")
     return features
 
 
@@ -42,35 +42,35 @@ class IslandsMapElitesConfig(StrategyConfig):
 
     islands: int = Field(default=4, ge=1, le=64, description="Number of islands; batches take them in turn.")
     selection: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(SELECTIONS)})] = Field(
-        default="epsilon_lexicase", description="How parents are chosen among the elites of an island."
+        default="epsilon_lexicase", description="Operator that selects parents among an island's elites."
     )
     exploration: float = Field(
-        default=0.2, ge=0, le=1, description="Probability that a parent is any elite, as in MAP-Elites."
+        default=0.2, ge=0, le=1, description="Probability of a uniformly drawn parent, as in MAP-Elites."
     )
     crossover: float = Field(default=0.3, ge=0, le=1, description="Probability of a second parent to recombine with.")
     inspirations: int = Field(
-        default=2, ge=0, le=16, description="Further programs to show, drawn for their difference in rewards."
+        default=2, ge=0, le=16, description="Further programs to show, drawn by their distance in rewards."
     )
     migration_interval: int = Field(
-        default=4, ge=0, le=100_000, description="Batches of an island between two departures; 0 for no migration."
+        default=4, ge=0, le=100_000, description="Batches of an island between two migrations; 0 for none."
     )
-    migrants: int = Field(default=3, ge=1, le=64, description="Elites that are copied to the next island at a time.")
+    migrants: int = Field(default=3, ge=1, le=64, description="Elites copied to the next island per migration.")
     features: Annotated[tuple[Feature, ...], AfterValidator(_distinct)] = Field(
         default=(Feature.LENGTH, Feature.NESTING),
         max_length=3,
-        description="What the shape of a program is measured by; empty for trade-off cells alone.",
+        description="Features that define a program's cell; empty for trade-off cells only.",
     )
     bins: int = Field(default=8, ge=1, le=16, description="Bins of each feature.")
     reset_interval: int = Field(
-        default=0, ge=0, le=100_000, description="Batches of an island between two resets of the weakest; 0 for never."
+        default=0, ge=0, le=100_000, description="Batches of an island between two resets of the weakest; 0 for none."
     )
-    resets: int = Field(default=2, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
-    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites of all islands that found a new one.")
-    settlers: float = Field(
+    resets: int = Field(default=2, ge=1, le=63, description="Weakest islands to reset; one is always spared.")
+    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites that found a reset island.")
+    seeding: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="Share of an empty island's first children that descend from the island before it.",
+        description="Share of an empty island's first children with parents from the previous island.",
     )
 
 
@@ -91,13 +91,13 @@ class IslandsMapElites:
         return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Choose parents and inspirations on the island whose turn it is; an empty one begins from seed and settlers.
+        """Select on the island in turn; an empty island starts from the seed program or from the previous island.
 
-        Were every island to begin from nothing, four of them would spend 64 evaluations before the first change.
+        If every island started from scratch, four of them would spend 64 evaluations before the first change.
         """
         island = self._resets.island_of(view)
         table = self._resets.living(view.elites(island))
-        if not len(table) and island > 0 and rng.random() < self.config.settlers:
+        if not len(table) and island > 0 and rng.random() < self.config.seeding:
             table = self._resets.living(view.elites(island - 1))
         if not len(table):
             return _beginning(view, island)
@@ -113,7 +113,7 @@ class IslandsMapElites:
         )
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the cells in which a candidate beats what its island holds."""
+        """Return the cells in which a candidate beats its island's elite."""
         placements: list[Placement] = []
         for island in sorted({candidate.island for candidate in candidates}):
             table = view.elites(island)
@@ -128,7 +128,7 @@ class IslandsMapElites:
         return tuple(placements)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
-        """Return founders of islands that start anew, or copies of elites when it is an island's turn to send some."""
+        """Return the founders of reset islands, or migrants if the island in turn sends some."""
         if self._resets.due(view):
             return self._resets.reset(view)
         if not sends_migrants(view.batch, self.islands, self.config.migration_interval):

@@ -1,15 +1,18 @@
-"""Mind Evolution: generations of recombination and refinement turns on islands.
+"""Mind Evolution: generations of recombination and refinement on islands.
 
 Source: Lee et al. 2025 (Mind Evolution, arXiv 2501.09891, section 3). A generation of an island is ``turns`` of its
-batches: in the first one, 0 to ``parents`` parents drawn by Boltzmann selection are recombined; in the others, one is
-refined with its feedback, a child of this generation or, where those are much worse, an older program. Then the best
-emigrate to the next island of the ring, and every few generations the weakest start anew from diverse elites of all.
+batches. The first one recombines 0 to ``parents`` parents drawn by Boltzmann selection. The others refine one program
+with its feedback: a child of this generation or, if those are much worse, an older program. Then the best migrate to
+the next island of the ring, and every few generations the weakest islands are reset from diverse elites of all.
 
-Deviations: a population is an archive of bounded size, the best under every weighting of a lattice and the best of
-``population`` random classes of programs under the island's own weighting; a clock of batches takes the place of
-barriers between generations, so that no worker waits; founders are chosen by distance in rewards, not by a model; the
-words of critic and author are those of the prompt, one call for each turn. The source has 4 islands and 4 turns; at
-some hundred candidates, half of each leaves time for more than two generations.
+Deviations from the source:
+
+- A population is a bounded archive: the best under every weighting of a lattice, and the best of ``population`` random
+  classes of programs under the island's own weighting.
+- Generations are counted in batches instead of separated by barriers, so that no worker waits.
+- Founders are chosen by distance in rewards, not by a model.
+- Critic and author share one prompt, with one call per turn.
+- The source has 4 islands and 4 turns; with a few hundred candidates, half of each leaves time for more generations.
 """
 
 from __future__ import annotations
@@ -39,20 +42,20 @@ class MindEvolutionConfig(StrategyConfig):
 
     islands: int = Field(default=2, ge=1, le=64, description="Number of islands; batches take them in turn.")
     population: int = Field(
-        default=20, ge=1, le=256, description="Classes of programs of which an island keeps the best, beside records."
+        default=20, ge=1, le=256, description="Random classes of programs of which an island keeps the best."
     )
-    conversations: int = Field(default=5, ge=1, le=64, description="Newest children that the next turn may refine.")
-    turns: int = Field(default=2, ge=1, le=64, description="Batches of an island in a generation; 1 for no refinement.")
+    conversations: int = Field(default=5, ge=1, le=64, description="Latest children that the next turn may refine.")
+    turns: int = Field(default=2, ge=1, le=64, description="Batches of an island per generation; 1 for no refinement.")
     parents: int = Field(
-        default=5, ge=1, le=16, description="Most parents; their number is drawn from 0 (from scratch) to this."
+        default=5, ge=1, le=16, description="Most parents; their number is drawn uniformly from 0 (from scratch)."
     )
     temperature: float = Field(
-        default=0.02, gt=0, le=100, description="Of the Boltzmann selection, in units of normalised reward."
+        default=0.02, gt=0, le=100, description="Temperature of the Boltzmann selection, in units of normalised reward."
     )
-    emigrants: int = Field(default=5, ge=0, le=64, description="Best elites that are copied on after a generation.")
-    reset_interval: int = Field(default=3, ge=0, le=100_000, description="Generations between resets; 0 for never.")
-    resets: int = Field(default=1, ge=1, le=63, description="Weakest islands that are reset; one is always spared.")
-    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites of all islands that found a new one.")
+    migrants: int = Field(default=5, ge=0, le=64, description="Best elites copied to the next island per generation.")
+    reset_interval: int = Field(default=3, ge=0, le=100_000, description="Generations between resets; 0 for none.")
+    resets: int = Field(default=1, ge=1, le=63, description="Weakest islands to reset; one is always spared.")
+    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites that found a reset island.")
 
 
 class MindEvolution:
@@ -72,7 +75,7 @@ class MindEvolution:
         return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Refine a child of the turn before, or recombine parents of the island whose turn it is."""
+        """Refine a child of the previous turn, or recombine parents of the island in turn."""
         island = self._resets.island_of(view)
         table = view.elites(island)
         weights = island_weights(view.problem, view.seed, island)
@@ -88,7 +91,7 @@ class MindEvolution:
         return Selection(PolicyRole.MUTATE if parents else PolicyRole.PROPOSE, island, parents)
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the cells in which a candidate beats what its island holds, and the children of this turn."""
+        """Return the cells in which a candidate beats its island's elite, and the children of this turn."""
         placements: list[Placement] = []
         for island in sorted({candidate.island for candidate in candidates}):
             table = view.elites(island)
@@ -108,12 +111,12 @@ class MindEvolution:
         return tuple(placements)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return founders of islands that start anew, or the emigrants of an island whose generation is over."""
+        """Return the founders of reset islands, or the migrants of an island whose generation has ended."""
         if self._resets.due(view):
             return self._resets.reset(view)
         source = island_of(view.batch, self.islands)
         turn = view.batch // self.islands
-        if self.islands == 1 or turn == 0 or turn % self.config.turns or not self.config.emigrants:
+        if self.islands == 1 or turn == 0 or turn % self.config.turns or not self.config.migrants:
             return ()
         table = self._resets.living(view.elites(source))
         if not len(table):
@@ -122,7 +125,7 @@ class MindEvolution:
         best = np.argsort(-(pool.points @ island_weights(view.problem, view.seed, source)), kind="stable")
         target = next_island(source, self.islands)
         rank = self._resets.rank(view.elites(target))
-        return copies(view, table, target, pool.numbers[best[: self.config.emigrants]], rank)
+        return copies(view, table, target, pool.numbers[best[: self.config.migrants]], rank)
 
     def _fresh(self, view: PopulationView, table: EliteTable) -> EliteTable:
         """Return the children of this generation that may be refined: none in its first turn."""

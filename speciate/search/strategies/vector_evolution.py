@@ -1,12 +1,14 @@
-"""Vector evolution: our own. A population that covers the space of rewards, and effort where it serves worst.
+"""Vector evolution, designed for Speciate: one population that covers the reward space.
 
-Three parts, each on vectors alone. *Survival*: the best under every weighting of a lattice, and beside them a
-population in which a member lives by its distance from whoever dominates it, and among those whom nobody dominates by
-its distance from the others (after Dominated Novelty Search: Bahlous-Boldi, Faldor et al. 2025, arXiv 2502.00593, with
-Pareto dominance in the place of fitness and rewards as descriptors). *Parents*: by ε-lexicase (La Cava et al. 2019),
-or the best under a weighting that the population serves badly: of some w ~ Dir(1) the one with the largest distance
-between the best wᵀr and the top of the declared ranges (the effort of MOEA/D-DRA, Zhang et al. 2009, given to VPO's
-random scalarizations, arXiv 2605.22817). *Partners*: who adds most to the first parent where that is weak.
+Three parts, all on reward vectors:
+
+- *Survival*: the best under every weighting of a lattice, and a population selected by distance to dominating members,
+  or to the nearest member among nondominated ones (after Dominated Novelty Search: Bahlous-Boldi, Faldor et al. 2025,
+  arXiv 2502.00593, with Pareto dominance instead of fitness and rewards as descriptors).
+- *Parents*: selected by ε-lexicase (La Cava et al. 2019), or the best under a poorly served weighting: of some
+  w ~ Dir(1) the one with the largest distance between the best wᵀr and the top of the declared ranges (the effort of
+  MOEA/D-DRA, Zhang et al. 2009, applied to VPO's random scalarizations, arXiv 2605.22817).
+- *Partners*: the elite that adds most to the first parent where that is weak.
 """
 
 from __future__ import annotations
@@ -32,32 +34,30 @@ class VectorEvolutionConfig(StrategyConfig):
     """Options of ``vector_evolution``; it holds at most ``25 + population`` elites."""
 
     population: int = Field(
-        default=32, ge=0, le=256, description="Members that live by dominated novelty, beside the records."
+        default=32, ge=0, le=256, description="Members selected by dominated novelty, besides the records."
     )
     scratch: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="Probability of a program from scratch; higher while elites are few.",
+        description="Probability of a program from scratch; higher below `min_elites`.",
     )
-    founders: int = Field(default=8, ge=1, le=256, description="Different elites at which there are no longer few.")
-    focus: float = Field(
-        default=0.8, ge=0, le=1, description="Probability of a parent for a weighting that is served badly."
-    )
+    min_elites: int = Field(default=8, ge=1, le=256, description="Distinct elites below which more start from scratch.")
+    focus: float = Field(default=0.8, ge=0, le=1, description="Probability of a parent for a poorly served weighting.")
     weightings: int = Field(
-        default=4, ge=1, le=64, description="Weightings drawn, of which the one served worst is used; 1: any."
+        default=4, ge=1, le=64, description="Weightings drawn, of which the most poorly served is used."
     )
-    exploration: float = Field(default=0.1, ge=0, le=1, description="Probability that a parent is any elite.")
+    exploration: float = Field(default=0.1, ge=0, le=1, description="Probability of a uniformly drawn parent.")
     crossover: float = Field(
-        default=0.3, ge=0, le=1, description="Probability of a second parent: the one that complements the first."
+        default=0.3, ge=0, le=1, description="Probability of a second parent that complements the first."
     )
     inspirations: int = Field(
-        default=2, ge=0, le=16, description="Further programs to show, drawn for their difference in rewards."
+        default=2, ge=0, le=16, description="Further programs to show, drawn by their distance in rewards."
     )
 
 
 class VectorEvolution:
-    """One population that covers the trade-offs; parents by ε-lexicase and for the weightings served worst."""
+    """One population that covers the trade-offs; parents by ε-lexicase and for poorly served weightings."""
 
     name: ClassVar[str] = "vector_evolution"
     Config: ClassVar[type[StrategyConfig]] = VectorEvolutionConfig
@@ -67,18 +67,18 @@ class VectorEvolution:
 
     @property
     def islands(self) -> int:
-        """One: what islands are for, difference, is what the population is kept by."""
+        """One island: the survival rule itself maintains diversity."""
         return 1
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
-        """Choose a parent, perhaps its complement, and inspirations; while there are none, begin from the seed."""
+        """Select a parent, perhaps its complement, and inspirations; an empty archive starts from the seed program."""
         table = view.elites(_ISLAND)
         if not len(table):
             if view.seed_number is None:
                 return Selection(PolicyRole.PROPOSE, _ISLAND)
             return Selection(PolicyRole.MUTATE, _ISLAND, parents=(view.seed_number,))
         pool = pool_of(view.problem.space, table)
-        if rng.random() < max(self.config.scratch, 1.0 - len(pool) / self.config.founders):
+        if rng.random() < max(self.config.scratch, 1.0 - len(pool) / self.config.min_elites):
             return Selection(PolicyRole.PROPOSE, _ISLAND)
         weights = self._weighting(pool.points, rng)
         rows = [self._parent(pool.points, weights, rng)]
@@ -90,7 +90,7 @@ class VectorEvolution:
         )
 
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the records, and the slots of members that do not survive the newcomers."""
+        """Return the records, and the slots of members replaced by newcomers."""
         if not candidates:
             return ()
         table = view.elites(_ISLAND)
@@ -99,13 +99,13 @@ class VectorEvolution:
         return tuple(improvements(table, _ISLAND, bids, candidates))
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return nothing: all is done when candidates are placed."""
+        """Return nothing: ``place`` does all updates."""
         return ()
 
     def _weighting(self, points: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Draw weightings and return the one that the population serves worst, shape (k,)."""
+        """Draw weightings and return the most poorly served one, shape (k,)."""
         drawn = rng.dirichlet(np.ones(points.shape[1]), size=self.config.weightings)
-        # The top of every range is 1 under every weighting: the worst served has the lowest best score.
+        # The top of every range is 1 under every weighting, so the most poorly served one has the lowest best score.
         return np.asarray(drawn[(points @ drawn.T).max(axis=0).argmin()])
 
     def _parent(self, points: FloatArray, weights: FloatArray, rng: np.random.Generator) -> int:
@@ -119,35 +119,38 @@ class VectorEvolution:
     def _slot_bids(
         self, view: PopulationView, table: EliteTable, candidates: Sequence[Evaluated], points: FloatArray
     ) -> list[Bid]:
-        """Give the slots of those who do not survive to newcomers who do; none whose rewards an elite has already.
+        """Give the slots of members that do not survive to newcomers that do; none if an elite has the same rewards.
 
-        Once anybody obeys all constraints, who violates one does not survive: far below everybody, it would count as
-        novel for ever, and no parent is taken from it.
+        Once there is a feasible vector, infeasible ones do not survive: far below all others, they would stay novel
+        for ever although no parent is selected from them.
 
-        A slot ranks by the number of its holder, so that a newcomer takes it and a late one, which was compared with
-        a population that is gone, does not.
+        A slot ranks by the number of its holder, so that newcomers take it and late ones, which were compared with an
+        outdated population, do not.
         """
         space = view.problem.space
         rewards = np.array([candidate.rewards for candidate in candidates])
-        obeys = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
-        lives = obeys | ~obeys.any()
-        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and lives[row]]
+        feasible = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
+        eligible = feasible | ~feasible.any()
+        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]
         known = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
-        newcomers = np.flatnonzero(~known & lives[len(table) :])
+        newcomers = np.flatnonzero(~known & eligible[len(table) :])
         members = np.concatenate([space.normalise(table.rewards[held]), points[newcomers]])
         alive = survivors(members, self.config.population)
-        used = {table.cells[row] for row in held}
-        free = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in used]
-        free += [table.cells[row] for row, stays in zip(held, alive, strict=False) if not stays]
         entering = newcomers[alive[len(held) :]].tolist()
+        free = self._free_slots([table.cells[row] for row in held], alive)
         return [(cell, row, float(candidates[row].number)) for cell, row in zip(free, entering, strict=False)]
+
+    def _free_slots(self, held: Sequence[str], alive: NDArray[np.bool_]) -> list[str]:
+        """Return the slots without a member, then those whose member does not survive."""
+        empty = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in held]
+        return empty + [name for name, survives in zip(held, alive, strict=False) if not survives]
 
 
 def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
-    """Return who lives on, by dominated novelty; of equal vectors the first alone.
+    """Return the members that survive by dominated novelty; of equal vectors only the first.
 
-    The one to go is always a dominated one if there is any, the one nearest to a vector that dominates it; else the
-    one nearest to another.
+    While there are too many, the dominated member nearest to a vector that dominates it is removed; without dominated
+    members, the member nearest to another.
 
     Args:
         points: Normalised rewards, shape (n, k), higher is better, newcomers last.
@@ -170,13 +173,13 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
         nearest = from_better[np.ix_(living, living)].min(axis=1)
         if np.isinf(nearest).all():
             nearest = distances[np.ix_(living, living)].min(axis=1)
-        # Among equals the last one goes: a newcomer where there is one.
+        # Among equals the last one is removed: a newcomer, if there is one.
         alive[living[::-1][nearest[::-1].argmin()]] = False
     return alive
 
 
 def complement(points: FloatArray, row: int, weights: FloatArray, rng: np.random.Generator) -> int:
-    """Return who adds most to a parent where that is weak: the best wᵀ max(r, r_parent), another row than ``row``."""
+    """Return the elite that best complements a parent: the best wᵀ max(r, r_parent) other than ``row``."""
     together = np.maximum(points, points[row]) @ weights
     together[row] = -np.inf
     (best,) = (together == together.max()).nonzero()

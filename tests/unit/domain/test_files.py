@@ -1,4 +1,4 @@
-"""A set of files and its one text turn into each other without loss."""
+"""Sets of files convert to one text and back without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = st.sampled_from(["candidate.py", "a.py", "b/c.py", "b/d-e.txt", "_/0.h",
 
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, LINES, min_size=1))
-def test_nothing_is_lost(files: dict[str, str]) -> None:
+def test_conversion_is_lossless(files: dict[str, str]) -> None:
     text = text_of(files)
     assert files_of(text) == files
     assert list(files_of(text)) == list(files)
@@ -29,7 +29,7 @@ def test_nothing_is_lost(files: dict[str, str]) -> None:
     assert text_of_sections(sections_of(text)) == text
 
 
-def test_the_text_is_what_it_looks_like() -> None:
+def test_text_format() -> None:
     text = text_of({"candidate.py": "import a", "a.py": f"x = '''\n{LOOKS}\n'''\n", "empty.py": ""})
     assert text == (
         "# === file: candidate.py ===\nimport a\n"
@@ -56,14 +56,14 @@ def test_the_text_is_what_it_looks_like() -> None:
         ("".join(f"# === file: {i} ===\n" for i in range(MAX_FILES + 1)), MAX_FILES + 1, "more than 64 files"),
     ],
 )
-def test_what_is_no_set_of_files_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_texts_are_refused_with_a_line(text: str, line: int, words: str) -> None:
     with pytest.raises(FilesError) as caught:
         files_of(text)
     assert caught.value.line == line
     assert words in caught.value.message
 
 
-def test_a_bad_name_is_not_written_either() -> None:
+def test_invalid_names_are_not_written() -> None:
     for files in ({}, {"../a": ""}, {"a ===\nb": ""}):
         with pytest.raises(FilesError):
             text_of(files)

@@ -1,4 +1,4 @@
-"""What runs may be called, and how that is changed."""
+"""Labels of runs and their changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speciate.domain.labels import Labels, Relabelling
 MANY = tuple(f"t{i}" for i in range(16))
 
 
-def test_labels_are_kept_without_blanks_around_them_and_tags_once() -> None:
+def test_labels_are_stripped_and_tags_distinct() -> None:
     labels = Labels(name="  four islands ", tags=("b", "a", "b"), note="\nfirst\nsecond\n")
     assert (labels.name, labels.tags, labels.note) == ("four islands", ("b", "a"), "first\nsecond")
     assert Labels(name="ε-lexicase <b>", tags=("arm:a", "2026-11/x", "lr=1e-3", "a.b_c+d"), note="x" * 4000)
@@ -37,13 +37,13 @@ def test_labels_are_kept_without_blanks_around_them_and_tags_once() -> None:
         {"colour": "red"},
     ],
 )
-def test_what_can_be_no_label_is_refused(values: dict[str, object]) -> None:
+def test_invalid_labels_are_refused(values: dict[str, object]) -> None:
     for kind in (Labels, Relabelling):
         with pytest.raises(ValidationError):
             kind.model_validate(values)
 
 
-def test_a_change_leaves_what_it_does_not_name() -> None:
+def test_a_change_keeps_fields_it_does_not_name() -> None:
     labels = Labels(name="n", tags=("a", "b"), note="why")
     assert Relabelling().of(labels) == labels
     assert Relabelling(name="").of(labels) == Labels(tags=("a", "b"), note="why")
@@ -52,7 +52,7 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
     assert Relabelling(tags=()).of(labels).tags == ()
 
 
-def test_tags_that_are_added_count_with_those_that_are_there() -> None:
+def test_added_tags_count_with_existing_ones() -> None:
     full = Labels(tags=MANY)
     assert Relabelling(add_tags=("new",), remove_tags=("t0",)).of(full).tags == (*MANY[1:], "new")
     with pytest.raises(InvalidInputError, match="17 tags: expected at most 16"):

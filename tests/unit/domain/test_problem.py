@@ -1,4 +1,4 @@
-"""What a problem may say, and what it may not."""
+"""Validation, digests and targets of problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_equal_definitions_have_one_digest() -> None:
     assert toy_problem().evaluator_digest != _changed(evaluator="def evaluate(c, x): ...").evaluator_digest
 
 
-def test_what_nobody_has_set_leaves_older_digests_as_they_were() -> None:
+def test_unset_new_fields_do_not_change_digests() -> None:
     definition = {
         key: value for key, value in toy_problem().definition().items() if key not in ("prompts", "many_files")
     }
@@ -45,7 +45,7 @@ def test_targets_are_a_bit_mask() -> None:
     assert [toy_problem().targets_met(r) for r in ((1, 9), (5, 9), (8, 2))] == [0b00, 0b01, 0b11]
 
 
-def test_a_scalar_exists_only_where_weights_are_declared() -> None:
+def test_a_scalar_needs_declared_weights() -> None:
     assert toy_problem().scalarize((10.0, 0.0)) == pytest.approx(1.0)
     assert _changed(weights=None).scalarize((10.0, 0.0)) is None
 

@@ -26,25 +26,25 @@ def test_normalised_rewards_are_higher_is_better_between_the_ends_of_the_range()
     assert points.tolist() == [[0.0, 0.0], [1.0, 1.0], [0.5, 0.75]]
 
 
-def test_whoever_violates_a_constraint_ranks_below_everyone_who_does_not() -> None:
+def test_infeasible_vectors_rank_below_feasible_ones() -> None:
     bad, worse, poor = SPACE.normalise([(10, 0, 0.1, 0), (10, 0, 0.2, 0), (0, 4, 0, 0)])
     assert (bad < poor).all() or (bad <= poor).all()
     assert (worse < bad).all()
 
 
-def test_a_violation_outweighs_what_lies_beyond_a_range() -> None:
-    cheat, violates, obeys = SPACE.normalise([(1e9, -1e9, 0.1, 0), (10, 0, 0.1, 0), (-500, 200, 0, 0)])
-    assert cheat.tolist() == violates.tolist()
-    assert (violates < obeys).all()
+def test_a_violation_outweighs_values_beyond_a_range() -> None:
+    extreme, infeasible, feasible = SPACE.normalise([(1e9, -1e9, 0.1, 0), (10, 0, 0.1, 0), (-500, 200, 0, 0)])
+    assert extreme.tolist() == infeasible.tolist()
+    assert (infeasible < feasible).all()
 
 
-def test_violators_are_compared_as_they_are_within_range() -> None:
+def test_infeasible_vectors_are_compared_within_their_range() -> None:
     one, other, worse = SPACE.normalise([(5, 1, 0.1, 0), (4, 0, 0.1, 0), (5, 1, 0.3, 0)])
     assert one - other == pytest.approx([0.1, -0.25])
     assert one - worse == pytest.approx([0.2, 0.2])
 
 
-def test_nothing_is_clipped_of_who_obeys() -> None:
+def test_feasible_vectors_are_not_clipped() -> None:
     assert SPACE.normalise([(20, -4, 0, 0)]).tolist() == [[2.0, 2.0]]
 
 
@@ -59,12 +59,12 @@ def test_nothing_is_clipped_of_who_obeys() -> None:
         ({"gain": True, "cost": 1, "overlap": 0, "ms": 1}, "'gain' is bool"),
     ],
 )
-def test_what_is_no_vector_is_refused(rewards: dict[str, object], expected: str) -> None:
+def test_invalid_vectors_are_refused(rewards: dict[str, object], expected: str) -> None:
     with pytest.raises(InvalidRewardsError, match=expected):
         SPACE.vector(rewards)
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4)), elements=st.integers(0, 4).map(float)))
-def test_the_front_is_what_nobody_dominates(points: np.ndarray) -> None:
+def test_the_front_holds_the_nondominated_points(points: np.ndarray) -> None:
     expected = [not any((q >= p).all() and (q > p).any() for q in points) for p in points]
     assert pareto_front(points).tolist() == expected

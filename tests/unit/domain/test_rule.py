@@ -1,4 +1,4 @@
-"""The language of targets."""
+"""The rule language of targets."""
 
 from __future__ import annotations
 

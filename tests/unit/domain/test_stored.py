@@ -1,4 +1,4 @@
-"""What is written to tables can be read by the version before, as long as nobody uses what came later."""
+"""Stored values without new fields can be read by the previous version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOTS = (RunSpec, Problem, Policy, Tournament, Campaign, Extension)
 
 
 def stored_kinds() -> dict[str, type[Value]]:
-    """Return every value that is stored, or is within one that is, by name."""
+    """Return every stored value and the values within it, by name."""
     found: dict[str, type[Value]] = {}
     queue: list[Any] = list(ROOTS)
     while queue:
@@ -41,10 +41,10 @@ KINDS = stored_kinds()
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_fields_that_came_later_are_named_and_have_defaults(name: str) -> None:
+def test_new_fields_are_omitted_at_their_default(name: str) -> None:
     kind, first = KINDS[name], set(json.loads(FIRST.read_text())[name])
     fields = kind.model_fields
-    assert first <= fields.keys(), "a field of the first version is gone: what is stored could not be read"
+    assert first <= fields.keys(), "a field of the first version is missing: stored values could not be read"
     new = fields.keys() - first - kind.omitted_at_default
     assert not new, f"name {new} in omitted_at_default of {name}: older processes do not know them"
     assert all(not fields[field].is_required() for field in kind.omitted_at_default)
@@ -60,7 +60,7 @@ class Detail(Value):
 
 
 class Thing(Value):
-    """A value with fields that came later, and values with such fields."""
+    """A value with new fields, containing values with new fields."""
 
     omitted_at_default = frozenset({"extra", "listed"})
 
@@ -72,7 +72,7 @@ class Thing(Value):
     listed: list[int] = Field(default_factory=list)
 
 
-def test_fields_that_came_later_are_stored_where_they_are_used_and_only_there() -> None:
+def test_new_fields_are_stored_only_if_used() -> None:
     plain = Thing(name="a", details=(Detail(), Detail(shade="red")), by_name={"x": Detail(), "y": Detail(shade="red")})
     assert plain.stored_json() == {
         "name": "a",
@@ -87,7 +87,7 @@ def test_fields_that_came_later_are_stored_where_they_are_used_and_only_there() 
 
 
 class OlderEntrant(Value):
-    """An entrant as it was before there were ensembles."""
+    """An entrant without ensembles."""
 
     name: str
     policy: str
@@ -99,7 +99,7 @@ class OlderEntrant(Value):
     against: str | None
 
 
-def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what_is_new() -> None:
+def test_an_older_process_reads_values_without_new_fields() -> None:
     OlderEntrant.model_validate(Entrant(name="a", policy="base").stored_json())
     with pytest.raises(ValidationError, match="policies"):
         OlderEntrant.model_validate(
@@ -108,7 +108,7 @@ def test_an_older_process_reads_what_a_newer_one_writes_until_somebody_uses_what
 
 
 class LaterLimits(Limits):
-    """Limits with a field more."""
+    """Limits with a new field."""
 
     omitted_at_default = frozenset({"shade"})
 
@@ -116,12 +116,12 @@ class LaterLimits(Limits):
 
 
 class LaterProblem(Problem):
-    """A problem whose limits have a field more."""
+    """A problem whose limits have a new field."""
 
     limits: LaterLimits = LaterLimits()
 
 
-def test_what_was_measured_before_a_field_came_is_still_measured_by_the_same_evaluator() -> None:
+def test_a_new_field_does_not_change_the_evaluator_digest() -> None:
     values = {
         "slug": "a",
         "title": "A",
@@ -137,21 +137,21 @@ def test_what_was_measured_before_a_field_came_is_still_measured_by_the_same_eva
 
 
 class LaterCampaign(Campaign):
-    """A campaign with a field more."""
+    """A campaign with a new field."""
 
     omitted_at_default = frozenset({"shade"})
 
     shade: str = "plain"
 
 
-def test_a_campaign_that_was_declared_before_a_field_came_is_still_the_same_one() -> None:
+def test_a_new_field_does_not_change_the_digest_of_a_campaign() -> None:
     values = {"slug": "a", "problems": ["b"], "policy": "base", "evaluations": 100}
     before = Campaign.model_validate(values).digest
     assert LaterCampaign.model_validate(values).digest == before
     assert LaterCampaign.model_validate(values | {"shade": "red"}).digest != before
 
 
-def test_a_run_names_its_options_but_those_that_came_later() -> None:
+def test_a_run_spec_omits_only_new_fields_at_their_default() -> None:
     spec = RunSpec(budget=Budget(evaluations=1))
     assert spec.stored_json().keys() == RunSpec.model_fields.keys() - RunSpec.omitted_at_default
     assert "policy_discount" in spec.model_copy(update={"policy_discount": 0.9}).stored_json()

@@ -1,4 +1,4 @@
-"""Who gets the next evaluations of a campaign: properties of the rule, whatever becomes of its slices."""
+"""Properties of the allocation of a campaign's evaluations, for arbitrary results of its slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ worlds = st.lists(
 def play(
     decide: Next, world: list[list[int]], *, order: np.random.Generator | None = None, parallel: int = 1
 ) -> list[Slice]:
-    """Decide and spend until nothing is left to do; with ``order`` slices end in a random order, else in theirs."""
+    """Decide and spend until nothing is left; slices end in random order with ``order``, else in decision order."""
     history: list[Slice] = []
     spent = [0] * len(world)
     while True:
@@ -77,7 +77,7 @@ def test_the_order_in_which_slices_end_changes_nothing(world: list[list[int]], p
 
 @settings(max_examples=60, deadline=None)
 @given(worlds, st.integers(1, 5))
-def test_a_solved_problem_gets_no_more_once_that_is_known(world: list[list[int]], parallel: int) -> None:
+def test_a_solved_problem_gets_no_more_evaluations(world: list[list[int]], parallel: int) -> None:
     history = play(rule(world, 400, parallel=parallel), world, parallel=parallel)
     closed = {each.problem: i for i, each in enumerate(history) if each.closed}
     for i, each in enumerate(history):
@@ -87,7 +87,7 @@ def test_a_solved_problem_gets_no_more_once_that_is_known(world: list[list[int]]
 
 @settings(max_examples=60, deadline=None)
 @given(worlds, st.integers(1, 5), st.integers(0, 9))
-def test_nobody_starves(world: list[list[int]], parallel: int, seed: int) -> None:
+def test_no_problem_starves(world: list[list[int]], parallel: int, seed: int) -> None:
     # While a problem waits with a gap g, another is given evaluations until its own gap is no shorter: after each of
     # its targets at most g and a slice, and one slice more that was decided before its last one ended.
     size, evaluations = 10, 10 * len(world) * 8
@@ -110,14 +110,14 @@ def test_evaluations_go_to_the_shortest_time_without_a_new_target() -> None:
     assert chance(3) == pytest.approx(1 / 5)
 
 
-def test_the_last_slice_is_what_is_left() -> None:
+def test_the_last_slice_is_the_remainder() -> None:
     history = [Slice(0, 10, 10, gap=10), Slice(1, 10, 2, closed=True), Slice(0, 10)]
     decision = adaptive(history, problems=3, evaluations=29, size=10, parallel=2, seed=0)
     assert decision is not None
     assert (decision.problem, decision.evaluations) == (2, 7)
 
 
-def test_the_only_problem_left_gets_all_that_is_left() -> None:
+def test_the_last_open_problem_gets_the_rest() -> None:
     history = [Slice(0, 10, 2, closed=True), Slice(1, 10, 10, gap=10), Slice(2, 10)]
     assert adaptive(history, problems=3, evaluations=500, size=10, parallel=1, seed=0) is None
     history[2] = Slice(2, 10, 3, closed=True)
@@ -125,7 +125,7 @@ def test_the_only_problem_left_gets_all_that_is_left() -> None:
     assert decision == Decision(1, 485, 10, chance(10))
 
 
-def test_the_seed_orders_equals_and_nothing_else() -> None:
+def test_the_seed_only_orders_equals() -> None:
     world = [[NEVER]] * 6
     orders = {tuple(each.problem for each in play(rule(world, 120, seed=seed), world)) for seed in range(20)}
     assert len(orders) > 10

@@ -1,4 +1,4 @@
-"""Cells, features, pools and the drawing of inspirations."""
+"""Cells, features, parent pools and the draw of inspirations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_pairs_meet_every_objective_before_one_twice_as_often() -> None:
     assert met.max() - met.min() <= 2
 
 
-def test_declared_weights_have_a_cell_of_their_own() -> None:
+def test_declared_weights_have_their_own_cell() -> None:
     names, weights = weightings(2, (0.25, 0.75))
     assert names == ("w0", "w1", "w2", DECLARED)
     assert weights[3].tolist() == [0.25, 0.75]
@@ -76,7 +76,7 @@ def test_improvements_keep_the_first_best_and_what_beats_the_held() -> None:
     assert granted == {("a", 11, 0.7), ("c", 13, -5.0)}
 
 
-def test_a_pool_holds_each_elite_once_and_those_that_obey() -> None:
+def test_a_pool_holds_distinct_feasible_elites() -> None:
     problem = vector_problem(2, constrained=True)
     obeying = [("w0", 7, 0.0, (0.9, 0.1, 0.0)), ("w1", 7, 0.0, (0.9, 0.1, 0.0)), ("w2", 3, 0.0, (0.2, 0.3, 0.0))]
     violating = [("w3", 5, 0.0, (1.0, 1.0, 0.2))]
@@ -116,7 +116,7 @@ def test_programs_fall_into_cells_by_shape(program: str, cell: str) -> None:
     assert feature_cell(candidate, problem, (Feature.LENGTH, Feature.NESTING), 8) == cell
 
 
-def test_a_recorded_quantity_is_a_feature_where_there_is_one() -> None:
+def test_a_record_objective_is_a_feature() -> None:
     recorded = Objective(name="calls", role=ObjectiveRole.RECORD, range=(0.0, 100.0))
     plain = vector_problem(1)
     problem = plain.model_copy(update={"objectives": (*plain.objectives, recorded)})
@@ -128,7 +128,7 @@ def test_a_recorded_quantity_is_a_feature_where_there_is_one() -> None:
     assert feature_cell(Evaluated(1, 0, "", (0.5,)), plain, (Feature.RECORD,), 4) is None
 
 
-def test_who_behaves_alike_has_one_signature() -> None:
+def test_equal_behaviour_has_one_signature() -> None:
     problem = vector_problem(4)
 
     def cell(*rewards: float) -> str | None:
@@ -155,7 +155,7 @@ def test_novelty_is_the_share_of_words_that_the_seed_program_does_not_have(progr
     assert feature_cell(Evaluated(1, 0, program, (0.0,)), problem, (Feature.NOVELTY,), 4) == cell
 
 
-def test_the_syntax_tree_is_measured_where_there_is_one() -> None:
+def test_syntax_depth_needs_python() -> None:
     assert syntax_depth("x = 1") == 4
     assert syntax_depth("x = f(g(1))  # é") == 6
     assert syntax_depth("x = '\\d'") == 4  # an odd escape is no warning here

@@ -1,4 +1,4 @@
-"""Resets of weak islands: who dies, who founds, who inherits, and that nobody old comes back."""
+"""Resets of weak islands: replaced elites, founders, saved records and rejected late children."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def islands(**options: object) -> Strategy:
 
 
 def grown(strategy: Strategy) -> ListView:
-    """Return a view in which island 0 is strong, 1 is middling and 2 is weak but for one record."""
+    """Return a view with a strong island 0, a medium island 1, and a weak island 2 with one record."""
     view = ListView(PROBLEM)
     for number, (island, point) in enumerate(
         [(0, (0.9, 0.2)), (0, (0.2, 0.9)), (0, (0.6, 0.6)), (1, (0.5, 0.5)), (2, (0.92, 0.0)), (2, (0.1, 0.1))], start=2
@@ -28,7 +28,7 @@ def grown(strategy: Strategy) -> ListView:
     return view
 
 
-def test_a_fitness_tells_its_epoch_and_rises_with_the_score() -> None:
+def test_a_fitness_encodes_its_epoch_and_increases_with_the_score() -> None:
     scores = [-1e100, -2.0, 0.0, 0.5, 0.5 + 1e-9, 1.0, 1e100]
     fitness = [ranked(score, 7) for score in scores]
     assert fitness == sorted(fitness)
@@ -83,7 +83,7 @@ def test_a_reset_is_done_once_in_an_epoch_and_not_in_the_first() -> None:
     assert resets == [6, 12, 18]
 
 
-def test_a_late_child_of_a_reset_island_stays_outside() -> None:
+def test_a_late_child_of_a_reset_island_is_rejected() -> None:
     strategy = islands()
     view = grown(strategy)
     view.batch = 6
@@ -98,7 +98,7 @@ def test_a_late_child_of_a_reset_island_stays_outside() -> None:
     assert view.snapshot() != before
 
 
-def test_a_child_outranks_the_dead_in_their_cells() -> None:
+def test_a_child_outranks_dead_elites() -> None:
     strategy = islands(features=[])
     view = grown(strategy)
     view.grant(strategy.place(view, [Evaluated(80, 2, "x = 0\n", (5.0, 5.0))]))
@@ -123,8 +123,8 @@ def test_while_a_reset_is_due_parents_come_from_the_strongest_island_alone() -> 
 
 
 def test_a_lone_island_and_one_without_an_interval_are_never_reset() -> None:
-    assert not Resets(islands=1, interval=5, count=1, founders=1).happen
-    assert not Resets(islands=4, interval=0, count=1, founders=1).happen
+    assert not Resets(islands=1, interval=5, count=1, founders=1).enabled
+    assert not Resets(islands=4, interval=0, count=1, founders=1).enabled
     assert Resets(islands=4, interval=5, count=1, founders=1).epoch(40) == 2
 
 

@@ -1,4 +1,4 @@
-"""Islands, the ring, and what islands_map_elites does with them."""
+"""Islands, migration around the ring, and ``islands_map_elites``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_island_sends_at_its_interval() -> None:
     assert not any(sends_migrants(batch, 1, 2) or sends_migrants(batch, 3, 0) for batch in range(50))
 
 
-def test_islands_are_specialists_that_stay_what_they_are() -> None:
+def test_island_weightings_are_distinct_and_stable() -> None:
     problem = vector_problem(4, weights={"r0": 1.0, "r2": 3.0})
     assert island_weights(problem, 5, 0).tolist() == [0.25, 0.0, 0.75, 0.0]
     drawn = [island_weights(problem, 5, island) for island in range(1, 9)]
@@ -38,13 +38,13 @@ def test_islands_are_specialists_that_stay_what_they_are() -> None:
     assert island_weights(vector_problem(4), 2**63 - 1, 0).shape == (4,)
 
 
-def test_problems_share_no_weighting_where_runs_share_a_seed() -> None:
+def test_problems_with_equal_run_seeds_have_different_weightings() -> None:
     problems = [vector_problem(4).model_copy(update={"title": title}) for title in ("one", "another", "one")]
     mine, theirs, again = (island_weights(problem, 5, 0).tolist() for problem in problems)
     assert mine == again != theirs
 
 
-def test_migrants_come_to_the_next_island_and_only_where_they_are_better() -> None:
+def test_migrants_enter_the_next_island_only_if_they_are_better() -> None:
     problem = vector_problem(3)
     strategy = build_strategy("islands_map_elites", {"islands": 3, "migration_interval": 1, "migrants": 8})
     view = ListView(problem)
@@ -109,12 +109,12 @@ def test_crossover_adds_a_second_parent(chance: float, parents: int) -> None:
 
 
 @pytest.mark.parametrize(("share", "roles"), [(0.0, {"propose"}), (1.0, {"mutate"}), (0.5, {"propose", "mutate"})])
-def test_an_empty_island_is_settled_from_the_one_before(share: float, roles: set[str]) -> None:
+def test_an_empty_island_is_seeded_from_the_previous_one(share: float, roles: set[str]) -> None:
     problem = vector_problem(3)
-    strategy = build_strategy("islands_map_elites", {"islands": 3, "settlers": share})
+    strategy = build_strategy("islands_map_elites", {"islands": 3, "seeding": share})
     view = ListView(problem, seed_number=None)
     rng = np.random.default_rng(0)
-    assert strategy.select(view, rng).role is PolicyRole.PROPOSE  # nobody is there to settle the first one
+    assert strategy.select(view, rng).role is PolicyRole.PROPOSE  # the first island has no previous one
     view.grant(strategy.place(view, synthetic_batch(problem, 100, 16, 0, rng)))
     view.batch = 1
     begun = [strategy.select(view, rng) for _ in range(64)]
@@ -126,7 +126,7 @@ def test_an_empty_island_is_settled_from_the_one_before(share: float, roles: set
     assert strategy.select(view, rng).role is PolicyRole.PROPOSE  # the island before is empty as well
 
 
-def test_best_of_n_never_looks_at_what_was_found() -> None:
+def test_best_of_n_ignores_the_archive() -> None:
     strategy = build_strategy("best_of_n", {})
     view = ListView(vector_problem(2))
     view.grant(strategy.place(view, [Evaluated(2, 0, "x", (1.0, 1.0))]))
@@ -143,11 +143,11 @@ def test_best_of_n_never_looks_at_what_was_found() -> None:
         ("islands_map_elites", {"crossover": float("nan")}, "strategy_options.crossover", "≥ 0, ≤ 1"),
         ("islands_map_elites", {"selection": "best"}, "strategy_options.selection", "epsilon_lexicase, lexicase"),
         ("islands_map_elites", {"features": ["colour"]}, "strategy_options.features.0", "length, nesting, depth"),
-        ("islands_map_elites", {"features": ["depth", "depth"]}, "strategy_options.features", "named twice"),
+        ("islands_map_elites", {"features": ["depth", "depth"]}, "strategy_options.features", "is repeated"),
         ("islands_map_elites", {"colour": 4}, "strategy_options.colour", "no such option"),
     ],
 )
-def test_a_wrong_name_or_option_is_told_what_is_right(
+def test_an_unknown_name_or_option_lists_the_valid_ones(
     name: str, options: Mapping[str, Any], where: str, says: str
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:

@@ -1,4 +1,4 @@
-"""Generations: recombination, then refinement of the newest children; emigration; resets."""
+"""Mind Evolution: recombination, refinement of the latest children, migration and resets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grown(strategy: Strategy) -> ListView:
     return view
 
 
-def test_a_generation_begins_with_0_to_5_parents_all_equally_often() -> None:
+def test_a_generation_begins_with_a_uniform_number_of_parents() -> None:
     strategy = mind_evolution()
     view = grown(strategy)
     view.batch = 3
@@ -56,7 +56,7 @@ def test_parents_are_drawn_by_their_score_and_the_temperature() -> None:
     assert abs(shares[1] - 1 / 8) < 0.06
 
 
-def test_the_other_turns_refine_newest_children_where_they_are_not_much_worse() -> None:
+def test_later_turns_refine_the_latest_children_unless_they_are_much_worse() -> None:
     strategy = mind_evolution(conversations=4)
     view = grown(strategy)
     weights = island_weights(PROBLEM, view.seed, 0)
@@ -72,7 +72,7 @@ def test_the_other_turns_refine_newest_children_where_they_are_not_much_worse() 
         assert (901,) not in {s.parents for s in selections}
 
 
-def test_a_child_without_a_place_among_the_elites_is_refined_in_its_own_generation_only() -> None:
+def test_a_child_outside_the_elites_is_refined_in_its_own_generation_only() -> None:
     strategy = mind_evolution(conversations=1, temperature=50.0)
     view = grown(strategy)
     view.batch = 3
@@ -84,7 +84,7 @@ def test_a_child_without_a_place_among_the_elites_is_refined_in_its_own_generati
     assert refined == {4: True, 5: True, 6: False}
 
 
-def test_a_child_of_a_later_turn_takes_the_place_of_a_better_one() -> None:
+def test_a_child_of_a_later_turn_replaces_a_better_one() -> None:
     strategy = mind_evolution(conversations=1)
     view = ListView(PROBLEM)
     view.grant(strategy.place(view, [Evaluated(2, 0, "x", (0.9, 0.9, 0.9)), Evaluated(3, 0, "y", (0.1, 0.1, 0.1))]))
@@ -103,8 +103,8 @@ def test_one_turn_is_no_refinement() -> None:
         assert len({strategy.select(view, np.random.default_rng(s)).parents for s in range(20)}) > 6
 
 
-def test_the_best_emigrate_to_the_next_island_when_a_generation_is_over() -> None:
-    strategy = mind_evolution(islands=3, emigrants=2, reset_interval=0)
+def test_the_best_migrate_after_a_generation() -> None:
+    strategy = mind_evolution(islands=3, migrants=2, reset_interval=0)
     view = grown(strategy)
     rng = np.random.default_rng(0)
     sends = []
@@ -123,8 +123,8 @@ def test_the_best_emigrate_to_the_next_island_when_a_generation_is_over() -> Non
     assert sends == [9, 10, 11]
 
 
-def test_the_weakest_islands_start_anew_after_some_generations() -> None:
-    strategy = mind_evolution(islands=4, emigrants=0, reset_interval=2, resets=2, founders=3)
+def test_the_weakest_islands_are_reset_after_some_generations() -> None:
+    strategy = mind_evolution(islands=4, migrants=0, reset_interval=2, resets=2, founders=3)
     view = grown(strategy)
     due = 4 * 3 * 2
     for view.batch in range(due):

@@ -24,7 +24,7 @@ EVEN = np.full(3, 1 / 3)
 
 
 def exact_lexicase(points: FloatArray, epsilon: FloatArray) -> FloatArray:
-    """Return each row's chance by going through every order of the objectives, as in the textbook."""
+    """Return each row's probability by enumerating the orders of the objectives, as in the textbook."""
     chances = np.zeros(len(points))
     orders = list(itertools.permutations(range(points.shape[1])))
     for order in orders:
@@ -62,13 +62,13 @@ def test_deviations_are_numpys_medians(n: int) -> None:
     assert np.allclose(deviations(points), np.median(np.abs(points - np.median(points, axis=0)), axis=0), atol=1e-15)
 
 
-def test_lexicase_breeds_the_specialist_that_a_sum_never_chooses() -> None:
+def test_lexicase_selects_a_specialist_that_no_sum_selects() -> None:
     points = np.array([[1.0, 0.0, 0.0], [0.6, 0.6, 0.6], [0.0, 0.9, 0.0], [0.2, 0.1, 0.8]])
     assert np.all(frequencies("lexicase", points)[[0, 2, 3]] > 0.2)
     assert frequencies("best_weighted", points)[1] == 1.0
 
 
-def test_three_hundred_equal_objectives_end_the_narrowing_at_once() -> None:
+def test_three_hundred_equal_objectives_end_the_filtering_at_once() -> None:
     points = np.ones((50, 300))
     chosen = {epsilon_lexicase(points, np.random.default_rng(i), points[0]) for i in range(200)}
     assert len(chosen) > 40
@@ -99,7 +99,7 @@ def test_softmax_has_boltzmanns_distribution() -> None:
     assert softmax(points * 1e9, np.random.default_rng(0), weights) == 2
 
 
-def test_curiosity_prefers_the_young_by_their_rank() -> None:
+def test_curiosity_prefers_newer_elites_by_rank() -> None:
     points = np.array([[0.9], [0.1], [0.5], [0.2]])
     assert_close(frequencies("curiosity", points), np.array([1 / 4, 1 / 3, 1 / 2, 1.0]) / (25 / 12))
 
@@ -111,7 +111,7 @@ def test_a_tournament_of_all_chooses_from_the_front() -> None:
     assert {pareto_tournament(points, rng, EVEN, size=99) for _ in range(300)} == front
 
 
-def test_a_small_tournament_gives_the_dominated_a_chance_but_not_the_last() -> None:
+def test_a_small_tournament_may_select_a_dominated_row_but_not_the_worst() -> None:
     points = np.arange(6.0)[:, None]
     seen = frequencies("pareto_tournament", points)
     assert seen[0] == seen[1] == seen[2] == 0.0  # at least three of six stand above in any tournament of four
@@ -132,7 +132,7 @@ def test_every_operator_takes_every_shape(name: str, shape: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("operator", [lexicase, best_weighted])
-def test_the_only_one_that_is_best_everywhere_is_chosen(operator: object) -> None:
+def test_a_row_that_is_best_everywhere_is_selected(operator: object) -> None:
     points = np.array([[0.1, 0.2], [0.9, 0.9], [0.3, 0.1]])
     assert callable(operator)
     assert {operator(points, np.random.default_rng(i), np.array([0.5, 0.5])) for i in range(50)} == {1}

@@ -1,4 +1,4 @@
-"""Chains: which answer is the last one, and when a chain begins anew."""
+"""Chains of revisions: the latest answer, drafts and restarts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_chain_begins_from_scratch_and_then_revises_its_last_answer_alone() ->
 
 
 @pytest.mark.parametrize(("accept", "last"), [("not_worse", 2), ("always", 3)])
-def test_whether_a_worse_revision_is_followed_is_an_option(accept: str, last: int) -> None:
+def test_accepting_a_worse_revision_is_an_option(accept: str, last: int) -> None:
     strategy, view = one_chain(accept=accept), ListView(PROBLEM)
     answer(strategy, view, 2, 0.5)
     view.batch = 1
@@ -44,7 +44,7 @@ def test_whether_a_worse_revision_is_followed_is_an_option(accept: str, last: in
     assert 2 in view.numbers()
 
 
-def test_a_revision_that_is_as_good_is_followed() -> None:
+def test_an_equally_good_revision_is_accepted() -> None:
     strategy, view = one_chain(), ListView(PROBLEM)
     answer(strategy, view, 2, 0.5)
     view.batch = 1
@@ -59,7 +59,7 @@ def test_the_best_of_a_batch_is_the_last_answer() -> None:
     assert selected(strategy, view).parents == (3,)
 
 
-def test_an_answer_that_comes_late_is_followed_only_if_it_is_better() -> None:
+def test_a_late_answer_is_accepted_only_if_it_is_better() -> None:
     strategy, view = one_chain(), ListView(PROBLEM, batch=5)
     answer(strategy, view, 20, 0.5)
     view.batch = 3
@@ -69,7 +69,7 @@ def test_an_answer_that_comes_late_is_followed_only_if_it_is_better() -> None:
     assert selected(strategy, view).parents == (11,)
 
 
-def test_chains_know_nothing_of_each_other() -> None:
+def test_chains_are_independent() -> None:
     strategy, view = build_strategy("sequential_revision", {"chains": 2, "drafts": 0}), ListView(PROBLEM)
     answer(strategy, view, 2, 0.9, chain=0)
     answer(strategy, view, 3, 0.1, chain=1)
@@ -89,7 +89,7 @@ def test_a_chain_restarts_at_its_length_and_forgets_what_was_better() -> None:
     assert 2 in view.numbers()
 
 
-def test_a_late_answer_of_the_old_chain_does_not_become_the_last_one_of_the_new() -> None:
+def test_a_late_answer_of_the_old_chain_does_not_enter_the_new_one() -> None:
     strategy, view = one_chain(length=10), ListView(PROBLEM, batch=10)
     answer(strategy, view, 3, 0.1)
     view.batch = 8
@@ -110,7 +110,7 @@ def test_chains_restart_one_after_the_other() -> None:
     assert roles == {0: PolicyRole.MUTATE, 1: PolicyRole.PROPOSE}
 
 
-def test_every_chain_writes_its_drafts_first_whenever_it_restarts() -> None:
+def test_a_restarted_chain_writes_its_drafts_first() -> None:
     options = {"chains": 2, "drafts": 3, "length": 10, "accept": "always"}
     strategy, view = build_strategy("sequential_revision", options), ListView(PROBLEM)
     for view.batch, reward in enumerate((0.2, 0.8, 0.5)):
@@ -122,7 +122,7 @@ def test_every_chain_writes_its_drafts_first_whenever_it_restarts() -> None:
     assert chosen == {(0, (4,)), (1, (5,))}
 
 
-def test_the_best_draft_is_what_a_chain_revises() -> None:
+def test_a_chain_revises_its_best_draft() -> None:
     strategy, view = one_chain(drafts=3), ListView(PROBLEM)
     for view.batch, reward in enumerate((0.2, 0.8, 0.5)):
         assert selected(strategy, view).role is PolicyRole.PROPOSE
@@ -131,6 +131,6 @@ def test_the_best_draft_is_what_a_chain_revises() -> None:
     assert selected(strategy, view).parents == (3,)
 
 
-def test_a_chain_that_would_never_revise_is_refused() -> None:
+def test_a_length_within_the_drafts_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="more than drafts, 5"):
         one_chain(drafts=5, length=5)

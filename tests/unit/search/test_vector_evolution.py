@@ -1,4 +1,4 @@
-"""Survival by dominated novelty, effort for the weightings served worst, partners that complement."""
+"""Vector evolution: dominated novelty, poorly served weightings and complementary partners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speciate.testing.population import ListView, vector_problem
 
 
 def lone(**options: object) -> Strategy:
-    given = {"scratch": 0, "founders": 1, "exploration": 0, "crossover": 0, "inspirations": 0, **options}
+    given = {"scratch": 0, "min_elites": 1, "exploration": 0, "crossover": 0, "inspirations": 0, **options}
     return build_strategy("vector_evolution", given)
 
 
@@ -28,37 +28,37 @@ def slots(view: ListView) -> set[int]:
     return {int(n) for n, cell in zip(table.numbers, table.cells, strict=True) if cell.startswith("@slot")}
 
 
-def test_a_dominated_vector_goes_before_one_that_nobody_dominates() -> None:
+def test_a_dominated_vector_is_removed_before_a_nondominated_one() -> None:
     points = np.array([[1.0, 0.0], [0.99, 0.01], [0.0, 1.0], [0.2, 0.0]])
     assert survivors(points, 3).tolist() == [True, True, True, False]
 
 
-def test_of_the_dominated_who_is_nearest_to_a_better_one_goes() -> None:
+def test_the_dominated_vector_nearest_to_a_better_one_is_removed() -> None:
     points = np.array([[1.0, 1.0], [0.9, 0.9], [0.0, 0.0]])
     assert survivors(points, 2).tolist() == [True, False, True]
 
 
-def test_of_those_whom_nobody_dominates_the_most_crowded_goes() -> None:
+def test_the_most_crowded_nondominated_vector_is_removed() -> None:
     points = np.array([[1.0, 0.0], [0.5, 0.5], [0.45, 0.55], [0.0, 1.0]])
     alive = survivors(points, 3)
     assert alive[[0, 1, 3]].all()
     assert not alive[2]
 
 
-def test_equal_vectors_live_once_and_the_oldest_stays() -> None:
+def test_the_oldest_of_equal_vectors_survives() -> None:
     assert survivors(np.array([[0.5], [0.5], [0.5]]), 9).tolist() == [True, False, False]
     assert survivors(np.zeros((0, 3)), 4).tolist() == []
     assert survivors(np.eye(3), 0).tolist() == [False] * 3
 
 
-def test_a_dominated_but_novel_member_is_kept_beside_the_records() -> None:
+def test_a_dominated_but_novel_member_survives_beside_the_records() -> None:
     strategy = lone(population=2)
     view = grown(strategy, [(1.0, 1.0), (0.9, 0.9), (0.0, 0.1)])
     assert slots(view) == {2, 4}
     assert slots(grown(lone(population=0), [(1.0, 1.0), (0.0, 0.1)])) == set()
 
 
-def test_who_violates_a_constraint_holds_no_slot_once_somebody_obeys() -> None:
+def test_infeasible_members_lose_their_slots_to_feasible_ones() -> None:
     strategy, problem = lone(population=3), vector_problem(2, constrained=True)
     view = ListView(problem)
     rewards = {2: (1.0, 0.0, 0.1), 3: (0.0, 1.0, 0.1), 4: (0.7, 0.7, 0.1), 5: (0.8, 0.8, 0.0), 6: (0.79, 0.79, 0.0)}
@@ -72,7 +72,7 @@ def test_who_violates_a_constraint_holds_no_slot_once_somebody_obeys() -> None:
     assert slots(view) == {5, 6, 7}
 
 
-def test_a_late_newcomer_does_not_take_the_slot_of_a_younger_member() -> None:
+def test_a_late_newcomer_does_not_displace_a_newer_member() -> None:
     strategy = lone(population=1)
     view = grown(strategy, [(0.5, 0.5)])
     view.grant(strategy.place(view, [Evaluated(50, 0, "x = 0\n", (0.6, 0.6))]))
@@ -82,7 +82,7 @@ def test_a_late_newcomer_does_not_take_the_slot_of_a_younger_member() -> None:
     assert 40 in view.numbers()
 
 
-def test_effort_goes_to_the_weightings_that_are_served_worst() -> None:
+def test_effort_goes_to_poorly_served_weightings() -> None:
     points = [(0.9, 0.1, 0.1), (0.1, 0.9, 0.1), (0.05, 0.05, 0.2)]
 
     def share(weightings: int) -> float:
@@ -94,7 +94,7 @@ def test_effort_goes_to_the_weightings_that_are_served_worst() -> None:
     assert share(16) > 2 * share(1) > 0
 
 
-def test_without_focus_parents_are_chosen_by_lexicase_and_specialists_breed() -> None:
+def test_without_focus_parents_are_selected_by_lexicase() -> None:
     strategy = lone(focus=0.0)
     view = grown(strategy, [(1.0, 0.0), (0.0, 1.0), (0.6, 0.6), (0.5, 0.5)])
     parents = {strategy.select(view, np.random.default_rng(seed)).parents[0] for seed in range(200)}
@@ -111,8 +111,8 @@ def test_the_partner_is_strong_where_the_parent_is_weak() -> None:
     assert {strategy.select(view, np.random.default_rng(seed)).parents for seed in range(60)} == {(2, 3), (3, 2)}
 
 
-def test_it_proposes_while_there_are_few_elites_and_now_and_then() -> None:
-    strategy = lone(scratch=0.25, founders=4)
+def test_it_proposes_more_with_few_elites() -> None:
+    strategy = lone(scratch=0.25, min_elites=4)
     few, many = grown(strategy, [(0.5, 0.5)]), grown(strategy, [(i / 9, 1 - i / 9) for i in range(9)])
 
     def share(view: ListView) -> float:
@@ -123,7 +123,7 @@ def test_it_proposes_while_there_are_few_elites_and_now_and_then() -> None:
     assert abs(share(many) - 0.25) < 0.05
 
 
-def test_who_equals_a_record_takes_no_slot() -> None:
+def test_a_candidate_equal_to_an_elite_takes_no_slot() -> None:
     strategy = lone(population=4)
     view = ListView(vector_problem(2))
     view.grant([p for p in strategy.place(view, [Evaluated(2, 0, "x = 0\n", (0.5, 0.5))]) if p.cell[0] != "@"])

@@ -401,8 +401,8 @@ def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
 
 def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
     """Both have an ``exploration``, with other defaults: who changes the strategy has chosen neither."""
-    sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.founders": "5"}
-    own = {"exploration": 0.2, "founders": 5}
+    sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.min_elites": "5"}
+    own = {"exploration": 0.2, "min_elites": 5}
     assert read_strategy(sent) == {"strategy": "vector_evolution", "strategy_options": own}
     assert read_strategy(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
     assert read_strategy(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
