@@ -24,7 +24,7 @@ def replay(candidate_id: str) -> None:
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
     found = recheck(context, candidate, LazyEvaluator())
-    ReplayQueue(opened.redis, opened.celery).book(candidate, context.problem.space.names, found)
+    ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
 
 
 def register(app: Celery) -> None:

@@ -50,7 +50,7 @@ def _postgresql(stores: Stores) -> str:
         state = schema_state(current(stores.engine))
     except DBAPIError as error:
         # The server may go away between two questions.
-        raise UnavailableError(f"PostgreSQL does not answer: {type(error.orig).__name__}.") from error
+        raise UnavailableError(f"PostgreSQL does not respond: {type(error.orig).__name__}.") from error
     # A newer schema has everything that this process needs: replicas stay ready while others are being upgraded.
     if state in {SchemaState.OLDER, SchemaState.UNKNOWN}:
         raise UnavailableError("the schema of the database is not up to date.", remedy="Run `speciate migrate`.")

@@ -26,7 +26,7 @@ from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
 from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
 from speciate.loopback import bearer_token, from_own_page, same_token, stranger
-from speciate.storage.database import noting_outage
+from speciate.storage.database import track_outage
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 """Paths that load balancers read without a token."""
@@ -65,7 +65,7 @@ class AccessControl:
         headers = Headers(scope=scope)
         credentials = _credentials_of(scope, headers)
         scope.setdefault("state", {})
-        with noting_outage() as scope["state"]["outage"]:
+        with track_outage() as scope["state"]["outage"]:
             await self._enter(scope, receive, send, headers, credentials)
 
     async def _enter(

@@ -50,7 +50,7 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
 
 async def _write(scope: Scope, entry: AuditEntry) -> None:
     # A failing audit log must not block or delay requests: entries it cannot store go to the process log.
-    if scope["state"]["outage"].met:
+    if scope["state"]["outage"].occurred:
         _log.error("audit entry not stored, the database is unavailable: %s", entry)
         return
     try:

@@ -1,4 +1,4 @@
-"""The broker: one Celery configuration for whoever rings and whoever answers."""
+"""Configure Celery over Redis: the application of all processes, and its transport."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kombu.transport import redis as kombu_redis
 from speciate.ports.work import Queue, WorkKind, WorkRef
 
 TASKS: Final = {kind: f"speciate.{kind.value}" for kind in WorkKind}
-"""Name of the task for each kind of work."""
+"""Task name of each kind of work."""
 
 
 def broker_url(redis_url: str) -> str:
-    """Return the address in the form that Celery takes; unix sockets are spelled differently there."""
+    """Return a Redis URL in Celery's form, which spells unix sockets differently."""
     parts = urlsplit(redis_url)
     if parts.scheme != "unix":
         return redis_url
@@ -28,10 +28,10 @@ def broker_url(redis_url: str) -> str:
 def make_celery(redis_url: str) -> Celery:
     """Return the Celery application.
 
-    Results are not kept and messages are not acknowledged late: leases in PostgreSQL recover what is lost, and a
-    message holds nothing but the id of a unit of work.
+    It keeps no results and acknowledges messages early: a message holds only the id of a work unit, and leases in
+    PostgreSQL recover lost ones.
     """
-    # By this name, since the address of a unix socket leaves no other choice of transport.
+    # Registered under the alias, because the URL of a unix socket selects the transport by it.
     TRANSPORT_ALIASES["redis"] = "speciate.messaging.broker:RedisTransport"
     app = Celery("speciate", broker=broker_url(redis_url))
     app.conf.update(
@@ -48,7 +48,7 @@ def make_celery(redis_url: str) -> Celery:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "retry_on_timeout": True,
-            # A doorbell that cannot be rung at once is left to the reconciler.
+            # The reconciler sends a message again that cannot be sent at once.
             "max_retries": 1,
             "interval_start": 0,
             "interval_step": 0.05,
@@ -65,8 +65,8 @@ def make_celery(redis_url: str) -> Celery:
     return app
 
 
-def ring(app: Celery, ref: WorkRef) -> None:
-    """Tell the workers that a unit of work is ready."""
+def send_work(app: Celery, ref: WorkRef) -> None:
+    """Send the message that a work unit is ready."""
     app.send_task(TASKS[ref.kind], args=[str(ref.id)], queue=ref.queue.value, ignore_result=True)
 
 

@@ -1,4 +1,4 @@
-"""Which workers are there: each says so in Redis every few seconds, and is forgotten when it stops."""
+"""List live workers: each announces itself in Redis every few seconds, under a key that expires."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _log = logging.getLogger(__name__)
 
 
 def announce(client: redis.Redis, worker: WorkerProcess) -> None:
-    """Say that a worker is there; call it again every ``ANNOUNCE_INTERVAL_S`` seconds."""
+    """Announce a worker; repeat every ``ANNOUNCE_INTERVAL_S`` seconds."""
     try:
         client.set(WORKER_KEY_PREFIX + worker.name, worker.model_dump_json(), ex=_EXPIRY_S)
     except redis.RedisError as error:
-        _log.warning("Redis does not answer, %s is not listed: %s", worker.name, error)
+        _log.warning("Redis does not respond, worker %s is not listed: %s", worker.name, error)
 
 
 def withdraw(client: redis.Redis, name: str) -> None:
-    """Say that a worker is gone."""
+    """Remove a worker that stops."""
     try:
         client.delete(WORKER_KEY_PREFIX + name)
     except redis.RedisError as error:
-        _log.warning("Redis does not answer, %s stays listed for %d s: %s", name, _EXPIRY_S, error)
+        _log.warning("Redis does not respond, worker %s stays listed for %d s: %s", name, _EXPIRY_S, error)
 
 
 def present_workers(client: redis.Redis) -> tuple[WorkerProcess, ...]:
-    """Return the workers that are there, by name; raises ``redis.RedisError`` when Redis is not."""
+    """Return the live workers, by name; raises ``redis.RedisError`` if Redis does not respond."""
     keys = sorted(client.scan_iter(match=WORKER_KEY_PREFIX + "*", count=1000))
     values = cast("list[bytes | None]", client.mget(keys)) if keys else []
     return tuple(WorkerProcess.model_validate_json(value) for value in values if value is not None)

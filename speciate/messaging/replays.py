@@ -1,6 +1,6 @@
-"""Replays of candidates that were asked for: a doorbell for a worker, and the outcome, for a day, in Redis.
+"""Request replays of candidates: a message to a worker, and the result in Redis for a day.
 
-What is here may be lost at any time; whoever wants to know asks again.
+Redis may lose it at any time; the user requests the replay again.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from speciate.ports.work import Queue
 
 TASK: Final = "speciate.replay"
 _KEPT_S: Final = 86_400
-_PATIENCE_S: Final = 60
-"""How long nobody else rings for the same candidate."""
+_REPEAT_S: Final = 60
+"""Seconds before another request for the same candidate sends another message."""
 
 
 class Replay(BaseModel):
-    """A replay: asked for, or done.
+    """A requested or finished replay.
 
     Attributes:
-        asked_at: When it was asked for.
-        done_at: When its outcome came; None while a worker is waited for.
+        requested_at: Time of the request.
+        done_at: Time of the result; None while pending.
         rewards: Rewards by objective; None when the program failed.
-        failure: How it failed.
-        detail: Why, in words; never trust them where they are shown.
-        tier: Containment that was in force.
-        wall_s: Seconds on the clock.
+        failure: Kind of failure.
+        detail: Failure message of the program; untrusted text.
+        tier: Isolation tier of the evaluation.
+        wall_s: Wall-clock seconds.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    asked_at: datetime
+    requested_at: datetime
     done_at: datetime | None = None
     rewards: dict[str, float] | None = None
     failure: FailureKind | None = None
@@ -51,53 +51,53 @@ class Replay(BaseModel):
     tier: str = ""
     wall_s: float = 0.0
 
-    def same(self, candidate: CandidateDetail) -> bool:
-        """Whether it came out as the first time."""
+    def matches(self, candidate: CandidateDetail) -> bool:
+        """Return True if the result equals the first evaluation's."""
         return self.rewards == candidate.rewards and self.failure == candidate.failure
 
 
 def replayable(candidate: CandidateDetail) -> bool:
-    """Whether the program was evaluated at all, in its own run or in the one whose result it has."""
+    """Return True if the program was evaluated, in its own run or in the run whose result it reuses."""
     return candidate.tier not in {"", "none"}
 
 
 @dataclass(frozen=True)
 class ReplayQueue:
-    """Asks for replays and keeps what came of them."""
+    """Requests replays and keeps their results."""
 
     _redis: redis.Redis
     _celery: Celery
 
-    def ask(self, candidate: CandidateDetail) -> None:
-        """Have a worker replay a candidate; one that was asked for in the last minute is waited for.
+    def request(self, candidate: CandidateDetail) -> None:
+        """Request the replay of a candidate, unless one was requested in the last minute.
 
         Raises:
             ConflictError: Its program was never evaluated.
-            UnavailableError: Redis does not answer.
+            UnavailableError: Redis does not respond.
         """
         if not replayable(candidate):
             raise ConflictError(f"candidate {candidate.number} was never evaluated: there is nothing to replay.")
         try:
-            if self._redis.set(f"{_key(candidate.id)}:asked", b"1", nx=True, ex=_PATIENCE_S):
-                self._keep(candidate.id, Replay(asked_at=datetime.now(UTC)))
+            if self._redis.set(f"{_key(candidate.id)}:requested", b"1", nx=True, ex=_REPEAT_S):
+                self._keep(candidate.id, Replay(requested_at=datetime.now(UTC)))
                 self._celery.send_task(TASK, args=[str(candidate.id)], queue=Queue.EVALUATE.value, ignore_result=True)
         except (redis.RedisError, BrokerError, OSError) as error:
-            raise UnavailableError(f"no worker can be asked for a replay: {error}", remedy="Try again soon.") from error
+            raise UnavailableError(f"the replay could not be requested: {error}", remedy="Try again soon.") from error
 
-    def of(self, candidate_id: UUID) -> Replay | None:
-        """Return the last replay of a candidate, or None where there is none, or Redis does not know."""
+    def latest(self, candidate_id: UUID) -> Replay | None:
+        """Return the latest replay of a candidate, or None without one or without Redis."""
         try:
             kept = self._redis.get(_key(candidate_id))
         except redis.RedisError:
             return None
         return None if kept is None else Replay.model_validate_json(bytes(kept))  # type: ignore[arg-type]
 
-    def book(self, candidate: CandidateDetail, names: Sequence[str], found: Evaluation) -> None:
-        """Keep what came of a replay, and wake who looks at its run; the run's own record stays as it is."""
-        asked = self.of(candidate.id)
+    def record(self, candidate: CandidateDetail, names: Sequence[str], found: Evaluation) -> None:
+        """Store the result of a replay and wake the event streams of its run, whose own record does not change."""
+        pending = self.latest(candidate.id)
         now = datetime.now(UTC)
         done = Replay(
-            asked_at=asked.asked_at if asked else now,
+            requested_at=pending.requested_at if pending else now,
             done_at=now,
             rewards=None if found.rewards is None else dict(zip(names, found.rewards, strict=True)),
             failure=None if found.failure is None else found.failure.kind,
@@ -106,7 +106,7 @@ class ReplayQueue:
             wall_s=found.wall_s,
         )
         self._keep(candidate.id, done)
-        self._redis.delete(f"{_key(candidate.id)}:asked")
+        self._redis.delete(f"{_key(candidate.id)}:requested")
         self._redis.publish(COMMIT_CHANNEL, str(candidate.run_id))
 
     def _keep(self, candidate_id: UUID, replay: Replay) -> None:

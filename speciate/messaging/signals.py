@@ -1,4 +1,4 @@
-"""Spreading commits through Redis. All of it may be lost: the reconciler rings again and streams poll."""
+"""Announce commits through Redis. Signals may be lost: the reconciler sends work again and streams poll."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speciate.search.strategy import Placement
 _log = logging.getLogger(__name__)
 
 COMMIT_CHANNEL: Final = "speciate:commits"
-"""Redis channel that carries ``run_id`` of each commit, to wake streams."""
+"""Redis channel that carries the run id of each commit, to wake event streams."""
 
 
 class RedisSignals:
@@ -24,7 +24,7 @@ class RedisSignals:
 
     Args:
         client: Redis.
-        ring: Sends a message for a unit of work.
+        send: Sends the message of a work unit.
         place: Applies granted placements to the cached archive of a run.
         forget: Drops the cached archives of runs; the next reader rebuilds them.
     """
@@ -33,33 +33,33 @@ class RedisSignals:
         self,
         client: redis.Redis,
         *,
-        ring: Callable[[WorkRef], None],
+        send: Callable[[WorkRef], None],
         place: Callable[[UUID, Sequence[Placement]], None],
         forget: Callable[[Iterable[UUID]], None],
     ) -> None:
         self._redis = client
-        self._ring = ring
+        self._send = send
         self._place = place
         self._forget = forget
 
     def committed(self, commit: Commit) -> None:
-        """Update the cache, ring doorbells, wake streams."""
+        """Update the cached archive, wake event streams and send work messages."""
         try:
-            # The cache first: whoever answers the doorbell should see what was just found.
+            # The cache first: the worker that receives the message should see the new elites.
             self._place(commit.run_id, commit.placements)
             if commit.last_event:
                 self._redis.publish(COMMIT_CHANNEL, str(commit.run_id))
         except redis.RedisError as error:
-            _log.warning("Redis does not answer, its cache will be rebuilt: %s", error)
+            _log.warning("Redis does not respond, its cache will be rebuilt: %s", error)
         for ref in commit.dispatch:
             try:
-                self._ring(ref)
+                self._send(ref)
             except (BrokerError, redis.RedisError, OSError) as error:
-                _log.warning("doorbell of work %s is lost, the reconciler rings again: %s", ref.id, error)
+                _log.warning("the message of work %s is lost, the reconciler sends it again: %s", ref.id, error)
 
     def forget(self, run_ids: Iterable[UUID]) -> None:
-        """Have the caches of runs rebuilt by their next reader."""
+        """Drop the cached archives of runs; the next reader rebuilds them."""
         try:
             self._forget(run_ids)
         except redis.RedisError as error:
-            _log.warning("Redis does not answer, its cache will be rebuilt: %s", error)
+            _log.warning("Redis does not respond, its cache will be rebuilt: %s", error)

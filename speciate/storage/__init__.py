@@ -1,1 +1,1 @@
-"""PostgreSQL is the truth, Redis a cache and a broker; ``memory`` is both for tests and replays."""
+"""Stores on PostgreSQL, the source of truth; Redis only caches. ``work.memory`` serves tests and replays."""

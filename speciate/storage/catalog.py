@@ -1,9 +1,8 @@
-"""Problems, problem sets and policies: versioned, never changed, found by id or by name."""
+"""Store problems, problem sets and policies: immutable versions, found by id or name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,11 +16,11 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import named, read_stored, uuid7
-from speciate.storage.tables import DEFAULT_PROJECT_ID, policies, problem_set_members, problem_sets, problems
+from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
 
-# Of a list nobody wants the definitions, with all their cases.
+# Lists omit the definitions, which hold all cases.
 _SUMMARY: Final = (
     problems.c.id,
     problems.c.slug,
@@ -32,25 +31,15 @@ _SUMMARY: Final = (
 )
 
 
-@dataclass
-class Catalog:
-    """What runs are made of.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-        project: The project that is seen; None sees ids of all, and names of the default one.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
-    project: UUID | None = None
+class Catalog(ScopedStore):
+    """Problems, problem sets and policies."""
 
     @with_retries
     def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
         """Store a problem; the same definition again is the same version.
 
         Returns:
-            The stored version, and whether it is new.
+            The stored version, and True if it is new.
         """
         extra = {"evaluator_digest": problem.evaluator_digest}
         row, new = self._add(problems, problem.slug, problem.digest, problem.stored_json(), extra)
@@ -61,7 +50,7 @@ class Catalog:
         """Store a policy; the same registration again is the same version.
 
         Returns:
-            The stored version, and whether it is new.
+            The stored version, and True if it is new.
         """
         row, new = self._add(policies, policy.slug, policy.digest, policy.stored_json(), {})
         return _policy(row), new
@@ -71,13 +60,13 @@ class Catalog:
         """Return a problem version by id, by ``slug`` (the newest) or by ``slug@version``.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such problem exists.
         """
         return _problem(self._find(problems, name, "problem"))
 
     @with_retries
     def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:
-        """Return the ids of problem versions by names; takes what ``problem`` takes, and raises what it raises."""
+        """Return the ids of problem versions by name; see ``problem``."""
         return tuple(self._find(problems, name, "problem", problems.c.id).id for name in names)
 
     @with_retries
@@ -85,27 +74,25 @@ class Catalog:
         """Return a policy version by id, by ``slug`` (the newest) or by ``slug@version``.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such policy exists.
         """
         return _policy(self._find(policies, name, "policy"))
 
     @with_retries
     def problems(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProblemSummary]:
-        """Return problem versions, newest first; of one slug where it is given."""
-        return cursors.page(
-            self._rows(problems, slug, limit, cursor, *_SUMMARY), limit, _summary, lambda row: [str(row.id)]
-        )
+        """Return problem versions, newest first, optionally of one slug."""
+        return cursors.page(self._rows(problems, slug, limit, cursor, *_SUMMARY), limit, _summary, cursors.by_id)
 
     @with_retries
     def policies(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[PolicyVersion]:
-        """Return policy versions, newest first; of one slug where it is given."""
-        return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, lambda row: [str(row.id)])
+        """Return policy versions, newest first, optionally of one slug."""
+        return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, cursors.by_id)
 
     def add_problem_set(self, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
         """Freeze a list of problem versions under a name.
 
         Raises:
-            ConflictError: The name is taken: a set never changes.
+            ConflictError: The name is taken; a set never changes.
         """
         set_id = uuid7()
         self._add_problem_set(set_id, slug, title, members)
@@ -113,13 +100,13 @@ class Catalog:
 
     @with_retries
     def _add_problem_set(self, set_id: UUID, slug: str, title: str, members: Sequence[UUID]) -> None:
-        values = {"id": set_id, "project_id": self.project or DEFAULT_PROJECT_ID, "slug": slug, "title": title}
+        values = {"id": set_id, "project_id": self._home, "slug": slug, "title": title}
         with self._engine.begin() as connection:
             connection.execute(insert(problem_sets).values(values).on_conflict_do_nothing())
             mine = sa.select(problem_sets.c.id).where(problem_sets.c.id == set_id)
             if connection.execute(mine).one_or_none() is None:
                 raise ConflictError(
-                    f"there is a problem set {slug!r} already.", remedy="Sets are frozen: choose another name."
+                    f"problem set {slug!r} already exists.", remedy="Sets never change: choose another name."
                 )
             rows = [{"set_id": set_id, "ord": i, "problem_id": member} for i, member in enumerate(members)]
             if rows:
@@ -130,7 +117,7 @@ class Catalog:
         """Return a problem set by id or name.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such problem set exists.
         """
         with reading(self._engine) as connection:
             query = sa.select(problem_sets).where(named(problem_sets, name, self.project))
@@ -142,10 +129,9 @@ class Catalog:
     @with_retries
     def problem_sets(self, *, limit: int = 100, cursor: str | None = None) -> Page[ProblemSet]:
         """Return problem sets, newest first."""
-        query = _newest(problem_sets, self.project, limit, cursor)
         with reading(self._engine) as connection:
-            rows = connection.execute(query).all()
-            return cursors.page(rows, limit, lambda row: self._with_members(connection, row), lambda row: [str(row.id)])
+            rows = connection.execute(self._newest(problem_sets, limit, cursor)).all()
+            return cursors.page(rows, limit, lambda row: self._with_members(connection, row), cursors.by_id)
 
     def _with_members(self, connection: sa.Connection, row: sa.Row[Any]) -> ProblemSet:
         query = (
@@ -160,16 +146,16 @@ class Catalog:
     def _add(
         self, table: sa.Table, slug: str, digest: str, definition: dict[str, Any], extra: dict[str, Any]
     ) -> tuple[sa.Row[Any], bool]:
-        project = self.project or DEFAULT_PROJECT_ID
-        named_so = (table.c.project_id == project, table.c.slug == slug)
-        same = sa.select(table).where(*named_so, table.c.digest == digest)
+        project = self._home
+        same_name = (table.c.project_id == project, table.c.slug == slug)
+        same = sa.select(table).where(*same_name, table.c.digest == digest)
         with self._engine.begin() as connection:
-            # One writer per name, so that versions count without gaps.
+            # One writer per name, so that version numbers have no gaps.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"{table.name}:{slug}"))))
             if (row := connection.execute(same).one_or_none()) is not None:
                 return row, False
             newest = connection.execute(
-                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(*named_so)
+                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(*same_name)
             ).scalar_one()
             values = {"id": uuid7(), "project_id": project, "slug": slug, "version": newest + 1, "digest": digest}
             row = connection.execute(
@@ -194,19 +180,17 @@ class Catalog:
     def _rows(
         self, table: sa.Table, slug: str | None, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
     ) -> Sequence[sa.Row[Any]]:
-        query = _newest(table, self.project, limit, cursor, *columns)
+        query = self._newest(table, limit, cursor, *columns)
         if slug is not None:
             query = query.where(table.c.slug == slug)
         with reading(self._engine) as connection:
             return connection.execute(query).all()
 
-
-def _newest(
-    table: sa.Table, project: UUID | None, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
-) -> sa.Select[Any]:
-    query = sa.select(*columns or (table,)).order_by(table.c.id.desc()).limit(limit + 1)
-    query = query if project is None else query.where(table.c.project_id == project)
-    return query if cursor is None else query.where(table.c.id < cursors.decode_id(cursor))
+    def _newest(
+        self, table: sa.Table, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
+    ) -> sa.Select[Any]:
+        query = cursors.newest_first(table, limit, cursor, *columns)
+        return query if self.project is None else query.where(table.c.project_id == self.project)
 
 
 def _problem(row: sa.Row[Any]) -> ProblemVersion:

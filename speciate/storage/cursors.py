@@ -1,4 +1,4 @@
-"""Opaque cursors: where the next page begins, in a form that clients do not take apart."""
+"""Pages of lists, and the opaque cursors that continue them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+import sqlalchemy as sa
+
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 
 MAX_LIMIT = 500
-"""Most items of one page."""
+"""Maximum number of items of a page."""
 
 T = TypeVar("T")
 Row = TypeVar("Row")
@@ -29,11 +31,11 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
     """Return the sort key of a cursor.
 
     Args:
-        cursor: What ``encode`` returned.
+        cursor: Result of ``encode``.
         kinds: Expected type of each part.
 
     Raises:
-        InvalidInputError: It is no cursor of this list.
+        InvalidInputError: The cursor does not belong to this list.
     """
     try:
         key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
@@ -45,20 +47,31 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
 
 
 def decode_id(cursor: str) -> UUID:
-    """Return the id in the cursor of a list that is sorted by id; raises as ``decode`` does."""
+    """Return the id in the cursor of a list sorted by id; raises as ``decode`` does."""
     found: UUID = decode(cursor, [UUID])[0]
     return found
 
 
 def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callable[[Row], Sequence[Any]]) -> Page[T]:
-    """Return a page of at most ``limit`` items from rows of which one more than ``limit`` was asked for."""
+    """Return a page of at most ``limit`` items; ``rows`` holds one more if there is a next page."""
     more = len(rows) > limit
     shown = rows[:limit]
     return Page[T](items=tuple(make(row) for row in shown), next_cursor=encode(*key(shown[-1])) if more else None)
 
 
+def newest_first(table: sa.Table, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Select a page of a table by descending id, with one row more than ``limit`` for ``page``."""
+    query = sa.select(*columns or (table,)).order_by(table.c.id.desc()).limit(limit + 1)
+    return query if cursor is None else query.where(table.c.id < decode_id(cursor))
+
+
+def by_id(row: sa.Row[Any]) -> list[str]:
+    """Return the sort key of a row in a list sorted by id."""
+    return [str(row.id)]
+
+
 def every(read: Callable[..., Page[T]]) -> Iterator[T]:
-    """Yield the items of all pages of a list that takes ``limit`` and ``cursor``."""
+    """Yield the items of all pages of a list function with ``limit`` and ``cursor``."""
     cursor = None
     while True:
         found = read(limit=MAX_LIMIT, cursor=cursor)
@@ -82,8 +95,6 @@ def _part(part: Any, kind: type) -> Any:
 
 
 def refusal() -> InvalidInputError:
-    """Return what is raised for a cursor that is none of a list."""
-    flaw = FieldError(
-        "is not a cursor of this list: pass on `next_cursor` of the page before, unchanged", where="cursor"
-    )
-    return InvalidInputError("The cursor cannot be used.", flaws=(flaw,))
+    """Return the error for a cursor of another list."""
+    flaw = FieldError("is not a cursor of this list: pass `next_cursor` of the previous page unchanged", where="cursor")
+    return InvalidInputError("The cursor is invalid.", flaws=(flaw,))

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one engine a process, and patience while the server restarts."""
+"""Connect to PostgreSQL, and retry calls while the server restarts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
+from uuid import UUID
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -19,12 +20,11 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.storage.tables import DEFAULT_PROJECT_ID
 
 MINIMUM_VERSION = 15
-"""Oldest PostgreSQL major version that is supported."""
+"""Oldest supported PostgreSQL major version."""
 
-_DISK_FULL = "53100"
-_CANCELED = "57014"
 _log = logging.getLogger(__name__)
 
 
@@ -36,21 +36,22 @@ class StorageFullError(UnavailableError):
 
 
 class StatementTooLongError(UnavailableError):
-    """A statement took longer than the connection lets one take; nothing was written."""
+    """A statement exceeded the time limit of its connection; nothing was written."""
 
     slug = "statement-too-long"
     title = "The database took too long"
 
 
 def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s: float = 0.0) -> sa.Engine:
-    """Return an engine for the database; connections are made when they are needed.
+    """Return an engine for the database; it connects on first use.
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
-        pool_size: Most connections. Those that were opened are kept: a new one costs more than a request.
-        pooled: The address leads through a pooler in transaction mode, where every transaction may be another session.
-        statement_s: Longest time that one statement may take; 0 is any. Without effect behind a pooler, whose sessions
-            are everybody's.
+        pool_size: Maximum number of connections. They stay open: opening one costs more than a request.
+        pooled: True if the URL leads through a pooler in transaction mode, where every transaction may run in
+            another session.
+        statement_s: Time limit of a statement in seconds; 0 is none. Ignored behind a pooler, whose sessions are
+            shared.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -64,14 +65,14 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
         pool_use_lifo=True,
         json_deserializer=from_json,  # several times faster than the standard library's
         pool_timeout=30,
-        # Programs and completions are parameters, and errors end up in logs.
+        # Parameters include programs and completions, and errors are logged.
         hide_parameters=True,
         connect_args={
             "connect_timeout": 5,
             "application_name": "speciate",
-            # A database without an encoding (SQL_ASCII) would answer bytes before it can be refused.
+            # Otherwise a database without an encoding (SQL_ASCII) returns bytes before it can be refused.
             "client_encoding": "utf8",
-            # What one session prepared, the next one would not know.
+            # Prepared statements belong to a session.
             **({"prepare_threshold": None} if pooled else {}),
         },
     )
@@ -82,7 +83,7 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
 
 
 def _keep_utc(connection: DBAPIConnection, _: object) -> None:
-    # Times come in the zone of the session, which is the server's own where nobody says otherwise; we show them as UTC.
+    # Times are returned in the session's zone, by default the server's; the service shows UTC.
     cursor = connection.cursor()
     cursor.execute("SET TIME ZONE 'UTC'")
     cursor.close()
@@ -98,10 +99,10 @@ def _bound_statements(seconds: float, connection: DBAPIConnection, _: object) ->
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Lend a connection on which every statement is a transaction of its own: for reading, never for writing.
+    """Yield a connection for reads, on which every statement is its own transaction.
 
-    BEGIN and ROLLBACK are two trips that reads need not make. What is worse, psycopg forgets at a ROLLBACK what it has
-    prepared, and PostgreSQL then plans each query anew, which takes several times longer than to answer it.
+    This saves the round trips of BEGIN and ROLLBACK. Moreover, psycopg drops prepared statements at a ROLLBACK, and
+    PostgreSQL then plans each query again, which takes several times longer than running it.
     """
     with engine.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -111,51 +112,74 @@ def check_version(engine: sa.Engine) -> str:
     """Return the server's version.
 
     Raises:
-        ConfigurationError: The server is too old, or the database does not hold Unicode.
-        UnavailableError: It does not answer.
+        ConfigurationError: The server is too old, or the database's encoding is not UTF8.
+        UnavailableError: The server does not respond.
     """
     settings = [f"current_setting('{name}')" for name in ("server_version_num", "server_version", "server_encoding")]
     try:
         with engine.connect() as connection:
             number, version, encoding = connection.exec_driver_sql(f"SELECT {', '.join(settings)}").one()
     except OperationalError as error:
-        raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
+        raise UnavailableError(f"PostgreSQL does not respond: {_first_line(error)}.") from error
     if int(number) // 10_000 < MINIMUM_VERSION:
         raise ConfigurationError(
             f"PostgreSQL {version} is too old.", remedy=f"Version {MINIMUM_VERSION} or newer is needed."
         )
     if encoding != "UTF8":
         raise ConfigurationError(
-            f"The database's encoding is {encoding}: it cannot hold every program and answer.",
-            remedy="Make it with UTF8: `CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0`.",
+            f"The database's encoding is {encoding}, which cannot store every program.",
+            remedy="Create it with UTF8: `CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C.UTF-8' TEMPLATE template0`.",
         )
     return str(version)
 
 
 class Retrying(Protocol):
-    """A repository: an engine, and how long its calls wait for a server that restarts."""
+    """Owner of methods that ``with_retries`` decorates."""
 
-    _engine: sa.Engine
     retry_for_s: float
 
 
 @dataclass
-class Outage:
-    """What calls of one request found out about the server; threads that work for it share the object.
+class Store:
+    """Base of the stores.
 
     Attributes:
-        met: Whether one of them waited in vain.
+        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
-    met: bool = False
+    _engine: sa.Engine
+    retry_for_s: float = field(default=5.0, kw_only=True)
+
+
+@dataclass
+class ScopedStore(Store):
+    """Base of stores that can be restricted to one project.
+
+    Attributes:
+        project: Project to read from and write to. None reads the ids of all projects and the names of the default
+            one, and writes to the default one.
+    """
+
+    project: UUID | None = field(default=None, kw_only=True)
+
+    @property
+    def _home(self) -> UUID:
+        return self.project or DEFAULT_PROJECT_ID
+
+
+@dataclass
+class Outage:
+    """Whether the server failed to respond to a call of one request; shared by the threads that serve it."""
+
+    occurred: bool = False
 
 
 _outage: Final[ContextVar[Outage | None]] = ContextVar("outage", default=None)
 
 
 @contextmanager
-def noting_outage() -> Iterator[Outage]:
-    """Note, in what is yielded, whether a call in this block waited for the server in vain."""
+def track_outage() -> Iterator[Outage]:
+    """Record in the yielded object if a call in this block gives up on the server."""
     outage = Outage()
     before = _outage.set(outage)
     try:
@@ -164,9 +188,9 @@ def noting_outage() -> Iterator[Outage]:
         _outage.reset(before)
 
 
-def _note_outage() -> None:
+def _record_outage() -> None:
     if (outage := _outage.get()) is not None:
-        outage.met = True
+        outage.occurred = True
 
 
 P = ParamSpec("P")
@@ -175,15 +199,15 @@ S = TypeVar("S", bound=Retrying)
 
 
 def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Repeat a repository's method while the server is away, at most ``retry_for_s`` seconds.
+    """Repeat a store's method while the server is away, for at most ``retry_for_s`` seconds.
 
-    Every method is one transaction, and those that book work are fenced by its lease: when a connection breaks after
+    Every method is one transaction, and those that commit work are fenced by its lease: if the connection breaks after
     the server committed, the repetition finds the lease gone and changes nothing.
 
     Raises (from the decorated method):
         StorageFullError: The disk is full.
-        StatementTooLongError: A statement was ended by the connection's limit.
-        UnavailableError: The server stayed away.
+        StatementTooLongError: A statement exceeded the connection's time limit.
+        UnavailableError: The server did not return in time.
     """
 
     @functools.wraps(method)
@@ -194,25 +218,17 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
             try:
                 return method(self, *args, **kwargs)
             except (OperationalError, InterfaceError) as error:
-                if getattr(error.orig, "sqlstate", None) == _DISK_FULL:
-                    raise StorageFullError(
-                        "PostgreSQL's disk is full; nothing was written.", remedy="Free space, then resume the run."
-                    ) from error
-                if getattr(error.orig, "sqlstate", None) == _CANCELED:
-                    raise StatementTooLongError(
-                        "PostgreSQL needed longer for a statement than SPECIATE_STATEMENT_S allows.",
-                        remedy="Ask for less at once, or try again when the database has less to do.",
-                    ) from error
+                _raise_final(error)
                 away = _is_away(error)
                 if not (away or _is_conflict(error)):
                     raise
                 if time.monotonic() + delay > deadline:
                     if away:
-                        _note_outage()
-                    raise UnavailableError(f"PostgreSQL does not answer: {_first_line(error)}.") from error
-                _log.warning("PostgreSQL is away, trying again in %.2f s: %s", delay, _first_line(error))
+                        _record_outage()
+                    raise UnavailableError(f"PostgreSQL does not respond: {_first_line(error)}.") from error
+                _log.warning("PostgreSQL does not respond, retrying in %.2f s: %s", delay, _first_line(error))
             except PoolTimeoutError:  # it has waited for a connection
-                _note_outage()
+                _record_outage()
                 raise
             time.sleep(delay)
             delay = min(delay * 2, 1.0)
@@ -220,14 +236,26 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
     return cast("Callable[Concatenate[S, P], R]", call)
 
 
+def _raise_final(error: DBAPIError) -> None:
+    match getattr(error.orig, "sqlstate", None):
+        case "53100":
+            raise StorageFullError(
+                "PostgreSQL's disk is full; nothing was written.", remedy="Free space, then resume the run."
+            ) from error
+        case "57014":
+            raise StatementTooLongError(
+                "a statement exceeded the time limit SPECIATE_STATEMENT_S of PostgreSQL.",
+                remedy="Request less at once, or try again when the database is less busy.",
+            ) from error
+
+
 def _is_away(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
-    # 57P01..3: the server is shutting down or starting.
+    # 57P01 to 57P03: the server is shutting down or starting.
     return error.connection_invalidated or state is None or state[:2] in {"08", "57"}
 
 
 def _is_conflict(error: DBAPIError) -> bool:
-    # A repetition resolves it.
     return getattr(error.orig, "sqlstate", None) in {"40001", "40P01", "55P03"}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -26,17 +28,31 @@ def uuid7() -> UUID:
 
 
 def floor7(at: float) -> UUID:
-    """Return the least UUIDv7 that can have been made at a moment, in seconds since the epoch."""
+    """Return the smallest UUIDv7 of a time in seconds since the epoch."""
     return UUID(int=(int(at * 1000) << 80) | 0x7000 << 64 | 0x8000 << 48)
 
 
 def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
-    """Return what finds a row by id or slug in a project."""
+    """Return the condition that selects a row by id or slug in a project."""
     try:
         by_id = table.c.id == (name if isinstance(name, UUID) else UUID(name))
     except ValueError:
         return sa.and_(table.c.slug == str(name), table.c.project_id == (project or DEFAULT_PROJECT_ID))
     return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+
+
+_BIND = re.compile(r"(?<!:):(\w+)")
+
+
+def where(conditions: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the WHERE clause of the conditions with a value other than None, and the values to bind.
+
+    Args:
+        conditions: Value of each condition, which names one parameter, such as ``r.id < :after``.
+    """
+    given = {condition: value for condition, value in conditions.items() if value is not None}
+    binds = {_BIND.findall(condition)[0]: value for condition, value in given.items()}
+    return (" WHERE " + " AND ".join(given) if given else ""), binds
 
 
 V = TypeVar("V", bound=Value)
@@ -46,32 +62,32 @@ def read_stored(kind: type[V], values: Any) -> V:
     """Return a value from its JSON in a table, as ``Value.stored_json`` wrote it.
 
     Raises:
-        NewerRecordError: It holds something that this version does not know.
+        NewerRecordError: A newer version wrote it.
     """
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        # Texts of users are not repeated, only where they stand.
-        places = ", ".join(".".join(map(str, flaw["loc"])) or "all of it" for flaw in error.errors()[:3])
+        # The message names fields, not their values, which are users' texts.
+        places = ", ".join(".".join(map(str, flaw["loc"])) or "the whole value" for flaw in error.errors()[:3])
         raise NewerRecordError(
-            f"A {kind.__name__} in the database cannot be read by this process, of version {__version__}: {places}.",
+            f"a {kind.__name__} in the database cannot be read by this process of version {__version__}: {places}.",
             remedy="A newer version wrote it: restart this process with that version.",
         ) from None
 
 
-def key_in(project: UUID, key: str) -> str:
-    """Return an idempotency key as stored: unique in its project. A client's key never holds a blank."""
+def scoped_key(project: UUID, key: str) -> str:
+    """Return an idempotency key as stored, unique per project; a client's key contains no blank."""
     return f"{project} {key}"
 
 
-def hold_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
-    """Return the id of what a key stands for: ``resource_id`` when it is new.
+def claim_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
+    """Claim an idempotency key, and return the id of its resource: ``resource_id`` if the key is new.
 
     Args:
-        connection: In the transaction that makes the thing.
-        key: The key.
-        digest: Of the request.
-        resource_id: Id of what is about to be made.
+        connection: In the transaction that creates the resource.
+        key: Key from ``scoped_key``.
+        digest: Digest of the request.
+        resource_id: Id of the resource to create.
 
     Raises:
         ConflictError: The key was used for another request.

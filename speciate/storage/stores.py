@@ -1,4 +1,4 @@
-"""The stores of one installation, put together: what a process of ours opens once."""
+"""Open all stores of an installation, once per process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from speciate.domain.errors import ConfigurationError
-from speciate.messaging.broker import make_celery, ring
+from speciate.messaging.broker import make_celery, send_work
 from speciate.messaging.signals import RedisSignals
 from speciate.settings import Settings
 from speciate.storage.access.audit import AuditLog
@@ -36,10 +36,10 @@ from speciate.storage.work.store import PostgresWorkStore
 
 @dataclass(frozen=True)
 class Stores:
-    """PostgreSQL, Redis and the broker, with everything that reads and writes them.
+    """Connections to PostgreSQL, Redis and the broker, and the stores that use them.
 
     Attributes:
-        direct: The database past a pooler, for locks of a session; the same engine where there is no pooler.
+        direct: Engine that bypasses the pooler, for session locks; the same engine without a pooler.
     """
 
     engine: sa.Engine
@@ -63,11 +63,11 @@ class Stores:
     secrets: SealedSecrets
 
     def within(self, project: UUID, *, own: bool = True) -> Stores:
-        """Return the same stores bound to a project: nothing of another one is found in them, and all goes into it.
+        """Return the stores restricted to a project.
 
         Args:
-            project: Its id.
-            own: Whether runs count towards quotas themselves, not what declared them.
+            project: Id of the project.
+            own: True if runs count towards quotas themselves; False if their tournament or campaign does.
         """
         return replace(
             self,
@@ -88,20 +88,25 @@ class Stores:
 
 
 def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float = 0.0) -> Stores:
-    """Open the stores; connections are made when they are needed, and a statement may take ``statement_s``, 0 for any.
+    """Open the stores; they connect on first use.
+
+    Args:
+        settings: URLs and keys.
+        pool_size: Maximum number of database connections.
+        statement_s: Time limit of a statement in seconds; 0 is none.
 
     Raises:
-        ConfigurationError: An address is missing or is none, or the file of the secret key cannot be used.
+        ConfigurationError: A URL is missing or invalid, or the secret key file cannot be read.
     """
     if settings.database_url is None or settings.redis_url is None:
         raise ConfigurationError(
-            "this process needs SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.",
-            remedy="`speciate up` starts servers of its own and sets both.",
+            "SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are required.",
+            remedy="Set both; `speciate up` starts its own servers and sets them.",
         )
     sealer = settings.sealer
-    past = settings.database_direct_url
+    direct_url = settings.database_direct_url
     url = settings.database_url.get_secret_value()
-    engine = connect(url, pool_size=pool_size, pooled=past is not None, statement_s=statement_s)
+    engine = connect(url, pool_size=pool_size, pooled=direct_url is not None, statement_s=statement_s)
     redis_url = settings.redis_url.get_secret_value()
     client = redis.Redis.from_url(
         redis_url, socket_timeout=5, socket_connect_timeout=5, retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 2)
@@ -110,7 +115,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     cache = ElitesCache(client)
     return Stores(
         engine=engine,
-        direct=engine if past is None else connect(past.get_secret_value(), pool_size=2),
+        direct=engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2),
         redis=client,
         celery=celery,
         cache=cache,
@@ -127,5 +132,5 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         projects=ProjectStore(engine),
         webhooks=WebhookStore(engine, sealer),
         secrets=SealedSecrets(engine, sealer),
-        signals=RedisSignals(client, ring=partial(ring, celery), place=cache.apply, forget=cache.forget),
+        signals=RedisSignals(client, send=partial(send_work, celery), place=cache.apply, forget=cache.forget),
     )

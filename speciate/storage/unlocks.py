@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,7 +22,8 @@ from speciate.ports.records.unlocks import (
     pair_name,
 )
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.rows import where
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
 from speciate.storage.runs.progress import RUNNING_SECONDS
 
@@ -38,31 +38,31 @@ FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem
   JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number
 """
 
-# Who is asked: an ensemble is all its policies, whichever of them is named first.
-_WHO = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, {MUTATOR}::text])"
-# Nobody asked for the same in the same way reached the target of this problem version before.
+# Identity of a run's policies; the order of an ensemble's members does not matter.
+_POLICIES = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, {MUTATOR}::text])"
+# No earlier claim of the same policies and strategy on this target of the problem version.
 _FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
   WHERE r2.problem_id = r.problem_id AND r2.strategy = r.strategy AND c2.target = c.target AND c2.state = 'confirmed'
-  AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {_WHO.replace("r.", "r2.")} = {_WHO})"""
+  AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {_POLICIES.replace("r.", "r2.")} = {_POLICIES})"""
 
 _ALL: Final = 100_000
 _MOST_RECORDS: Final = 1000
-# Whoever of an ensemble is named first stands in the run as its policy: that must not tell it from the same ensemble.
-_ASKED = f"""SELECT r.id, r.strategy, CASE WHEN {ALONE} THEN a.slug || '@' || a.version END AS policy,
+# An ensemble has no policy of its own: runs.policy_id is its first member, which depends on the order.
+_RUNS = f"""SELECT r.id, r.strategy, CASE WHEN {ALONE} THEN a.slug || '@' || a.version END AS policy,
   CASE WHEN {ALONE} THEN b.slug || '@' || b.version END AS mutator, {NAMES} AS ensemble
   FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR}
   WHERE r.problem_id = :id"""
-_KEYS = "asked.policy, asked.mutator, asked.ensemble, asked.strategy"
+_KEYS = "tried.policy, tried.mutator, tried.ensemble, tried.strategy"
 _TRIED = sa.text(
     f"SELECT {_KEYS}, count(*) AS runs, sum(evaluations) AS evaluations, sum(tokens) AS tokens,"
-    f" sum({RUNNING_SECONDS}) AS seconds FROM ({_ASKED}) asked JOIN run_progress g ON g.run_id = asked.id"
+    f" sum({RUNNING_SECONDS}) AS seconds FROM ({_RUNS}) tried JOIN run_progress g ON g.run_id = tried.id"
     f" GROUP BY {_KEYS} ORDER BY {_KEYS}"
 )
 _REACHED = sa.text(
-    f"SELECT {_KEYS}, c.target, count(*) AS runs FROM ({_ASKED}) asked JOIN claims c ON c.run_id = asked.id"
+    f"SELECT {_KEYS}, c.target, count(*) AS runs FROM ({_RUNS}) tried JOIN claims c ON c.run_id = tried.id"
     f" AND c.state = 'confirmed' GROUP BY {_KEYS}, c.target"
 )
-# Largest so far, over all runs in the order in which candidates came; ties are no records.
+# Best so far over all runs, by time of evaluation; ties are no records.
 _RECORDS = """
 SELECT run_id, number, id AS candidate_id, value, strategy, seed, policy, spent_evaluations AS evaluations, at FROM (
   SELECT c.run_id, c.number, c.id, c.rewards[:at] AS value, c.spent_evaluations, c.created_at AS at, r.strategy,
@@ -76,18 +76,8 @@ WHERE before IS NULL OR {sign} value > before ORDER BY at DESC, run_id DESC, num
 """
 
 
-@dataclass
-class UnlockStore:
-    """Reads the record; the ledger writes it.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-        project: The project that is seen; None sees all.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
-    project: UUID | None = None
+class UnlockStore(ScopedStore):
+    """Reads the unlock record, which the ledger writes."""
 
     @with_retries
     def list(
@@ -105,40 +95,26 @@ class UnlockStore:
     ) -> Page[UnlockRecord]:
         """Return reached targets, newest run first and within a run the cheapest first.
 
-        With ``first_only``, of each problem version, target, policy version (with its mutator) and strategy the first
-        confirmed candidate.
+        With ``first_only``, return only the first confirmed candidate of each problem version, target, policy version
+        (with its mutator) and strategy.
         """
-        clauses, binds = [], dict[str, Any](limit=limit + 1)
-        wanted = (
-            ("c.run_id", run_id),
-            ("r.problem_id", problem_id),
-            ("r.policy_id", policy_id),
-            ("r.project_id", self.project),
+        after = [None] * 3 if cursor is None else cursors.decode(cursor, [UUID, int, str])
+        clause, binds = where(
+            {
+                "c.run_id = :run_id": run_id,
+                "r.problem_id = :problem_id": problem_id,
+                # What several policies reached together is the record of none of them.
+                f"{ALONE} AND r.policy_id = :policy_id": policy_id,
+                "r.project_id = :project_id": self.project,
+                "c.state = :state": state and state.value,
+                "r.strategy = :strategy": strategy,
+                f":first_only AND c.state = 'confirmed' AND {_FIRST}": first_only or None,
+                ":unlocks_only AND c.unlock": unlocks_only or None,
+                "(c.run_id < :a OR (c.run_id = :a AND (c.evaluations, c.target) > (:b, :c)))": after[0],
+            }
         )
-        for column, value in wanted:
-            if value is not None:
-                name = column.partition(".")[2]
-                clauses.append(f"{column} = :{name}")
-                binds[name] = value
-        if policy_id is not None:
-            # What several policies reached pair_name is the record of none of them.
-            clauses.append(ALONE)
-        if state is not None:
-            clauses.append("c.state = :state")
-            binds["state"] = state.value
-        if strategy is not None:
-            clauses.append("r.strategy = :strategy")
-            binds["strategy"] = strategy
-        if first_only:
-            clauses.append(f"c.state = 'confirmed' AND {_FIRST}")
-        if unlocks_only:
-            clauses.append("c.unlock")
-        if cursor is not None:
-            run, evaluations, target = cursors.decode(cursor, [UUID, int, str])
-            clauses.append("(c.run_id < :a OR (c.run_id = :a AND (c.evaluations, c.target) > (:b, :c)))")
-            binds |= {"a": run, "b": evaluations, "c": target}
-        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
-        query = sa.text(SELECT_UNLOCKS + where + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
+        query = sa.text(SELECT_UNLOCKS + clause + " ORDER BY c.run_id DESC, c.evaluations, c.target LIMIT :limit")
+        binds |= {"limit": limit + 1} | ({} if cursor is None else {"b": after[1], "c": after[2]})
         with reading(self._engine) as connection:
             rows = connection.execute(query, binds).all()
         return cursors.page(
@@ -150,7 +126,7 @@ class UnlockStore:
 
     @with_retries
     def of_problem(self, problem: ProblemVersion) -> ProblemUnlocks:
-        """Return who reached which target, and who tried in vain."""
+        """Return, by target, the policies and strategies that were tried and those that reached it."""
         with reading(self._engine) as connection:
             tried = connection.execute(_TRIED, {"id": problem.id}).all()
             counts = {
@@ -170,7 +146,7 @@ class UnlockStore:
 
     @with_retries
     def records(self, problem: ProblemVersion) -> tuple[ObjectiveRecord, ...]:
-        """Return the history of records of every objective, objective by objective, the newest first."""
+        """Return the successive best values of every objective, objective by objective, newest first."""
         found: list[ObjectiveRecord] = []
         with reading(self._engine) as connection:
             for i, objective in enumerate(problem.definition.objectives, start=1):
@@ -181,15 +157,15 @@ class UnlockStore:
                 early = _stages_without(problem.definition, objective)
                 binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS, "early": early}
                 binds |= _limits(problem.definition)
-                told = {"objective": objective.name, "forgeable": problem.definition.forgeable}
+                common = {"objective": objective.name, "forgeable": problem.definition.forgeable}
                 found += [
-                    ObjectiveRecord.model_validate(told | row._asdict()) for row in connection.execute(query, binds)
+                    ObjectiveRecord.model_validate(common | row._asdict()) for row in connection.execute(query, binds)
                 ]
         return tuple(found)
 
 
 def _stages_without(problem: Problem, objective: Objective) -> list[str]:
-    """Return the stages whose stopped candidates lack the objective or a constraint: a bad end stands there instead."""
+    """Return the stages whose stopped candidates have a placeholder for the objective or a constraint."""
     needed = {objective.name, *(o.name for o in problem.objectives if o.role is ObjectiveRole.CONSTRAINT)}
     measuring = [any(o.name in needed for o in step.objectives) for step in problem.cascade]
     last = max(i for i, measures in enumerate(measuring) if measures)
@@ -214,7 +190,7 @@ def _limits(problem: Problem) -> dict[str, float]:
 
 
 def _key(row: sa.Row[Any]) -> tuple[str, str]:
-    """Return who is asked, and how: an ensemble is all its policies, as nobody's own."""
+    """Return the policies and the strategy of an attempt; an ensemble is named by all its members."""
     return " + ".join(row.ensemble) or pair_name(row.policy, row.mutator), row.strategy
 
 

@@ -122,7 +122,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
 def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
     """Let a worker score the candidate again."""
     candidate = _candidate(dashboard, run_id, number)
-    dashboard.replays.ask(candidate)
+    dashboard.replays.request(candidate)
     return RedirectResponse(f"/runs/{run_id}/candidates/{candidate.number}#replay", 303)
 
 
@@ -193,7 +193,7 @@ def _policies(run: RunRecord, selected: str) -> list[str]:
 
 def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str, Any]:
     """Return the template values of the replay panel."""
-    replay = dashboard.replays.of(candidate.id) if replayable(candidate) else None
+    replay = dashboard.replays.latest(candidate.id) if replayable(candidate) else None
     return {
         "candidate": candidate,
         "base": f"/runs/{candidate.run_id}",

@@ -56,7 +56,7 @@ def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]
             for island, cell, number, fitness, rewards in copy.rows():
                 yield island, (cell, number, fitness, tuple(rewards))
     except psycopg.OperationalError as error:
-        raise UnavailableError(f"PostgreSQL does not answer: {type(error).__name__}.") from error
+        raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from error
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:

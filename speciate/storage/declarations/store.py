@@ -18,7 +18,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import hold_key, key_in, named, uuid7
+from speciate.storage.rows import claim_key, named, scoped_key, uuid7
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.storage.webhooks.queue import enqueue
 
@@ -89,8 +89,8 @@ class DeclarationStore(ABC, Generic[D, R]):
         home = self.project or DEFAULT_PROJECT_ID
         with self._engine.begin() as connection:
             if key is not None:
-                key = key_in(home, key)
-                held = hold_key(connection, key, request_digest, new_id)
+                key = scoped_key(home, key)
+                held = claim_key(connection, key, request_digest, new_id)
                 if held != new_id:
                     return held, False
             values = {

@@ -25,7 +25,7 @@ from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import hold_quota, hold_quota_of, room_of
 from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import hold_key, key_in, read_stored, uuid7
+from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
@@ -116,7 +116,7 @@ class PostgresRunStore:
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 if labels != NO_LABELS:
                     request.append(labels.stored_json())
-                held = hold_key(connection, key_in(project, idempotency_key), digest_of(request), run_id)
+                held = claim_key(connection, scoped_key(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
             quota = hold_quota(connection, project)

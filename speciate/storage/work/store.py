@@ -127,7 +127,7 @@ class PostgresWorkStore:
         """Let leases expire now: their worker stops. One try only, since it has no time; return how many were held.
 
         Raises:
-            sqlalchemy.exc.DBAPIError: PostgreSQL does not answer; the leases then expire by themselves.
+            sqlalchemy.exc.DBAPIError: PostgreSQL does not respond; the leases then expire by themselves.
         """
         keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
         with self._single.connect() as connection:

@@ -75,7 +75,7 @@ def test_nothing_to_do(rebuild: Rebuild) -> None:
     ("name", "url", "named"),
     [
         ("SPECIATE_REDIS_URL", "redis://127.0.0.1:1", "Redis does not respond"),
-        ("SPECIATE_DATABASE_URL", "postgresql://127.0.0.1:1/x", "PostgreSQL does not answer"),
+        ("SPECIATE_DATABASE_URL", "postgresql://127.0.0.1:1/x", "PostgreSQL does not respond"),
     ],
 )
 def test_a_server_that_is_away_is_named(

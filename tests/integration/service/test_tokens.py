@@ -319,7 +319,7 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
     files = example()
     form = {"toml": files.pop("problem.toml"), **{f"file:{name}": text for name, text in files.items()}}
     page = api.http.post("/problems", data=form, headers={"Origin": str(api.http.base_url)})
-    assert "PostgreSQL does not answer" in page.text
+    assert "PostgreSQL does not respond" in page.text
     assert time.monotonic() - before < 10
     allow(True)
     lost = [

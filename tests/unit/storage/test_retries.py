@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from speciate.domain.errors import UnavailableError
-from speciate.storage.database import noting_outage, with_retries
+from speciate.storage.database import track_outage, with_retries
 
 
 class _RefusedError(Exception):
@@ -50,11 +50,11 @@ def test_an_outage_is_noted(error: Exception, raised: type[Exception], met: bool
             _Store().fail(error)
 
     call()  # nobody asks
-    with noting_outage() as outage, ThreadPoolExecutor(1) as pool:
-        with noting_outage() as inner:
+    with track_outage() as outage, ThreadPoolExecutor(1) as pool:
+        with track_outage() as inner:
             pass
         # As a route's thread is started.
         pool.submit(copy_context().run, call).result()
-        assert (outage.met, inner.met) == (met, False)
-    with noting_outage() as next_one:
-        assert not next_one.met
+        assert (outage.occurred, inner.occurred) == (met, False)
+    with track_outage() as next_one:
+        assert not next_one.occurred
