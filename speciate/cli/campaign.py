@@ -1,4 +1,4 @@
-"""``speciate campaign``: search many problems with one budget, and see where it went."""
+"""``speciate campaign``: search many problems with one budget, and show how it was spent."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, parse_key_values
+from speciate.cli.common import AsJson, client, command_group, examples, parse_key_values
+from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.cli.runs.start import parse_policies
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from speciate.domain.campaign import Campaign
     from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
 
 app = command_group("Campaigns: many problems, one budget, spent where a new target is likeliest.")
 
-Name = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Name or id.")]
-Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the campaign.")]
-Rows = Annotated[int, typer.Option("--rows", "-n", help="Show at most this many problems and decisions.", min=1)]
+Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
-# The defaults are those of ``Campaign``, which takes too long to load for a help text; a test compares them.
-_CAST: Final = "NAME[=WEIGHT]"
+# The defaults are those of ``Campaign``, which takes too long to import for a help text; a test compares them.
+_WEIGHTS: Final = "NAME[=WEIGHT]"
 _STRATEGY, _CHOICE, _MODE = "islands_map_elites", "weights", "adaptive"
 _BATCH, _SAMPLES, _SLICE, _PARALLEL, _SEED = "16", "4", "32", "8", "0"
+
+_MAX_WATCHED: Final = 12
 
 
 @app.command(
@@ -38,32 +41,35 @@ _BATCH, _SAMPLES, _SLICE, _PARALLEL, _SEED = "16", "4", "32", "8", "0"
 )
 def create(
     ctx: typer.Context,
-    slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it can never be used again.")],
+    slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it cannot be used again.")],
     policy: Annotated[
         list[str],
-        typer.Option("--policy", "-p", metavar=_CAST, help="Who is asked: name, name@version or id; repeatable."),
+        typer.Option(
+            "--policy", "-p", metavar=_WEIGHTS, help="Proposing policy: name, name@version or id; repeatable."
+        ),
     ],
     budget: Annotated[
         int, typer.Option("--budget", "--evaluations", "-b", help="Evaluations of all problems together.")
     ],
-    problem: Annotated[list[str] | None, typer.Option(help="A problem; repeatable.")] = None,
-    problem_set: Annotated[list[str] | None, typer.Option("--set", help="All problems of a set; repeatable.")] = None,
+    problem: Problems = None,
+    problem_set: ProblemSets = None,
     mutator: Annotated[
-        list[str] | None, typer.Option(metavar=_CAST, help="Who changes parents instead; repeatable.")
+        list[str] | None,
+        typer.Option(metavar=_WEIGHTS, help="Policy that changes parents instead; repeatable."),
     ] = None,
     choice: Annotated[
-        str | None, typer.Option(help="How one of several is chosen: weights or ucb.", show_default=_CHOICE)
+        str | None, typer.Option(help="Choice among several policies: weights or ucb.", show_default=_CHOICE)
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(help="adaptive, or fixed: the same share for every problem.", show_default=_MODE),
+        typer.Option(help="adaptive, or fixed: an equal share for every problem.", show_default=_MODE),
     ] = None,
     slice_: Annotated[
         int | None,
-        typer.Option("--slice", help="Evaluations that a problem is given at a time.", show_default=_SLICE),
+        typer.Option("--slice", help="Evaluations granted to a problem at a time.", show_default=_SLICE),
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option(help="Problems that are given some at once.", show_default=_PARALLEL)
+        int | None, typer.Option(help="Problems with an open slice at the same time.", show_default=_PARALLEL)
     ] = None,
     strategy: Annotated[
         str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)
@@ -73,27 +79,25 @@ def create(
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="Option of the strategy; repeatable."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default=_SEED)] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Answers asked for in one unit of work.", show_default=_BATCH)
-    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Answers requested in one work unit.", show_default=_BATCH)] = None,
     samples_per_prompt: Annotated[
-        int | None, typer.Option(help="Answers drawn for one prompt.", show_default=_SAMPLES)
+        int | None, typer.Option(help="Answers sampled for one prompt.", show_default=_SAMPLES)
     ] = None,
-    title: Annotated[str | None, typer.Option(help="One line for people.")] = None,
+    title: Annotated[str | None, typer.Option(help="One-line description.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same request with the same key again is the same campaign.")
+        str | None, typer.Option(help="Key that makes a repeated request return the same campaign.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until it ends or is paused.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the campaign ends or is paused.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Declare a campaign; it begins at once and can never be declared otherwise.
+    """Declare a campaign. It starts at once and is immutable.
 
-    Slice by slice the budget goes to the problem where the next evaluation reaches a new target with the highest
-    probability. A problem whose unlock is confirmed takes no more.
+    Each slice of the budget goes to the problem whose next evaluation is likeliest to reach a new target. A problem
+    whose unlock is confirmed receives no more evaluations.
     """
-    problems = [*(problem or []), *(f"set:{name}" for name in problem_set or [])]
+    problems = problem_names(problem, problem_set)
     if not problems:
-        raise InvalidInputError("the campaign has no problems.", remedy="Name some: --problem NAME or --set NAME.")
+        raise InvalidInputError("the campaign has no problems.", remedy="Add --problem NAME or --set NAME.")
     given = {
         "mutator": parse_policies(mutator, "--mutator") if mutator else None,
         "policy_choice": choice,
@@ -122,37 +126,12 @@ def create(
             output.print_line(f"{made.slug}: {made.declaration.evaluations:,} evaluations for {_problems(made)}")
             output.print_note(f"Watch it with: speciate campaign watch {made.slug}")
         if watch:
-            from speciate.cli.campaign_watching import follow
-
-            raise typer.Exit(follow(service, made.slug, as_json=as_json))
-
-
-@app.command("list", epilog=examples("speciate campaign list", "speciate campaign list --state running --json"))
-def list_(
-    ctx: typer.Context,
-    state: Annotated[str | None, typer.Option(help="Only running, paused, completed or cancelled ones.")] = None,
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List campaigns, newest first."""
-    with client(ctx) as service:
-        found = first_records(ctx, service.campaigns.list(state=state), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (c.slug, c.state.value, c.declaration.mode.value, f"{c.unlocked:,} of {len(c.declaration.problems):,}",
-         f"{c.spent:,} of {c.declaration.evaluations:,}", c.declaration.title)
-        for c in found
-    ]  # fmt: skip
-    empty = output.empty_message("campaigns", "speciate campaign create --help", state=state)
-    output.print_table(("campaign", "state", "mode", ">unlocked", ">evaluations", "title"), rows, empty=empty)
+            raise typer.Exit(_LIFECYCLE.follow(service, made.slug, as_json=as_json))
 
 
 @app.command("show", epilog=examples("speciate campaign show sweep", "speciate campaign show sweep --json"))
 def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = False) -> None:
-    """Show what was declared, how every problem stands, and the latest decisions with their reasons."""
+    """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
     with client(ctx) as service:
         found = service.campaigns.get(name)
         latest = [] if as_json else list(islice(service.campaigns.slices(name), rows))
@@ -180,8 +159,8 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
     )
     output.print_line()
     output.print_table(
-        ("problem", "stands", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
-        [(p.problem, stands(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
+        ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
+        [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
           p.run_id) for p in found.problems[:rows]],
         empty="",
     )  # fmt: skip
@@ -192,49 +171,14 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
         (">slice", "problem", ">evaluations", ">since target", ">chance", ">spent", "reached", "then"),
         [(s.ord, s.problem, f"{s.evaluations:,}", f"{s.gap:,}", percent(s.chance), s.spent, ", ".join(s.reached),
           s.closed) for s in latest],
-        empty="No slice was handed out yet.",
+        empty="No slice has been granted yet.",
     )  # fmt: skip
     if found.slices > len(latest):
         output.print_line(f"… and {found.slices - len(latest):,} more: --rows {found.slices}")
 
 
-@app.command("watch", epilog=examples("speciate campaign watch sweep", "speciate campaign watch sweep --json"))
-def watch_(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Watch until it ends or is paused; the exit code is 1 when it was cancelled or paused."""
-    from speciate.cli.campaign_watching import follow
-
-    with client(ctx) as service:
-        raise typer.Exit(follow(service, name, as_json=as_json))
-
-
-@app.command("pause", epilog=examples("speciate campaign pause sweep --reason 'the endpoint moves'"))
-def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Hand out no more evaluations, and pause the runs under way."""
-    with client(ctx) as service:
-        _tell(service.campaigns.pause(name, reason), as_json=as_json)
-
-
-@app.command("resume", epilog=examples("speciate campaign resume sweep"))
-def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Go on."""
-    with client(ctx) as service:
-        _tell(service.campaigns.resume(name), as_json=as_json)
-
-
-@app.command("cancel", epilog=examples("speciate campaign cancel sweep"))
-def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """End it; its runs are cancelled, what was committed stays."""
-    with client(ctx) as service:
-        _tell(service.campaigns.cancel(name, reason), as_json=as_json)
-
-
-def state_of(found: CampaignRecord) -> str:
-    """Return the state with its reason."""
-    return found.state.value + (f": {found.reason}" if found.reason else "")
-
-
-def stands(problem: CampaignProblem) -> str:
-    """Return in a word or two how a problem stands, with the reason where somebody should look."""
+def status(problem: CampaignProblem) -> str:
+    """Return the status of a problem in a word or two, with the reason if it needs attention."""
     from speciate.domain.run import RunState
     from speciate.runs.lanes import WAITING
 
@@ -242,19 +186,19 @@ def stands(problem: CampaignProblem) -> str:
         case _ if problem.unlocked:
             return "unlocked"
         case None | RunState.CREATED:
-            return "not begun"
+            return "not started"
         case RunState.PAUSED if problem.reason == WAITING:
-            return "waits"
+            return "waiting"
         case RunState.PAUSED | RunState.FAILED | RunState.CANCELLED:
             return problem.state.value + (f": {problem.reason}" if problem.reason else "")
         case RunState.COMPLETED:
             return "not unlocked"
         case _:
-            return "searches"
+            return "running"
 
 
 def percent(chance: float) -> str:
-    """Return a probability for people."""
+    """Format a probability."""
     return f"{100 * chance:.2g} %"
 
 
@@ -263,17 +207,55 @@ def _mode(declared: Campaign) -> str:
     return f"{declared.mode.value}: {shares}, {declared.parallel:,} problems at once"
 
 
-def _problems(found: CampaignRecord) -> str:
-    return output.pluralize(len(found.declaration.problems), "problem")
+def _problems(record: CampaignRecord) -> str:
+    return output.pluralize(len(record.declaration.problems), "problem")
 
 
-def _names(cast_: dict[str, float]) -> str:
-    return ", ".join(cast_) if len(cast_) == 1 else ", ".join(f"{name}={weight:g}" for name, weight in cast_.items())
+def _names(weights: dict[str, float]) -> str:
+    single = len(weights) == 1
+    return ", ".join(name if single else f"{name}={weight:g}" for name, weight in weights.items())
 
 
-def _tell(found: CampaignRecord, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(found)
-    else:
-        spent = f"{found.spent:,} of {found.declaration.evaluations:,} evaluations spent"
-        output.print_line(f"{found.slug} is {state_of(found)} ({spent})")
+def _row(record: CampaignRecord) -> tuple[object, ...]:
+    declared = record.declaration
+    unlocked = f"{record.unlocked:,} of {len(declared.problems):,}"
+    spent = f"{record.spent:,} of {declared.evaluations:,}"
+    return record.slug, record.state.value, declared.mode.value, unlocked, spent, declared.title
+
+
+def _progress(record: CampaignRecord) -> str:
+    spent = f"{record.spent:,} of {record.declaration.evaluations:,} evaluations"
+    return f"{spent}, {record.unlocked:,} of {_problems(record)} unlocked"
+
+
+def _watched_problems(record: CampaignRecord) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in ("problem", "status", "spent", "since target", "chance", "reached"):
+        table.add_column(column, justify="right" if column in {"spent", "since target", "chance"} else "left")
+    # Active problems first, then by chance, closed problems last.
+    ordered = sorted(record.problems, key=lambda p: (p.chance == 0, status(p) == "waiting", -p.chance))
+    for each in ordered[:_MAX_WATCHED]:
+        cells = (each.problem, status(each), f"{each.spent:,}", f"{each.gap:,}", percent(each.chance),
+                 ", ".join(each.reached))  # fmt: skip
+        table.add_row(*(Text(output.sanitize(cell)) for cell in cells), style="green" if each.unlocked else "")
+    left = len(record.problems) - _MAX_WATCHED
+    more = [Text(f"… and {left:,} more: speciate campaign show {record.slug}", style="dim")] if left > 0 else []
+    return Group(table, *more)
+
+
+_LIFECYCLE: Final = LifecycleCommands["CampaignRecord"](
+    noun="campaign",
+    example="sweep",
+    group=lambda service: service.campaigns,
+    columns=("campaign", "state", "mode", ">unlocked", ">evaluations", "title"),
+    row=_row,
+    progress=_progress,
+    share=lambda record: (record.spent, record.declaration.evaluations),
+    results="campaign show",
+    details=_watched_problems,
+)
+_LIFECYCLE.add_to(app)

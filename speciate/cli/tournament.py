@@ -1,25 +1,42 @@
-"""``speciate tournament``: declare head-to-head comparisons, follow them, read their reports."""
+"""``speciate tournament``: declare head-to-head comparisons, and read and export their reports."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_option
+from speciate.cli.common import AsJson, client, command_group, examples, invalid_option
+from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.ports.records.declarations import TournamentRecord
 
-app = command_group("Tournaments: which policy is better, and whether chance could have done it.")
-
-Name = Annotated[str, typer.Argument(metavar="TOURNAMENT", help="Name or id.")]
-Reason = Annotated[str | None, typer.Option(help="Why; it is kept with the tournament.")]
+app = command_group("Tournaments: which policy is better, and whether the difference could be chance.")
 
 _METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "vector_evolution"
+
+
+def _row(record: TournamentRecord) -> tuple[object, ...]:
+    entrants, problems = len(record.declaration.entrants), len(record.schedule.problems)
+    ended = f"{record.ended:,} of {record.planned:,}"
+    return record.slug, record.state.value, entrants, problems, ended, record.declaration.title
+
+
+_LIFECYCLE: Final = LifecycleCommands["TournamentRecord"](
+    noun="tournament",
+    example="mazes",
+    group=lambda service: service.tournaments,
+    columns=("tournament", "state", ">entrants", ">problems", ">runs ended", "title"),
+    row=_row,
+    progress=lambda record: f"{record.ended:,} of {record.planned:,} runs ended",
+    share=lambda record: (record.ended, record.planned),
+    results="tournament report",
+)
+_LIFECYCLE.add_to(app)
 
 
 @app.command(
@@ -32,47 +49,48 @@ _METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "vector_evolution"
 )
 def create(
     ctx: typer.Context,
-    slug: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name; it can never be used again.")] = None,
+    slug: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name; it cannot be used again.")] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", help="A policy; repeatable, the baseline first.")
     ] = None,
-    problem: Annotated[list[str] | None, typer.Option(help="A problem; repeatable.")] = None,
-    problem_set: Annotated[list[str] | None, typer.Option("--set", help="All problems of a set; repeatable.")] = None,
-    mutator: Annotated[str | None, typer.Option(help="Adds a cell in which it changes everybody's parents.")] = None,
+    problem: Problems = None,
+    problem_set: ProblemSets = None,
+    mutator: Annotated[str | None, typer.Option(help="Common mutator of an additional group of entrants.")] = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", "-s", help="Search of the evolved cells; islands need budgets of hundreds.")
+        str,
+        typer.Option("--strategy", "-s", help="Strategy of the evolved groups; islands need large budgets."),
     ] = _STRATEGY,
-    seeds: Annotated[int, typer.Option(help="How many seeds for each problem; 8 are 0 to 7.", min=1, max=1000)] = 8,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for each problem: 8 means 0 to 7.", min=1, max=1000)] = 8,
     budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Tokens of each run, as well.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens of each run.")] = None,
     metric: Annotated[str, typer.Option(help="solve_rate or log_ert.")] = _METRIC,
-    stopping: Annotated[str, typer.Option(help="fixed, or e_process: ends as soon as all is decided.")] = _STOPPING,
-    target: Annotated[str | None, typer.Option(help="Target that counts; by default the one that unlocks.")] = None,
+    stopping: Annotated[str, typer.Option(help="fixed, or e_process: end once all is decided.")] = _STOPPING,
+    target: Annotated[str | None, typer.Option(help="Target that counts (default: the unlock target).")] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="A whole declaration as TOML or JSON, instead of the flags.")
+        Path | None, typer.Option("--file", "-f", help="Complete declaration as TOML or JSON, instead of the options.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Declare a tournament; it begins at once and can never be declared otherwise.
+    """Declare a tournament. It starts at once and is immutable.
 
-    The flags make the standard head-to-head: every policy with independent answers (best_of_n), evolving by itself and,
-    with --mutator, evolving by a common mutator. In each of these cells the policies are compared with the first one.
+    The options declare the standard head-to-head: every policy with independent answers (best_of_n), with evolution
+    and, with --mutator, with evolution by a common mutator. In each group the policies are compared with the first one.
     """
     if file is not None:
-        _refuse_more(ctx)
+        _refuse_other_options(ctx)
         declaration = _read(file)
     else:
         from speciate.domain.tournament import head_to_head
 
         if slug is None or budget is None or len(policy or []) < 2 or not (problem or problem_set):
             raise InvalidInputError(
-                "a tournament needs a NAME, a --budget, problems (--problem or --set) and at least two --policy.",
-                remedy="Or declare it in a file: --file tournament.toml.",
+                "NAME, --budget, a problem (--problem or --set) and at least two --policy are required.",
+                remedy="Add them, or declare the tournament in a file: --file tournament.toml.",
             )
         entrants, baseline = head_to_head(policy or [], mutator=mutator, strategy=strategy)
         declaration = {
             "slug": slug,
-            "problems": [*(problem or []), *(f"set:{name}" for name in problem_set or [])],
+            "problems": problem_names(problem, problem_set),
             "entrants": [entrant.model_dump(mode="json") for entrant in entrants],
             "baseline": baseline,
             "seeds": list(range(seeds)),
@@ -92,32 +110,9 @@ def create(
     output.print_note(f"Watch it with: speciate tournament watch {made.slug}")
 
 
-@app.command("list", epilog=examples("speciate tournament list", "speciate tournament list --state running --json"))
-def list_(
-    ctx: typer.Context,
-    state: Annotated[str | None, typer.Option(help="Only running, paused, completed or cancelled ones.")] = None,
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List tournaments, newest first."""
-    with client(ctx) as service:
-        found = first_records(ctx, service.tournaments.list(state=state), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (t.slug, t.state.value, len(t.declaration.entrants), len(t.schedule.problems), f"{t.ended:,} of {t.planned:,}",
-         t.declaration.title)
-        for t in found
-    ]  # fmt: skip
-    empty = output.empty_message("tournaments", "speciate tournament create --help", state=state)
-    output.print_table(("tournament", "state", ">entrants", ">problems", ">runs ended", "title"), rows, empty=empty)
-
-
 @app.command("show", epilog=examples("speciate tournament show mazes", "speciate tournament show mazes --json"))
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show what was declared and how far it is."""
+    """Show the declaration and the progress."""
     with client(ctx) as service:
         found = service.tournaments.get(name)
     if as_json:
@@ -129,7 +124,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             ("tournament", found.slug),
             ("id", found.id),
             ("title", declared.title),
-            ("state", _state(found)),
+            ("state", state_of(found)),
             ("runs", f"{found.ended:,} ended, {found.started:,} started, {found.planned:,} planned"),
             ("declaration", f"sha256 {found.digest}"),
             ("problems", f"{len(found.schedule.problems):,}"),
@@ -143,23 +138,14 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     )
 
 
-@app.command("watch", epilog=examples("speciate tournament watch mazes", "speciate tournament watch mazes --json"))
-def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Watch until it ends or is paused; the exit code is 1 when it was cancelled or paused."""
-    from speciate.cli.tournament_report import follow
-
-    with client(ctx) as service:
-        raise typer.Exit(follow(service, name, as_json=as_json))
-
-
 @app.command("report", epilog=examples("speciate tournament report mazes", "speciate tournament report mazes --json"))
 def report(
     ctx: typer.Context,
     name: Name,
-    rows: Annotated[int, typer.Option("--rows", "-n", help="Show at most this many rows of a table.", min=1)] = 40,
+    rows: Annotated[int, typer.Option("--rows", "-n", help="Maximum number of rows of a table.", min=1)] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Show who is better, by how much, and what is not known."""
+    """Show which policies are better, by how much, and what is undecided."""
     from speciate.cli.tournament_report import show_report
 
     with client(ctx) as service:
@@ -179,7 +165,7 @@ def report(
 def export(
     ctx: typer.Context,
     name: Name,
-    out: Annotated[Path | None, typer.Option("--out", help="File to make; its end says the format.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; its suffix selects the format.")] = None,
     kind: Annotated[
         str | None,
         typer.Option("--format", help="html (all), json (all), csv (unlock matrix), jsonl or parquet (every run)."),
@@ -209,64 +195,33 @@ def export(
     output.print_line(f"{path}")
 
 
-@app.command("pause", epilog=examples("speciate tournament pause mazes --reason 'the endpoint moves'"))
-def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Start no more runs, and pause those under way."""
-    with client(ctx) as service:
-        _tell(service.tournaments.pause(name, reason), as_json=as_json)
-
-
-@app.command("resume", epilog=examples("speciate tournament resume mazes"))
-def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Go on."""
-    with client(ctx) as service:
-        _tell(service.tournaments.resume(name), as_json=as_json)
-
-
 @app.command("extend", epilog=examples("speciate tournament extend mazes --reason 'more power' --problem maze-207"))
 def extend(
     ctx: typer.Context,
     name: Name,
-    reason: Annotated[str, typer.Option(help="Why; it is shown in the report.")],
-    problem: Annotated[list[str] | None, typer.Option(help="A problem to add; repeatable.")] = None,
-    problem_set: Annotated[list[str] | None, typer.Option("--set", help="All problems of a set; repeatable.")] = None,
+    reason: Annotated[str, typer.Option(help="Reason, shown in the report.")],
+    problem: Problems = None,
+    problem_set: ProblemSets = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed to add; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add problems or seeds for all entrants; the report shows it as an amendment."""
-    problems = [*(problem or []), *(f"set:{each}" for each in problem_set or [])]
+    """Add problems or seeds for all entrants. The report shows them as an amendment."""
+    problems = problem_names(problem, problem_set)
     with client(ctx) as service:
-        _tell(service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or []), as_json=as_json)
+        extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
+        _LIFECYCLE.print_state(extended, as_json=as_json)
 
 
-@app.command("cancel", epilog=examples("speciate tournament cancel mazes"))
-def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """End it; runs under way are cancelled, what has ended stays."""
-    with client(ctx) as service:
-        _tell(service.tournaments.cancel(name, reason), as_json=as_json)
-
-
-def _state(found: TournamentRecord) -> str:
-    return found.state.value + (f": {found.reason}" if found.reason else "")
-
-
-def _tell(found: TournamentRecord, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(found)
-    else:
-        output.print_line(f"{found.slug} is {_state(found)} ({found.ended:,} of {found.planned:,} runs ended)")
-
-
-def _refuse_more(ctx: typer.Context) -> None:
-    """Refuse flags beside a file: it declares everything, and they would be passed over in silence."""
+def _refuse_other_options(ctx: typer.Context) -> None:
+    """Reject other options beside --file: they would be ignored."""
     for parameter in ctx.command.params:
         name = str(parameter.name)
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in {"file", "as_json"}:
-            told = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
+            given = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
             raise InvalidInputError(
-                f"--file declares everything, and {told} was given as well.",
-                remedy="Write it into the file, or leave --file out.",
+                f"--file and {given} exclude each other: the file declares everything.",
+                remedy="Write it into the file, or omit --file.",
             )
 
 
@@ -281,5 +236,5 @@ def _read(path: Path) -> dict[str, Any]:
         flaw = FieldError(str(error), file=str(path))
         raise InvalidInputError(f"The declaration cannot be read: {flaw}", flaws=(flaw,)) from None
     if not isinstance(found, dict):
-        raise invalid_option("--file", f"{path} holds no table: expected slug, problems, entrants, …")
+        raise invalid_option("--file", f"{path} is not a table: expected slug, problems, entrants, …")
     return found

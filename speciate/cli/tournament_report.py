@@ -1,19 +1,15 @@
-"""Reports of tournaments on the terminal and in files, and following a tournament."""
+"""Print reports of tournaments on the terminal, and write them to files."""
 
 from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
-from speciate.cli.common import retry_unavailable
-from speciate.cli.errors import ExitCode
 from speciate.cli.export import replaced_file, write_records
-from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRun
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections, verdict
@@ -22,12 +18,9 @@ from speciate.tournaments.report.models import Report
 if TYPE_CHECKING:
     from speciate.client import Client
 
-LOOK_EVERY_S: Final = 1.0
-"""How often a tournament that is followed is read again."""
-
 
 def show_report(report: Report, most_rows: int) -> None:
-    """Print every table, the verdicts first."""
+    """Print the verdicts, then every table."""
     for comparison in report.standings.comparisons:
         output.print_line(verdict(comparison), style="bold")
     for section in sections(report):
@@ -44,7 +37,7 @@ def show_report(report: Report, most_rows: int) -> None:
 
 
 def matrix_csv(report: Report) -> str:
-    """Return one line for every problem and entrant: runs, and those that reached the target."""
+    """Return one CSV row for every problem and entrant: runs, and runs that reached the target."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("tournament", "problem", "entrant", "successes", "runs"))
@@ -59,17 +52,17 @@ REPORTS: Final[dict[str, Callable[[Report], str]]] = {
     "json": lambda report: report.model_dump_json(indent=2) + "\n",
     "csv": matrix_csv,
 }
-"""What a report can be written as, by the end of the file's name."""
+"""Writers of reports by file suffix."""
 
 FORMATS: Final = (*REPORTS, "jsonl", "parquet")
-"""The same, and what every planned run can be written as."""
+"""All export formats: of reports, then of planned runs."""
 
 
 def write(service: Client, name: str, path: Path, kind: str) -> None:
-    """Write the report of a tournament, or all its runs; an old file is replaced whole or not at all.
+    """Write the report of a tournament or all its runs, replacing an existing file atomically.
 
     Raises:
-        ConfigurationError: Parquet is asked for and pyarrow is not there.
+        ConfigurationError: The format is Parquet and pyarrow is not installed.
         ConflictError: The file cannot be written.
     """
     if kind in REPORTS:
@@ -78,31 +71,3 @@ def write(service: Client, name: str, path: Path, kind: str) -> None:
             part.write_text(text, encoding="utf-8")
     else:
         write_records(path, kind, TournamentRun, service.tournaments.export(name))
-
-
-def follow(service: Client, name: str, *, as_json: bool) -> ExitCode:
-    """Show progress until a tournament ends or is paused; return the exit code."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    out = output.console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    record, told = service.tournaments.get(name), None
-    with Progress(*columns, console=out, disable=as_json or not out.is_terminal) as progress:
-        bar = progress.add_task(output.sanitize(record.slug), total=record.planned)
-        while True:
-            progress.update(bar, completed=record.ended, total=record.planned)
-            now = (record.ended, record.state if as_json else None)
-            if as_json and now != told:
-                output.print_json(record)
-            elif not out.is_terminal and not as_json and now != told:
-                output.print_line(f"{record.slug}: {record.ended:,} of {record.planned:,} runs ended")
-            told = now
-            if record.state is not DeclarationState.RUNNING:
-                break
-            time.sleep(LOOK_EVERY_S)
-            record = retry_unavailable(lambda: service.tournaments.get(name))
-    if not as_json:
-        output.print_line(f"{record.slug} is {record.state.value}" + (f": {record.reason}" if record.reason else ""))
-        if record.state is DeclarationState.COMPLETED:
-            output.print_line(f"Read it with: speciate tournament report {record.slug}")
-    return ExitCode.OK if record.state is DeclarationState.COMPLETED else ExitCode.FAILED

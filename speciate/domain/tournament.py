@@ -21,7 +21,7 @@ MAX_RUNS: Final = 1_000_000
 
 
 class Metric(StrEnum):
-    """What is compared: one number for each problem and entrant, higher is better."""
+    """Measure of an entrant on a problem; higher is better."""
 
     SOLVE_RATE = "solve_rate"
     """Share of seeds whose run reached the target."""
@@ -30,7 +30,7 @@ class Metric(StrEnum):
 
 
 class StoppingRule(StrEnum):
-    """When a tournament ends."""
+    """Rule that ends a tournament."""
 
     FIXED = "fixed"
     """When all runs have ended; tests are shown only then."""

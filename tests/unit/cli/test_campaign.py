@@ -1,4 +1,4 @@
-"""Campaigns on the command line."""
+"""Tests of ``speciate campaign``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pytest
 
 from speciate.cli import campaign as commands
-from speciate.cli import campaign_watching, common
+from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
@@ -18,7 +18,7 @@ from tests.unit.client.stand_in import StandIn, page, problem, say
 PATH = "/v1/campaigns/sweep"
 
 
-def test_flags_make_a_declaration(cli: Cli, service: StandIn) -> None:
+def test_options_form_a_declaration(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
     args = [
         "--set",
@@ -58,13 +58,13 @@ def test_flags_make_a_declaration(cli: Cli, service: StandIn) -> None:
     }
 
 
-def test_what_is_not_said_is_left_to_the_service(cli: Cli, service: StandIn) -> None:
+def test_omitted_options_are_left_to_the_service(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
     assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == ExitCode.OK
     assert service.requests[0].body == {"slug": "sweep", "problems": ["a"], "policy": "p", "evaluations": 200}
 
 
-def test_the_defaults_in_the_help_are_the_real_ones() -> None:
+def test_defaults_in_the_help_match_the_model() -> None:
     options = inspect.signature(commands.create).parameters
     shown = {
         "strategy": commands._STRATEGY,
@@ -80,14 +80,14 @@ def test_the_defaults_in_the_help_are_the_real_ones() -> None:
     assert {name: str(Campaign.model_fields[name].default) for name in shown} == shown
 
 
-def test_without_problems_nothing_is_sent(cli: Cli, service: StandIn) -> None:
+def test_missing_problems_are_rejected_before_a_request(cli: Cli, service: StandIn) -> None:
     outcome = cli("campaign", "create", "sweep", "-p", "p", "-b", 200)
     assert outcome.code == ExitCode.INVALID
     assert "--problem NAME or --set NAME" in outcome.err
     assert service.requests == []
 
 
-def test_campaigns_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> None:
+def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/campaigns", page(campaign(problems=[])))
     service.on("GET", PATH, say(campaign(state="paused", reason="\x1b[2Jlunch")))
     service.on("GET", f"{PATH}/slices", page(slice_record(ord=2, spent=None, reached=[]), slice_record()))
@@ -99,19 +99,19 @@ def test_campaigns_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> N
     assert "paused: \ufffd[2Jlunch" in shown.out
     assert "p@1=1, q@2=3" in shown.out
     rows = [line.split() for line in shown.lines]
-    assert ["a@1", "waits", "32", "1", "8", "10", "%", "half", "00000000-0000-0000-0000-000000000007"] in rows
-    assert ["c@1", "not", "begun", "0", "1", "0", "10", "%"] in rows
+    assert ["a@1", "waiting", "32", "1", "8", "10", "%", "half", "00000000-0000-0000-0000-000000000007"] in rows
+    assert ["c@1", "not", "started", "0", "1", "0", "10", "%"] in rows
     assert ["1", "a@1", "32", "0", "50", "%", "32", "half"] in rows
     assert any(row[:2] == ["b@1", "unlocked"] for row in rows)
     assert "… and 2 more: --rows 3" in cli("campaign", "show", "sweep", "--rows", 1).lines
     assert "… and 1 more: --rows 2" in cli("campaign", "show", "sweep", "--rows", 1).lines
     assert not any("more:" in line for line in shown.lines)
     for action in ("pause", "resume", "cancel"):
-        told = cli("campaign", action, "sweep").lines
-        assert told == ["sweep is running (64 of 200 evaluations spent)"]
+        lines = cli("campaign", action, "sweep").lines
+        assert lines == ["sweep is running (64 of 200 evaluations, 1 of 3 problems unlocked)"]
 
 
-def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
+def test_unknown_campaign(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/campaigns/none", problem(404, "not-found", "there is no campaign 'none'."))
     outcome = cli("campaign", "show", "none")
     assert (outcome.code, outcome.err) == (
@@ -121,10 +121,10 @@ def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
-def test_watching_ends_with_the_campaign(
+def test_watch_ends_with_the_campaign(
     cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
-    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     answers = (say(campaign()), say(campaign()), say(campaign(state=state, spent=200, reason="so")))
     service.on("GET", PATH, *answers)
     outcome = cli("campaign", "watch", "sweep")
@@ -132,22 +132,20 @@ def test_watching_ends_with_the_campaign(
     assert outcome.lines == [
         "sweep: 64 of 200 evaluations, 1 of 3 problems unlocked",
         "sweep: 200 of 200 evaluations, 1 of 3 problems unlocked",
-        f"sweep is {state}: so; 1 of 3 problems unlocked",
-        "Where they went: speciate campaign show sweep",
+        f"sweep is {state}: so (200 of 200 evaluations, 1 of 3 problems unlocked)",
+        "Results: speciate campaign show sweep",
     ]
 
 
-def test_watching_as_json_prints_every_change(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+def test_watch_as_json_prints_every_change(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(campaign()), say(campaign()), say(campaign(state="completed")))
     lines = [json.loads(line) for line in cli("campaign", "watch", "sweep", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
-def test_watching_goes_on_when_the_service_restarts(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(campaign_watching, "LOOK_EVERY_S", 0.0)
+def test_watch_survives_a_restart_of_the_service(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(campaign()), away, away, say(campaign(state="completed")))

@@ -1,4 +1,4 @@
-"""Tournaments on the command line."""
+"""Tests of ``speciate tournament``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli import common, tournament_report
+from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRecord
@@ -39,7 +39,7 @@ def _record(**values: Any) -> dict[str, Any]:
     return {**record.model_dump(mode="json"), **values}
 
 
-def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> None:
+def test_options_form_the_standard_head_to_head(cli: Cli, service: StandIn) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     outcome = cli("tournament", "create", "mine", *args)
@@ -54,7 +54,7 @@ def test_flags_make_the_standard_head_to_head(cli: Cli, service: StandIn) -> Non
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
 
 
-def test_a_declaration_comes_from_a_file(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_declaration_from_a_file(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\nseeds = [1]\n')
@@ -66,26 +66,26 @@ def test_a_declaration_comes_from_a_file(cli: Cli, service: StandIn, tmp_path: P
     assert "t.toml" in outcome.err
 
 
-@pytest.mark.parametrize(("extra", "told"), [(["mine"], "NAME"), (["-b", 9], "--budget"), (["--set", "s"], "--set")])
-def test_flags_beside_a_file_are_refused(
-    cli: Cli, service: StandIn, tmp_path: Path, extra: list[object], told: str
+@pytest.mark.parametrize(("extra", "option"), [(["mine"], "NAME"), (["-b", 9], "--budget"), (["--set", "s"], "--set")])
+def test_options_beside_a_file_are_rejected(
+    cli: Cli, service: StandIn, tmp_path: Path, extra: list[object], option: str
 ) -> None:
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\n')
     outcome = cli("tournament", "create", *extra, "--file", declared)
     assert outcome.code == ExitCode.INVALID
-    assert f"{told} was given as well" in outcome.err
+    assert f"--file and {option} exclude each other" in outcome.err
     assert service.requests == []
 
 
-def test_fewer_than_two_policies_are_refused(cli: Cli, service: StandIn) -> None:
+def test_fewer_than_two_policies_are_rejected(cli: Cli, service: StandIn) -> None:
     outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
     assert outcome.code == ExitCode.INVALID
     assert "at least two --policy" in outcome.err
     assert service.requests == []
 
 
-def test_tournaments_are_listed_shown_and_steered(cli: Cli, service: StandIn) -> None:
+def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/tournaments", page(_record()))
     service.on("GET", PATH, say(_record(state="paused", reason="\x1b[2Jlunch")))
     for action in ("pause", "resume", "cancel", "extend"):
@@ -95,13 +95,13 @@ def test_tournaments_are_listed_shown_and_steered(cli: Cli, service: StandIn) ->
     assert "paused: \ufffd[2Jlunch" in shown
     assert "e1 with e0" in shown
     for action in ("pause", "resume", "cancel"):
-        told = cli("tournament", action, "synthetic").lines
-        assert told == ["synthetic is running (3 of 12 runs ended)"]
+        lines = cli("tournament", action, "synthetic").lines
+        assert lines == ["synthetic is running (3 of 12 runs ended)"]
     cli("tournament", "extend", "synthetic", "--reason", "power", "--set", "s", "--seed", 9)
     assert service.requests[-1].body == {"reason": "power", "problems": ["set:s"], "seeds": [9]}
 
 
-def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
+def test_unknown_tournament(cli: Cli, service: StandIn) -> None:
     service.on("GET", "/v1/tournaments/none", problem(404, "not-found", "there is no tournament 'none'."))
     outcome = cli("tournament", "show", "none")
     assert (outcome.code, outcome.err) == (
@@ -111,46 +111,44 @@ def test_one_that_is_not_there(cli: Cli, service: StandIn) -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
-def test_watching_ends_with_the_tournament(
+def test_watch_ends_with_the_tournament(
     cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
-    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
     outcome = cli("tournament", "watch", "synthetic")
     assert outcome.code == code
     assert outcome.lines[:3] == [
         "synthetic: 3 of 12 runs ended",
         "synthetic: 12 of 12 runs ended",
-        f"synthetic is {state}: so",
+        f"synthetic is {state}: so (12 of 12 runs ended)",
     ]
 
 
-def test_watching_as_json_tells_how_it_ended(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+def test_watch_as_json_prints_the_final_state(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record(ended=12)), say(_record(ended=12)), say(_record(state="completed", ended=12)))
     lines = [json.loads(line) for line in cli("tournament", "watch", "synthetic", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
-def test_watching_goes_on_when_the_service_restarts(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+def test_watch_survives_a_restart_of_the_service(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(_record()), away, away, say(_record(state="completed", ended=12)))
     assert cli("tournament", "watch", "synthetic").code == ExitCode.OK
 
 
-def test_watching_ends_when_the_service_stays_away(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tournament_report, "LOOK_EVERY_S", 0.0)
+def test_watch_ends_if_the_service_stays_away(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "RETRY_LIMIT_S", 0.0)
     service.on("GET", PATH, say(_record()), problem(503, "unavailable", "PostgreSQL is away."))
     outcome = cli("tournament", "watch", "synthetic")
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: PostgreSQL is away.\n")
 
 
-def test_the_report_is_shown_and_written(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_report_is_printed_and_exported(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     schedule = schedule_of(32, 2, 2)
     report = report_of(schedule, results_of(schedule, shift=8.0))
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
