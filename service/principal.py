@@ -22,7 +22,7 @@ class Principal:
     """Who asks.
 
     Attributes:
-        who: How the audit log calls them.
+        name: Name in the audit log.
         scope: What they may do.
         project_id: The project that they ask about.
         project: Its name.
@@ -31,7 +31,7 @@ class Principal:
         session: Whether they are known by a cookie.
     """
 
-    who: str
+    name: str
     scope: Scope
     project_id: UUID
     project: str
@@ -52,7 +52,7 @@ class Principal:
 
 def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:
     """Return who asks by a token or session about a project."""
-    return Principal(bearer.who, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
+    return Principal(bearer.name, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
 
 
 def principal_of(request: Request) -> Principal:

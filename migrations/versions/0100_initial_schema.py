@@ -33,7 +33,7 @@ def upgrade() -> None:
         "audit",
         sa.Column("id", _UUID, primary_key=True),
         sa.Column("at", _TIME, nullable=False, server_default=_NOW),
-        sa.Column("who", sa.Text, nullable=False),
+        sa.Column("principal", sa.Text, nullable=False),
         sa.Column("token_id", _UUID),
         sa.Column("project_id", _UUID),
         sa.Column("action", sa.Text, nullable=False),

@@ -41,7 +41,7 @@ class TokenRequest(Value):
 async def whoami(principal: PrincipalDep) -> PrincipalRecord:
     """Say whom the service takes you for."""
     return PrincipalRecord(
-        who=principal.who, project=principal.project, scope=principal.scope, all_projects=principal.all_projects
+        name=principal.name, project=principal.project, scope=principal.scope, all_projects=principal.all_projects
     )
 
 
@@ -58,7 +58,7 @@ def create_token(body: TokenRequest, stores: StoresDep, principal: PrincipalDep,
     """Make a token of the project. The answer is the only place where it can be read."""
     require_future(body.expires_at)
     made = stores.tokens.create(
-        principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
+        principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
     )
     response.headers["Location"] = f"/v1/tokens/{made.id}"
     return made

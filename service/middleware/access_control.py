@@ -91,7 +91,7 @@ class AccessControl:
         """Return the principal and, for tokens and sessions, a function that checks them again."""
         token = credentials.token
         if self._metrics_token and scope["path"] == METRICS_PATH and same_token(token or "", self._metrics_token):
-            return replace(local(), who="metrics", scope=AccessScope.READ), None
+            return replace(local(), name="metrics", scope=AccessScope.READ), None
         if self._token is None and (token is None or not token.startswith(TOKEN_PREFIX)):
             return await _local_principal(scope, headers, credentials), None
         if token is None and credentials.session is None:

@@ -38,7 +38,7 @@ def _entry(scope: Scope, credentials: Credentials, head: Message) -> AuditEntry:
     location = Headers(raw=head["headers"]).get("location")
     objects = [f"{name}={value}" for name, value in scope.get("path_params", {}).items()]
     return AuditEntry(
-        who=principal.who if principal else "nobody",
+        principal=principal.name if principal else "anonymous",
         token_id=principal.token_id if principal else None,
         project_id=principal.project_id if principal else None,
         action=f"{scope['method']} {route}",

@@ -64,7 +64,9 @@ app.add_typer(secrets_app, name="secrets")
 app.add_typer(cache_app, name="cache")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(projects.app, name="projects")
-app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .who"))(audit_command)
+app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .principal"))(
+    audit_command
+)
 
 
 def _version(wanted: bool) -> None:

@@ -136,6 +136,8 @@ def audit_command(
         for record in found:
             output.print_json(record)
         return
-    rows = [(f"{a.at:%Y-%m-%d %H:%M:%S}", a.who, a.project, a.action, a.object, a.status, a.address) for a in found]
+    rows = [
+        (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address) for a in found
+    ]
     columns = ("time (UTC)", "principal", "project", "action", "object", ">status", "from")
     output.print_table(columns, rows, empty="No changes were requested yet.")

@@ -86,7 +86,7 @@ audit = sa.Table(
     metadata,
     sa.Column("id", _Id, primary_key=True),
     sa.Column("at", _Time, nullable=False, server_default=_NOW),
-    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("principal", sa.Text, nullable=False),
     sa.Column("token_id", _Id),
     sa.Column("project_id", _Id),
     sa.Column("action", sa.Text, nullable=False),

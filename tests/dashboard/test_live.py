@@ -94,6 +94,8 @@ def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> N
     before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.revision")
     exhibits.work(exhibition.stores, exhibition.running, 6)
     expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(exhibition))
+    for _, display, _ in exhibition.stores.runs.get(exhibition.running).displayed():
+        expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(display.label)
     best = visitor.page.locator("[data-figure*=best]")
     best.scroll_into_view_if_needed()
     expect(best).not_to_have_attribute("data-revision", before)

@@ -42,7 +42,7 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
             name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_expiry(form.text("days"))
         )
         made = dashboard.stores.tokens.create(
-            principal.project_id, body.name, body.scope, created_by=principal.who, expires_at=body.expires_at
+            principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
         )
     except (SpeciateError, ValidationError, ValueError) as error:
         return _page(request, dashboard, principal, values=form.fields, errors=_token_errors(error))

@@ -77,7 +77,7 @@ class AuditRecord(Record):
     """An audited request: any change, and any request with a refused token.
 
     Attributes:
-        who: ``operator``, ``local``, ``nobody`` or ``token PREFIX NAME``.
+        principal: ``operator``, ``local``, ``anonymous`` or ``token PREFIX NAME``.
         project: Name of the project, if the request concerned one.
         action: Method and route.
         object: Path parameters, and the ID of a created object.
@@ -87,7 +87,7 @@ class AuditRecord(Record):
 
     id: UUID
     at: datetime
-    who: str
+    principal: str
     project: str | None
     action: str
     object: str
@@ -98,7 +98,7 @@ class AuditRecord(Record):
 class PrincipalRecord(Record):
     """The principal of a request."""
 
-    who: str
+    name: str
     project: str
     scope: Scope
     all_projects: bool

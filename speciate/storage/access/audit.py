@@ -36,7 +36,7 @@ _FORGET: Final = sa.text(
 class AuditEntry:
     """What is written; the fields are those of ``AuditRecord``."""
 
-    who: str
+    principal: str
     token_id: UUID | None
     project_id: UUID | None
     action: str
@@ -59,7 +59,7 @@ class AuditLog:
     @with_retries
     def write(self, entry: AuditEntry) -> None:
         """Append an entry."""
-        texts = ("who", "action", "object", "address")
+        texts = ("principal", "action", "object", "address")
         values: dict[str, Any] = {name: storable(getattr(entry, name))[:_LONGEST] for name in texts}
         values |= {name: getattr(entry, name) for name in ("token_id", "project_id", "status")}
         with self._engine.begin() as connection:
@@ -71,28 +71,34 @@ class AuditLog:
         with self._engine.connect() as connection:
             return int(connection.execute(_COUNT, _asked(before)).scalar_one())
 
-    def forget(self, before: datetime, who: str) -> int:
+    def forget(self, before: datetime, principal: str) -> int:
         """Delete the entries from before a moment, in small transactions; return how many.
 
         Each of them writes an entry that says how many went and from when they were.
 
         Args:
             before: The moment.
-            who: Who deletes them.
+            principal: Principal that deletes them.
         """
         total = 0
-        while went := self._forget_some(before, who):
+        while went := self._forget_some(before, principal):
             total += went
         return total
 
     @with_retries
-    def _forget_some(self, before: datetime, who: str) -> int:
+    def _forget_some(self, before: datetime, principal: str) -> int:
         with self._engine.begin() as connection:
             connection.execute(_ALLOW)
             gone = connection.execute(_FORGET, _asked(before)).one()
             if gone.entries:
                 span = f"{gone.entries} entries, {gone.first.isoformat()} to {gone.last.isoformat()}"
-                values = {"who": who, "action": "DELETE audit", "object": span, "address": "", "status": 200}
+                values = {
+                    "principal": principal,
+                    "action": "DELETE audit",
+                    "object": span,
+                    "address": "",
+                    "status": 200,
+                }
                 connection.execute(sa.insert(audit).values(id=uuid7(), **values))
             return int(gone.entries)
 

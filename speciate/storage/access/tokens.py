@@ -55,14 +55,14 @@ class Bearer:
         token_id: The token; None is the operator.
         project_id: Its project, None for the operator.
         project: Name of that project.
-        who: How the audit log calls it.
+        name: Name in the audit log.
         scope: What it allows.
     """
 
     token_id: UUID | None
     project_id: UUID | None
     project: str
-    who: str
+    name: str
     scope: Scope
 
 

@@ -54,7 +54,7 @@ def _cancelled(stores: Stores) -> UUID:
 
 def _old_entry(stores: Stores) -> None:
     at = datetime.now(UTC) - timedelta(days=406)
-    values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "action": "", "object": "", "address": ""}
+    values = {"id": floor7(at.timestamp()), "at": at, "principal": "x", "action": "", "object": "", "address": ""}
     with stores.engine.begin() as connection:
         connection.execute(insert(audit).values(status=200, **values))
 
@@ -78,7 +78,7 @@ def test_it_looks_asks_and_prunes(stores: Stores, prune: Call, monkeypatch: pyte
     assert code == ExitCode.OK
     assert "Pruned 1 run, deleted 1 audit log entry" in out
     (entry,) = stores.audit.list(project=None).items
-    assert (entry.who, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
+    assert (entry.principal, entry.action, entry.object.split(",")[0]) == ("prune", "DELETE audit", "1 entries")
     _old_entry(stores)
     monkeypatch.setenv("SPECIATE_AUDIT_DAYS", "0")
     assert "No run is old enough" in prune("--dry-run")[2]

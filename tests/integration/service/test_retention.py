@@ -102,7 +102,7 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
     now = datetime.now(UTC)
     for days in (900, 500, 401, 399, 0):
         at = now - timedelta(days=days)
-        values = {"id": floor7(at.timestamp()), "at": at, "who": "x", "object": "", "address": "", "status": 200}
+        values = {"id": floor7(at.timestamp()), "at": at, "principal": "x", "object": "", "address": "", "status": 200}
         with stores.engine.begin() as connection:
             connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
     assert stores.audit.count_old(now - timedelta(days=400)) == 3
@@ -111,10 +111,10 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
     assert retention_job._thread is not None
     retention_job._thread.join(30)
     entries = stores.audit.list(project=None).items
-    assert [e.action for e in entries if e.who == "x"] == ["0 days ago", "399 days ago"]
+    assert [e.action for e in entries if e.principal == "x"] == ["0 days ago", "399 days ago"]
     told = [e for e in entries if e.action == "DELETE audit"]
     # Two steps, newest first: each is an entry.
-    assert [(e.who, e.object.split(",")[0], e.status) for e in told] == [
+    assert [(e.principal, e.object.split(",")[0], e.status) for e in told] == [
         ("retention", "1 entries", 200),
         ("retention", "2 entries", 200),
     ]

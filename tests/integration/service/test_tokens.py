@@ -71,7 +71,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, stores: Stores) -> N
                 assert secret[8:] not in row
     identity = lab.get("/v1/whoami", headers=bearer(made["token"])).json()
     assert identity == {
-        "who": f"token {made['prefix']} read",
+        "name": f"token {made['prefix']} read",
         "project": "default",
         "scope": "read",
         "all_projects": False,
@@ -144,7 +144,7 @@ def test_a_token_stays_in_its_project_and_the_operator_chooses(lab: Api) -> None
 
 def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
     assert api.get("/v1/whoami").json() == {
-        "who": "local",
+        "name": "local",
         "project": "default",
         "scope": "admin",
         "all_projects": True,
@@ -154,7 +154,7 @@ def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
     made = api.post("/v1/tokens", {"name": "x"}, headers={"Speciate-Project": "a"}).json()
     assert api.get("/v1/whoami", headers=bearer(made["token"])).json()["project"] == "a"
     refused(api.get("/v1/whoami", headers=bearer("spc_" + "0" * 64)), 401, "unauthorized")
-    assert api.get("/v1/whoami", headers=bearer("left over in the environment")).json()["who"] == "local"
+    assert api.get("/v1/whoami", headers=bearer("left over in the environment")).json()["name"] == "local"
 
 
 def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) -> None:
@@ -165,12 +165,12 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) 
     lab.get("/v1/runs", headers=bearer("spc_" + "0" * 64))
     lab.get("/v1/runs")
     entries = lab.get("/v1/audit?everything=true", headers=OPERATOR).json()["items"]
-    found = [(e["who"].split()[0], e["action"], e["status"], e["project"]) for e in reversed(entries)]
+    found = [(e["principal"].split()[0], e["action"], e["status"], e["project"]) for e in reversed(entries)]
     assert found == [
         ("operator", "POST /v1/tokens", 201, "default"),
         ("token", "POST /v1/policies", 201, "default"),
         ("token", "POST /v1/runs/{run_id}:pause", 404, "default"),
-        ("nobody", "GET /v1/runs", 401, None),
+        ("anonymous", "GET /v1/runs", 401, None),
     ]
     assert entries[-1]["object"] == f"-> /v1/tokens/{made['id']}"
     assert entries[1]["object"] == "run_id=019a0000-0000-7000-8000-000000000000"
@@ -178,7 +178,7 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) 
     page = lab.get("/v1/audit?limit=2", headers=OPERATOR).json()
     rest = lab.get("/v1/audit", params={"cursor": page["next_cursor"]}, headers=OPERATOR).json()
     assert [e["id"] for e in [*page["items"], *rest["items"]]] == [e["id"] for e in entries if e["project"]]
-    for change in ("UPDATE audit SET who = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
+    for change in ("UPDATE audit SET principal = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
         with pytest.raises(DBAPIError, match="append-only"), stores.engine.begin() as connection:
             connection.execute(sa.text(change))
 
@@ -328,7 +328,7 @@ def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
         if "audit entry not stored, the database is unavailable" in record.getMessage()
     ]
     assert [("POST /v1/problems" in line, "POST /problems'" in line) for line in lost] == [(True, False), (False, True)]
-    fields = ("who='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
+    fields = ("principal='local'", "token_id=None", "project_id=", "object=''", "address='127.0.0.1'")
     for line in lost:
         assert all(field in line for field in fields)
     assert "status=503" in lost[0]

@@ -15,7 +15,7 @@ import typer
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
-from speciate.domain.run import RunSpec
+from speciate.domain.run import RunCounters, RunSpec
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.stand_in import (
     END,
@@ -163,6 +163,14 @@ def test_a_run_of_several_shows_what_each_did(cli: Cli, service: StandIn) -> Non
     lines = cli("runs", "show", RUN).lines
     assert any("big@1 + small@1" in line for line in lines)
     assert any(line.split() == ["propose", "small@1", "1", "40", "3", "0"] for line in lines)
+
+
+def test_every_counter_of_a_run_is_shown(cli: Cli, service: StandIn) -> None:
+    counts = {name: 1000 + i for i, name in enumerate(RunCounters.model_fields)}
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(**counts)))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", say({"items": [], "next_cursor": None}))
+    shown = cli("runs", "show", RUN).out
+    assert all(f"{count:,}" in shown for count in counts.values())
 
 
 PIECE = {"number": 16, "parent": 8, "rollout_id": str(RUN), "judged": 40, "won": 3, "lives": False}
