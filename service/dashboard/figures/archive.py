@@ -26,8 +26,8 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
     """
     names, found = _feature_cells(elites)
     islands = sorted(found)[:MAX_ISLANDS]
-    wide = 1 + max((i for cells in found.values() for i, _ in cells), default=0)
-    high = 1 + max((j for cells in found.values() for _, j in cells), default=0)
+    keys = [key for cells in found.values() for key in cells]
+    wide, high = (1 + max((key[part] for key in keys), default=0) for part in (0, 1))
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"showlegend": False, "coloraxis": _colour_axis(objective), "annotations": []}
     for position, island in enumerate(islands):
@@ -47,7 +47,7 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
         f"One square per cell of each island's archive, coloured by {objective.name}; gaps are empty cells. The first"
         " axis above chooses the objective."
     )
-    height = 2 + 14 * (1 + (len(islands) - 1) // across if islands else 1)
+    height = 2 + 14 * (1 + max(0, len(islands) - 1) // across)
     link = f"{run_url}/candidates/{{}}"
     return Chart("cells", "Archive by features", note, data, layout, table, height=height, link=link)
 

@@ -28,15 +28,9 @@ def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
         granted[each.problem] += _cost(each)
     before = list(accumulate(map(_cost, slices), initial=0))
     shown = [problem for problem, _ in granted.most_common(MAX_PROBLEMS)]
-    outcomes: dict[str, list[int]] = {_NO_GAIN: [], _RUNNING: [], _TARGET: [], _UNLOCK: []}
-    for i, each in enumerate(slices):
-        if each.problem in shown:
-            outcomes[_outcome(each)].append(i)
-    without = outcomes[_NO_GAIN]
-    outcomes[_NO_GAIN] = [without[i] for i in thinned(len(without), MAX_SLICES)]
     data = [
         _marks(rank, outcome, [slices[i] for i in at], [before[i] for i in at])
-        for rank, (outcome, at) in enumerate(outcomes.items())
+        for rank, (outcome, at) in enumerate(_by_outcome(slices, shown).items())
         if at
     ]
     layout = {
@@ -92,6 +86,16 @@ def campaign_progress_chart(slices: Sequence[SliceRecord]) -> Chart:
     note = "Confirmed targets and unlocks. A long flat end means that the remaining problems are hard."
     table = Table(("evaluations", "targets reached", "problems unlocked"), rows)
     return Chart("reached", "Targets and unlocks", note, data, layout, table)
+
+
+def _by_outcome(slices: Sequence[SliceRecord], shown: Sequence[str]) -> dict[str, list[int]]:
+    """Return the positions of the slices of shown problems by outcome; those without gain are thinned."""
+    outcomes: dict[str, list[int]] = {_NO_GAIN: [], _RUNNING: [], _TARGET: [], _UNLOCK: []}
+    for i, each in enumerate(slices):
+        if each.problem in shown:
+            outcomes[_outcome(each)].append(i)
+    without = outcomes[_NO_GAIN]
+    return outcomes | {_NO_GAIN: [without[i] for i in thinned(len(without), MAX_SLICES)]}
 
 
 def _marks(rank: int, outcome: str, slices: Sequence[SliceRecord], before: Sequence[int]) -> dict[str, Any]:

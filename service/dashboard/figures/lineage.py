@@ -15,6 +15,11 @@ MAX_NODES: Final = 5000
 GENERATION: Final = "generation"
 _MAX_ANCESTORS: Final = 500
 _MAX_OBJECTIVES: Final = 8
+_SPINE: Final = {
+    "mode": "lines+markers",
+    "line": {"color": SERIES[1], "width": 2.5},
+    "marker": {"size": 8, "symbol": "diamond", "color": SERIES[1]},
+}
 
 
 def generations(population: Population) -> NDArray[np.int64]:
@@ -60,27 +65,17 @@ def lineage_chart(population: Population, y: str = "", focus: int | None = None)
     data: list[dict[str, Any]] = []
     if len(kept):
         data += [_edges(population, kept, heights), _nodes(population, kept, heights, depth, y)]
-    spine = [row for row in path if not np.isnan(heights[row])]
-    if spine:
-        look = {
-            "name": f"ancestors of {focus}",
-            "mode": "lines+markers",
-            "line": {"color": SERIES[1], "width": 2.5},
-            "marker": {"size": 8, "symbol": "diamond", "color": SERIES[1]},
-        }
-        data.append(_nodes(population, np.array(spine), heights, depth, y) | look)
+    spine = np.array(path, dtype=np.int64)[~np.isnan(heights[path])]
+    if len(spine):
+        data.append({**_nodes(population, spine, heights, depth, y), "name": f"ancestors of {focus}", **_SPINE})
     hidden = len(drawable) - len(kept)
     note = (
         "Each point is a candidate, joined to its first parent, the program that was changed. The thick line leads from"
         " one candidate back to its root. Click a point to open it."
         + (f" {hidden:,} of {len(drawable):,} candidates are not drawn; ancestors and the front are." if hidden else "")
     )
-    objective = next((o for o in population.problem.objectives if o.name == y), None)
-    layout = {
-        "xaxis": axis("evaluations"),
-        "yaxis": axis(directed(objective) if objective else y),
-        "hovermode": "closest",
-    }
+    labels = {objective.name: directed(objective) for objective in population.problem.objectives}
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(labels.get(y, y)), "hovermode": "closest"}
     table = _table(population, path, depth)
     return Chart("lineage", "Family tree", note, data, layout, table, height=40, link=population.link)
 

@@ -34,8 +34,7 @@ def best_so_far_chart(population: Population) -> Chart:
         rows += [(objective.name, int(x), float(y)) for x, y in zip(at[:-1].tolist(), raw[:-1].tolist(), strict=True)]
         low, high = objective.range
         share = (raw - low) / (high - low)
-        if objective.direction is Direction.MINIMIZE:
-            share = 1.0 - share
+        share = share if objective.direction is Direction.MAXIMIZE else 1.0 - share
         keep = thinned(len(at), _MAX_STEPS)
         texts = [f"{value:.6g}" for value in raw[keep].tolist()]
         template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")

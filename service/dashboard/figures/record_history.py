@@ -29,8 +29,10 @@ def record_history_chart(unlocks: Sequence[UnlockRecord]) -> Chart:
                 "line": {"shape": "hv", "width": 1.5, "dash": "dot", "color": "--muted"},
             }
         )
-    for rank, who in enumerate(dict.fromkeys(unlock.policy_label for unlock in ordered)):
-        own = [unlock for unlock in ordered if unlock.policy_label == who]
+    by_policy: dict[str, list[UnlockRecord]] = {}
+    for unlock in ordered:
+        by_policy.setdefault(unlock.policy_label, []).append(unlock)
+    for rank, (who, own) in enumerate(by_policy.items()):
         data.append(
             {
                 "type": "scatter",

@@ -70,7 +70,7 @@ def reach_chart(curves: Sequence[Reached]) -> Chart:
     """Draw the share of (problem, seed) pairs that reached the target, to the end of the longest curve."""
     unit = curves[0].unit if curves else "evaluations"
     shown = [curve for curve in curves if curve.unit == unit]
-    end = max((x for curve in shown for x in (*curve.spent, curve.sound_until or 0.0)), default=0.0)
+    end = max((max(*curve.spent, curve.sound_until or 0.0, 0.0) for curve in shown), default=0.0)
     data = [
         step_line(
             rank,

@@ -57,9 +57,11 @@ def list_candidates(
     """Show a run's candidates by filter and sort order, newest first by default."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
-    filters = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
     names = problem.space.names
-    filters |= {"rule": rule.strip(), "elite": elite, "sort": sort if sort in names or sort != BY_NUMBER else ""}
+    if sort == BY_NUMBER and sort not in names:
+        sort = ""
+    filters = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
+    filters |= {"rule": rule.strip(), "elite": elite, "sort": sort}
     errors, found = None, Page[CandidateRecord](items=())
     try:
         found = dashboard.stores.queries.candidates(
@@ -67,7 +69,8 @@ def list_candidates(
         )
     except InvalidInputError as error:
         errors = form_errors(error)
-    chosen = tuple(name for name in names if name in (show or ()))
+    wanted = set(show or ())
+    chosen = tuple(name for name in names if name in wanted)
     path = f"/runs/{run_id}/candidates"
     context: dict[str, Any] = {
         "run": run,
@@ -79,7 +82,7 @@ def list_candidates(
         "filters": filters,
         "policies": _policies(run, policy),
         "errors": errors,
-        "any": "" if ANY_TARGET in (each.name for each in problem.targets) else ANY_TARGET,
+        "any": "" if ANY_TARGET in {each.name for each in problem.targets} else ANY_TARGET,
         "next": found.next_cursor and address(path, **filters, show=chosen, cursor=found.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
+from service.dashboard.figures.population import Population
 from service.dashboard.formatting import clip, number, short
 from service.dashboard.pages import page
 from service.dashboard.run_page import RunPage
@@ -118,9 +119,11 @@ def _chart(views: list[RunPage], shared: list[Objective], by: str, chosen: list[
     objective = next((o for o in shared if o.name == by), shared[0])
     if not chosen:
         return compare_runs_chart([(_label(view.run), view.population) for view in views], objective)
-    groups = [(tag, [view.population for view in views if tag in view.run.tags]) for tag in chosen]
-    singles = [(_label(view.run), [view.population]) for view in views if not set(chosen) & set(view.run.tags)]
-    return compare_groups_chart([*groups, *singles], objective)
+    groups: dict[str, list[Population]] = {tag: [] for tag in chosen}
+    for view in views:
+        for name in [tag for tag in chosen if tag in view.run.tags] or [_label(view.run)]:
+            groups.setdefault(name, []).append(view.population)
+    return compare_groups_chart(list(groups.items()), objective)
 
 
 def _format_setting(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,6 +19,8 @@ from speciate.ports.records.runs import EventRecord, RunRecord
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/events")
 
 _LIMIT: Final = 100
+_MAX_ELITES: Final = 12
+Sentence = tuple[str, tuple[int, ...]]
 
 
 @router.get("")
@@ -51,49 +54,70 @@ def _context(dashboard: DashboardContext, run: RunRecord, end: int) -> dict[str,
     return {"run": run, "lines": lines, "older": after + 1 if after else None}
 
 
-def describe_event(event: EventRecord) -> tuple[str, tuple[int, ...]]:
+def describe_event(event: EventRecord) -> Sentence:
     """Return a sentence about an event, and the numbers of the candidates that end it."""
-    data: dict[str, Any] = dict(event.data)
-    match event.kind:
-        case EventKind.BATCH_PROPOSED:
-            rejected = sum((data.get("rejected") or {}).values())
-            more = f", {rejected} could not be read" if rejected else ""
-            return f"{_count(data['proposals'], 'candidate')} from {_count(data['rollouts'], 'completion')}{more}", ()
-        case EventKind.BATCH_EVALUATED:
-            return _evaluated(data)
-        case EventKind.TARGET_CLAIMED:
-            return f"{data['target']} is claimed and evaluated again: candidate", (int(data["candidate"]),)
-        case EventKind.TARGET_CONFIRMED:
-            word = "unlocks the problem" if data.get("unlock") else "is on record"
-            spent = _count(data.get("evaluations") or 0, "evaluation")
-            return f"{data['target']} is confirmed and {word}, after {spent}: candidate", (int(data["candidate"]),)
-        case EventKind.TARGET_REFUTED:
-            why = f" ({clip(data['detail'], 300)})" if data.get("detail") else ""
-            return f"{data['target']} did not hold{why}: candidate", (int(data["candidate"]),)
-        case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
-            return clip(data.get("message") or "many candidates fail", 300), ()
-        case EventKind.RUN_PAUSED:
-            return clip(data.get("reason") or "by request", 300), ()
-        case _:
-            return "; ".join(
-                f"{name}: {clip(value, 200)}" for name, value in data.items() if value not in (None, "")
-            ), ()
+    return _SENTENCES.get(event.kind, _data)(dict(event.data))
 
 
-def _evaluated(data: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+def _proposed(data: dict[str, Any]) -> Sentence:
+    rejected = sum((data.get("rejected") or {}).values())
+    more = f", {rejected} malformed" if rejected else ""
+    return f"{_count(data['proposals'], 'candidate')} from {_count(data['rollouts'], 'completion')}{more}", ()
+
+
+def _evaluated(data: dict[str, Any]) -> Sentence:
     candidates = data["candidates"]
     failed = sum(1 for candidate in candidates if candidate["failure"])
-    twins = sum(1 for candidate in candidates if candidate["duplicate_of"])
-    places = sorted({int(place[2]) for place in data["archive"]})
-    parts = [_count(len(candidates), "candidate"), f"{_count(data['evaluations'], 'evaluation')} in all"]
+    duplicates = sum(1 for candidate in candidates if candidate["duplicate_of"])
+    elites = sorted({int(cell[2]) for cell in data["archive"]})
+    parts = [_count(len(candidates), "candidate"), f"{_count(data['evaluations'], 'evaluation')} in total"]
     if failed:
         parts.append(f"{failed} failed")
-    if twins:
-        parts.append(_count(twins, "duplicate"))
-    if places:
-        parts.append(f"{_count(len(data['archive']), 'place')} in the archive won by")
-    return ", ".join(parts), tuple(places[:12])
+    if duplicates:
+        parts.append(_count(duplicates, "duplicate"))
+    if elites:
+        parts.append(f"{_count(len(data['archive']), 'cell')} of the archive won by")
+    return ", ".join(parts), tuple(elites[:_MAX_ELITES])
+
+
+def _claimed(data: dict[str, Any]) -> Sentence:
+    return f"{data['target']} claimed, to be confirmed by a second evaluation: candidate", (int(data["candidate"]),)
+
+
+def _confirmed(data: dict[str, Any]) -> Sentence:
+    unlock = ", problem unlocked" if data.get("unlock") else ""
+    spent = _count(data.get("evaluations") or 0, "evaluation")
+    return f"{data['target']} confirmed{unlock} after {spent}: candidate", (int(data["candidate"]),)
+
+
+def _refuted(data: dict[str, Any]) -> Sentence:
+    reason = f" ({clip(data['detail'], 300)})" if data.get("detail") else ""
+    return f"{data['target']} refuted{reason}: candidate", (int(data["candidate"]),)
+
+
+def _alarm(data: dict[str, Any]) -> Sentence:
+    return clip(data.get("message") or "many candidates fail", 300), ()
+
+
+def _paused(data: dict[str, Any]) -> Sentence:
+    return clip(data.get("reason") or "by request", 300), ()
+
+
+def _data(data: dict[str, Any]) -> Sentence:
+    return "; ".join(f"{name}: {clip(value, 200)}" for name, value in data.items() if value not in (None, "")), ()
 
 
 def _count(count: int, word: str) -> str:
     return f"{number(count)} {word}" + ("" if count == 1 else "s")
+
+
+_SENTENCES: Final[dict[str, Callable[[dict[str, Any]], Sentence]]] = {
+    EventKind.BATCH_PROPOSED: _proposed,
+    EventKind.BATCH_EVALUATED: _evaluated,
+    EventKind.TARGET_CLAIMED: _claimed,
+    EventKind.TARGET_CONFIRMED: _confirmed,
+    EventKind.TARGET_REFUTED: _refuted,
+    EventKind.ALARM_RAISED: _alarm,
+    EventKind.RUN_STALLED: _alarm,
+    EventKind.RUN_PAUSED: _paused,
+}

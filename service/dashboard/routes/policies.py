@@ -29,11 +29,8 @@ def list_policies(
     found = dashboard.stores.catalog.policies(limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/policies", cursor=found.next_cursor)
     cells = dashboard.overview.matrix([policy.id for policy in found.items])
-    solved = {}
-    for policy in found.items:
-        own = [cell for cell in cells if cell.policy_id == policy.id and cell.mutator_id is None]
-        solved[policy.id] = sum(cell.runs for cell in own), len(own), sum(1 for cell in own if cell.unlocked)
-    return page(request, "policies.html", policies=found.items, solved=solved, older=older)
+    own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in found.items}
+    return page(request, "policies.html", policies=found.items, cells=own, older=older)
 
 
 @router.get("/{name}")

@@ -111,14 +111,19 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> Unloc
     known = known_pairs(catalog, cells)
     columns = _columns(known, cells, [pair for pair in (first, second) if pair])
     wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
-    held = {(cell.problem_id, cell.pair): cell for cell in cells}
-    rows = []
-    for problem in wanted:
-        found = tuple(held.get((problem.id, pair.key)) for pair in columns)
-        rows.append(UnlockRow(problem, found, _kind(held, problem.id, first, second)))
+    found = {(cell.problem_id, cell.pair): cell for cell in cells}
+    rows = [
+        UnlockRow(
+            problem,
+            tuple(found.get((problem.id, pair.key)) for pair in columns),
+            _kind(found, problem.id, first, second),
+        )
+        for problem in wanted
+    ]
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
-    counts = {kind: sum(1 for row in rows if row.kind == kind) for kind in _KINDS}
-    return UnlockMatrix(columns, tuple(rows), first, second, counts, tuple(pair.name for pair in known.values()))
+    kinds = Counter(row.kind for row in rows)
+    names = tuple(pair.name for pair in known.values())
+    return UnlockMatrix(columns, tuple(rows), first, second, {kind: kinds[kind] for kind in _KINDS}, names)
 
 
 def _columns(
@@ -140,14 +145,14 @@ def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> l
 
 
 def _kind(
-    held: Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell],
+    cells: Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell],
     problem: UUID,
     a: PolicyPair | None,
     b: PolicyPair | None,
 ) -> str:
     if a is None or b is None:
         return ""
-    in_a, in_b = (held.get((problem, pair.key)) for pair in (a, b))
+    in_a, in_b = (cells.get((problem, pair.key)) for pair in (a, b))
     # A pair without a run on the problem did not fail to unlock it.
     if in_a is None or in_b is None:
         return "not-tried"

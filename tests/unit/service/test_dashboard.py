@@ -561,18 +561,18 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("kind", "data", "words", "candidates"),
     [
-        ("target.claimed", {}, "sorts is claimed and evaluated again: candidate", (2,)),
+        ("target.claimed", {}, "sorts claimed, to be confirmed by a second evaluation: candidate", (2,)),
         (
             "target.confirmed",
             {"evaluations": 1},
-            "sorts is confirmed and is on record, after 1 evaluation: candidate",
+            "sorts confirmed after 1 evaluation: candidate",
             (2,),
         ),
-        ("target.refuted", {"detail": "n was 3"}, "sorts did not hold (n was 3): candidate", (2,)),
+        ("target.refuted", {"detail": "n was 3"}, "sorts refuted (n was 3): candidate", (2,)),
         (
             "batch.evaluated",
             {"candidates": [{"failure": None, "duplicate_of": None}], "evaluations": 1, "archive": [[0, "w0", 2]]},
-            "1 candidate, 1 evaluation in all, 1 place in the archive won by",
+            "1 candidate, 1 evaluation in total, 1 cell of the archive won by",
             (2,),
         ),
         ("batch.proposed", {"proposals": 1200, "rollouts": 1}, "1 200 candidates from 1 completion", ()),
