@@ -16,7 +16,7 @@ from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import processor_seconds, show
 from tests.chaos.callers import _MIX
 from tests.chaos.wire import Replicas, events
-from tests.dashboard import exhibits
+from tests.dashboard import samples
 
 ROOT = Path(__file__).parents[2]
 RUNS = 10
@@ -67,8 +67,8 @@ def run(settings: Settings) -> None:
 
 
 def _filled(stores: Stores, seed: int) -> UUID:
-    run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6, seed=seed)
-    exhibits.work(stores, run_id, UNITS)
+    run_id = samples.start(stores, samples.antenna(), samples.mutator(), 10**6, seed=seed)
+    samples.work(stores, run_id, UNITS)
     return run_id
 
 
@@ -139,7 +139,7 @@ async def _watch(
     await asyncio.sleep(1.0)
     before, begun = meter.read(), time.perf_counter()
     for i in range(COMMITS):
-        await asyncio.to_thread(exhibits.work, stores, runs[i % len(runs)], 1)
+        await asyncio.to_thread(samples.work, stores, runs[i % len(runs)], 1)
     seconds = time.perf_counter() - begun
     expected = sum(stores.runs.get(runs[i % len(runs)]).last_event - last[runs[i % len(runs)]] for i in range(viewers))
     while seen < expected:

@@ -27,7 +27,7 @@ from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
 from tests.benchmarks.parts import show
-from tests.dashboard import exhibits
+from tests.dashboard import samples
 from tests.dashboard.conftest import chromium_path
 
 ROOT = Path(__file__).parents[2]
@@ -74,8 +74,8 @@ def run(settings: Settings) -> None:
 def _pages(stores: Stores, url: str, page: Page) -> None:
     rows = []
     for size in SIZES:
-        run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6)
-        exhibits.work(stores, run_id, 1)
+        run_id = samples.start(stores, samples.antenna(), samples.mutator(), 10**6)
+        samples.work(stores, run_id, 1)
         with stores.engine.begin() as connection:
             connection.execute(_FILL, {"run": run_id, "n": size})
         for name, path in (("run", f"/runs/{run_id}"), ("lineage", f"/runs/{run_id}/lineage")):
@@ -103,8 +103,8 @@ def _opened(page: Page, address: str) -> tuple[float, float, float]:
 
 
 def _viewers(stores: Stores, url: str, process: psutil.Process, page: Page) -> None:
-    run_id = exhibits.start(stores, exhibits.antenna(), exhibits.mutator(), 10**6, seed=9)
-    exhibits.work(stores, run_id, 2)
+    run_id = samples.start(stores, samples.antenna(), samples.mutator(), 10**6, seed=9)
+    samples.work(stores, run_id, 2)
     page.goto(f"{url}/runs/{run_id}")
     page.locator("#link[data-is=live]").wait_for()
     with ThreadPoolExecutor(1) as pool:
@@ -124,7 +124,7 @@ def _viewers(stores: Stores, url: str, process: psutil.Process, page: Page) -> N
 
 
 def _delay(stores: Stores, run_id: UUID, page: Page) -> float:
-    exhibits.work(stores, run_id, 2)
+    samples.work(stores, run_id, 2)
     spent = f"{stores.runs.get(run_id).spent.evaluations:,}".replace(",", "\u202f")
     begun = time.perf_counter()
     page.locator("[data-part=tiles] dd", has_text=spent).first.wait_for(timeout=30_000)

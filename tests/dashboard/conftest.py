@@ -1,4 +1,4 @@
-"""One exhibition for all browser tests of a worker: a database with runs to look at, a server, and one Chromium."""
+"""Fixtures of the browser tests: a service with sample runs, and one Chromium per test worker."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from speciate.embedded import Endpoints
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
 from speciate.testing.http_server import serve_app
-from tests.dashboard import exhibits
+from tests.dashboard import samples
 from tests.dashboard.round_robin import one_request, round_robin
 
-_DATABASE = "exhibition"
+_DATABASE = "site"
 GUIDANCE = Guidance(every=2, most=2)
 _PATIENCE_S = 30
-"""A loaded machine is no failure."""
+"""Long enough for a busy machine."""
 
 
 @dataclass
-class Exhibition:
-    """What there is to look at.
+class Site:
+    """A service with sample data.
 
     Attributes:
-        url: Address of the service.
-        stores: The stores behind it.
-        done: A run that has ended, with five rewards.
-        running: One like it that goes on when a test works on it.
-        single: A run with one reward.
-        cases: A run with as many rewards as test cases.
-        doomed: A run in which nothing is ever scored, with hostile texts.
-        empty: A run without a candidate.
-        advised: A run that writes advice for its own prompts.
-        tournament: Name of a tournament that has ended.
-        open: Name of one like it that has only begun, and stays so.
-        campaign: Name of a campaign that goes on when a test works on it.
+        url: URL of the service.
+        settings: Its settings.
+        stores: Its stores.
+        done: A completed run with five objectives.
+        running: A similar run that continues when a test works on it.
+        single: A run with one objective.
+        cases: A run with one objective per test case.
+        doomed: A run without a scored candidate, with hostile texts.
+        empty: A run without candidates.
+        advised: A run with guidance.
+        tournament: Name of a completed tournament.
+        open: Name of a similar tournament that stays at its start.
+        campaign: Name of a campaign that continues when a test works on it.
     """
 
     url: str
@@ -64,8 +65,8 @@ class Exhibition:
 
 
 @pytest.fixture(scope="package")
-def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exhibition]:
-    """The exhibition, made once for the tests of this package that follow each other in a worker."""
+def site(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The service, started once per test worker for this package."""
     with _admin(servers) as connection:
         connection.execute(f"CREATE DATABASE {_DATABASE} TEMPLATE migrated STRATEGY file_copy")
     url = sa.make_url(servers.database_url).set(database=_DATABASE).render_as_string(hide_password=False)
@@ -78,14 +79,14 @@ def exhibition(servers: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     stores = open_stores(settings)
     try:
-        # Two replicas and no stickiness, for all tests: whatever a page needs, any replica can answer.
+        # All tests use two replicas without stickiness: any replica can answer any request.
         with (
             serve_app(one_request(create_app(settings))) as first,
             serve_app(one_request(create_app(settings))) as second,
             round_robin([_port(first), _port(second)]) as proxy,
         ):
             yield _filled(stores, settings, f"http://127.0.0.1:{proxy.port}")
-            # Connections take turns: two are enough for both replicas, a test that runs alone may make fewer.
+            # Connections alternate: two reach both replicas; a single test may make fewer.
             assert len(proxy.served) == min(2, proxy.served.total()), proxy.served
     finally:
         stores.close()
@@ -97,28 +98,28 @@ def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _filled(stores: Stores, settings: Settings, url: str) -> Exhibition:
-    antenna, plain = exhibits.antenna(), exhibits.mutator()
-    vpo = exhibits.mutator("maze-vpo", training_method="vpo")
-    done = exhibits.start(stores, antenna, plain, 80)
-    exhibits.work(stores, done)
-    running = exhibits.start(stores, antenna, vpo, 5000, seed=3)
-    exhibits.work(stores, running, 8)
-    single = exhibits.start(stores, exhibits.single(), vpo, 20)
-    exhibits.work(stores, single)
-    cases = exhibits.start(stores, exhibits.cases(), plain, 20, strategy="vector_evolution")
-    exhibits.work(stores, cases)
-    doomed = exhibits.start(stores, exhibits.doomed(), plain, 16)
-    exhibits.work(stores, doomed)
-    empty = exhibits.start(stores, exhibits.cases(), vpo, 30)
-    stores.runs.pause(empty, exhibits.HOSTILE)
-    advised = exhibits.start(stores, exhibits.single(), exhibits.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
-    exhibits.work(stores, advised)
-    tournament = exhibits.tournament(stores, problems=2, seeds=1)
-    opened = exhibits.tournament(stores, "open", problems=2, seeds=1, play=False)
-    campaign = exhibits.campaign(stores)
+def _filled(stores: Stores, settings: Settings, url: str) -> Site:
+    antenna, plain = samples.antenna(), samples.mutator()
+    vpo = samples.mutator("maze-vpo", training_method="vpo")
+    done = samples.start(stores, antenna, plain, 80)
+    samples.work(stores, done)
+    running = samples.start(stores, antenna, vpo, 5000, seed=3)
+    samples.work(stores, running, 8)
+    single = samples.start(stores, samples.single(), vpo, 20)
+    samples.work(stores, single)
+    cases = samples.start(stores, samples.cases(), plain, 20, strategy="vector_evolution")
+    samples.work(stores, cases)
+    doomed = samples.start(stores, samples.doomed(), plain, 16)
+    samples.work(stores, doomed)
+    empty = samples.start(stores, samples.cases(), vpo, 30)
+    stores.runs.pause(empty, samples.HOSTILE)
+    advised = samples.start(stores, samples.single(), samples.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
+    samples.work(stores, advised)
+    tournament = samples.tournament(stores, problems=2, seeds=1)
+    opened = samples.tournament(stores, "open", problems=2, seeds=1, play=False)
+    campaign = samples.campaign(stores)
     runs = (done, running, single, cases, doomed, empty, advised)
-    return Exhibition(url, settings, stores, *runs, tournament, opened, campaign)
+    return Site(url, settings, stores, *runs, tournament, opened, campaign)
 
 
 def _admin(endpoints: Endpoints) -> psycopg.Connection:
@@ -127,7 +128,7 @@ def _admin(endpoints: Endpoints) -> psycopg.Connection:
 
 
 def chromium_path() -> str | None:
-    """Return where Debian's Chromium is, or whichever is installed; None where there is none."""
+    """Return the path of an installed Chromium, or None."""
     return next(
         (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
     )
@@ -137,11 +138,11 @@ def chromium_path() -> str | None:
 def browser() -> Iterator[Browser]:
     """Chromium.
 
-    Not for the session: as long as Playwright runs, no other test of this process can start an event loop.
+    Package scope, since no other test of the process can start an event loop while Playwright runs.
     """
     path = chromium_path()
     if path is None:
-        pytest.skip("no Chromium is installed: the dashboard is not tried in a browser (apt-get install chromium)")
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield launched
@@ -150,16 +151,17 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Visitor:
-    """A page of a browser that writes down what should not happen.
+    """A browser page that records errors.
 
     Attributes:
         page: The page.
-        trouble: Console errors, failed scripts and requests to elsewhere.
+        url: URL of the service.
+        errors: Console errors, script errors and off-origin requests.
     """
 
     page: Page
     url: str
-    trouble: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.page.on(
@@ -182,7 +184,7 @@ class Visitor:
             plots.nth(i).locator(".main-svg").first.wait_for()
 
     def _note(self, kind: str, text: str) -> None:
-        self.trouble.append(f"{kind}: {text[:300]}")
+        self.errors.append(f"{kind}: {text[:300]}")
 
     def _elsewhere(self, url: str) -> None:
         if not url.startswith((self.url, "data:")):
@@ -191,7 +193,7 @@ class Visitor:
 
 @contextmanager
 def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
-    """Yield a page that is closed at the end, and fail when something was wrong with it."""
+    """Yield a page, close it at the end, and fail if it recorded an error."""
     context.set_default_timeout(_PATIENCE_S * 1000)
     expect.set_options(timeout=_PATIENCE_S * 1000)
     visitor = Visitor(context.new_page(), url)
@@ -199,24 +201,24 @@ def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
         yield visitor
     finally:
         visitor.page.close()
-    assert not visitor.trouble, visitor.trouble
+    assert not visitor.errors, visitor.errors
 
 
 @pytest.fixture(scope="package")
 def window(browser: Browser) -> BrowserContext:
-    """One window for all: what it keeps, such as Plotly, need not be loaded again for every test."""
+    """One window for all tests, so that Plotly is loaded once."""
     return browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
 
 
 @pytest.fixture
-def visitor(window: BrowserContext, exhibition: Exhibition) -> Iterator[Visitor]:
-    """A tab on the exhibition."""
-    with visiting(window, exhibition.url) as found:
+def visitor(window: BrowserContext, site: Site) -> Iterator[Visitor]:
+    """A tab of the shared window."""
+    with visiting(window, site.url) as found:
         yield found
 
 
 @pytest.fixture
-def plain_visitor(browser: Browser, exhibition: Exhibition) -> Iterator[Visitor]:
+def plain_visitor(browser: Browser, site: Site) -> Iterator[Visitor]:
     """A browser window without JavaScript."""
-    with visiting(browser.new_context(java_script_enabled=False), exhibition.url) as found:
+    with visiting(browser.new_context(java_script_enabled=False), site.url) as found:
         yield found

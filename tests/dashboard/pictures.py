@@ -1,6 +1,6 @@
-"""The pictures of the dashboards in ``docs/pictures``: a service from nothing, real runs, then one photograph a page.
+"""Take the screenshots in ``docs/pictures`` from a fresh service with real runs.
 
-``python -m tests.dashboard.pictures`` makes all of them anew. Seeds are fixed, times are not: no two are alike.
+Run ``python -m tests.dashboard.pictures``. Seeds are fixed but times are not, so the pictures differ each time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LOOK_EVERY_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture.
+    """A screenshot.
 
     Attributes:
-        path: Page, with the places of ``Content`` in braces.
+        path: Path of the page, with fields of ``Content`` in braces.
         theme: ``light`` or ``dark``.
         height: In pixels.
         width: In pixels.
@@ -48,10 +48,10 @@ class Shot:
 
 @dataclass(frozen=True)
 class Content:
-    """What there is to see.
+    """The sample data of the pictures.
 
     Attributes:
-        run: Id of the run that is shown.
+        run: Id of a run.
         best: Number of one of its candidates.
     """
 
@@ -70,11 +70,11 @@ SHOTS: Final = {
     "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
     "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
 }
-"""All pictures of pages, by the names of their files."""
+"""Screenshots by file name."""
 
 
 def fill(client: Client) -> Content:
-    """Let a service do what its pages tell of; some of it goes on when this returns."""
+    """Create the sample data; one run continues when this returns."""
     policies = {policy.slug: policy for policy in bundled_policies()}
     for method in ("base", "grpo", "vpo"):
         client.policies.add(policies[f"maze-{method}"])
@@ -136,13 +136,13 @@ def fill(client: Client) -> Content:
 
 
 def _best(run: RunHandle) -> int:
-    """Return the number of a valid candidate with the largest sum."""
+    """Return the number of the feasible candidate with the largest sum."""
     valid = [elite for elite in run.front() if not elite.rewards["overlap"]]
     return max(valid, key=lambda elite: elite.rewards["sum_of_radii"]).number
 
 
 def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> bytes:
-    """Return a page as PNG, once all its charts are drawn."""
+    """Return a page as PNG after all its charts are drawn."""
     context = browser.new_context(
         viewport={"width": shot.width, "height": shot.height}, color_scheme=shot.theme, reduced_motion="reduce"
     )
@@ -154,22 +154,22 @@ def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> byte
 
 
 def _smaller(png: bytes) -> bytes:
-    from PIL import Image  # comes with the extra `train`, and a test reads the list above without
+    from PIL import Image  # in the extra `train`; a test imports this module without it
 
     made = io.BytesIO()
-    # By medians a small spot takes the colour of what is around it; without means the paper's own is missed.
+    # Median cut recolours small spots; without k-means the background colour is off.
     palette = Image.open(io.BytesIO(png)).convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     palette.save(made, "PNG", optimize=True)
     return made.getvalue()
 
 
 def main() -> None:
-    """Write all pictures."""
+    """Write all screenshots."""
     path = chromium_path()
     if path is None:
-        raise SystemExit("no Chromium is installed: apt-get install chromium")
+        raise SystemExit("Chromium is not installed: apt-get install chromium")
     with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
-        Path(home).chmod(0o711)  # PostgreSQL has an account of its own where this one is root
+        Path(home).chmod(0o711)  # as root, PostgreSQL runs under another account
         with Stack(Settings(data_dir=Path(home) / "data", port=0)) as stack, sync_playwright() as playwright:
             start_stack(stack, Console())
             with Client(stack.url) as client:

@@ -1,4 +1,4 @@
-"""A proxy without stickiness: each connection goes to the next replica, and to another one where that is gone."""
+"""A proxy that sends each connection to the next live replica, without stickiness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 def one_request(app: ASGIApp) -> ASGIApp:
-    """Return an application that ends each connection with its answer, so that the proxy hands out single requests."""
+    """Wrap an application so that it closes each connection, and the proxy distributes single requests."""
 
     async def closing(scope: Scope, receive: Receive, send: Send) -> None:
         async def close(message: Message) -> None:
@@ -31,8 +31,8 @@ class RoundRobin:
     """The proxy.
 
     Attributes:
-        ports: Replicas on this machine, in turns; may be changed at any time.
-        port: Its own.
+        ports: Ports of the replicas; may be changed at any time.
+        port: Port of the proxy.
         served: Connections by replica.
     """
 
@@ -51,7 +51,7 @@ class RoundRobin:
                 continue
             self.served[port] += 1
             return opened
-        raise ConnectionError("no replica is there")
+        raise ConnectionError("no replica is listening")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -68,14 +68,14 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     except OSError:
-        pass  # whoever went away has nothing to hear any more
+        pass  # the client disconnected
     finally:
         writer.close()
 
 
 @contextmanager
 def round_robin(ports: list[int]) -> Iterator[RoundRobin]:
-    """Run the proxy in a thread until the block is left."""
+    """Run the proxy in a thread."""
     proxy = RoundRobin(ports)
     loop = asyncio.new_event_loop()
 

@@ -1,4 +1,4 @@
-"""The columns that charts are drawn from say what the candidates' records say."""
+"""The columns of the charts equal the candidates' records."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from speciate.storage.candidates.columns import ColumnReader
-from tests.dashboard.conftest import Exhibition
+from tests.dashboard.conftest import Site
 
 pytestmark = pytest.mark.servers
 
 
 @pytest.mark.parametrize("name", ["done", "doomed", "cases", "empty"])
-def test_columns_hold_what_records_hold(name: str, exhibition: Exhibition, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = getattr(exhibition, name)
-    run = exhibition.stores.runs.get(run_id)
-    names = exhibition.stores.catalog.problem(run.problem_id).definition.space.names
-    # Read in several answers, as a run with millions of candidates is.
+def test_columns_equal_the_records(name: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = getattr(site, name)
+    run = site.stores.runs.get(run_id)
+    names = site.stores.catalog.problem(run.problem_id).definition.space.names
+    # Several queries, as for a run with millions of candidates.
     monkeypatch.setattr("speciate.storage.candidates.columns._MOST_BYTES", 20_000)
-    columns = ColumnReader(exhibition.stores.engine).columns(run_id, len(names))
-    records = exhibition.stores.queries.candidates(run_id, limit=500).items
+    columns = ColumnReader(site.stores.engine).columns(run_id, len(names))
+    records = site.stores.queries.candidates(run_id, limit=500).items
     assert len(columns) == len(records) == run.candidates
     place = {number: row for row, number in enumerate(columns.number.tolist())}
     for record in records:

@@ -1,4 +1,4 @@
-"""Names, tags and notes of runs on pages: filled in without JavaScript, hostile, found, and runs told together."""
+"""Names, tags and notes of runs: forms, hostile texts, filters and groups."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from playwright.sync_api import expect
 
 from speciate.domain.labels import Labels, Relabelling
 from speciate.testing.http_server import WAIT_S
-from tests.dashboard.conftest import Exhibition, Visitor
-from tests.dashboard.exhibits import HOSTILE
+from tests.dashboard.conftest import Site, Visitor
+from tests.dashboard.samples import HOSTILE
 from tests.dashboard.test_pages import _FLAWS, AXE
 
 pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def labelled(exhibition: Exhibition) -> Iterator[Exhibition]:
-    """The exhibition with two runs that share a tag; they are unlabelled again afterwards."""
-    runs = exhibition.stores.runs
-    runs.label(exhibition.done, Relabelling(name=HOSTILE, tags=("arm:a", "x" * 40), note=f"{HOSTILE}\nsecond line"))
-    runs.label(exhibition.running, Relabelling(name="%{x} goes on", tags=("arm:a",)))
-    yield exhibition
-    for run_id in (exhibition.done, exhibition.running, exhibition.single):
+def labelled(site: Site) -> Iterator[Site]:
+    """The site with two runs that share a tag during the test."""
+    runs = site.stores.runs
+    runs.label(site.done, Relabelling(name=HOSTILE, tags=("arm:a", "x" * 40), note=f"{HOSTILE}\nsecond line"))
+    runs.label(site.running, Relabelling(name="%{x} goes on", tags=("arm:a",)))
+    yield site
+    for run_id in (site.done, site.running, site.single):
         runs.label(run_id, Relabelling(name="", tags=(), note=""))
 
 
-def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelled: Exhibition) -> None:
+def test_labels_are_saved_without_javascript(plain_visitor: Visitor, labelled: Site) -> None:
     page, run_id = plain_visitor.page, labelled.single
     plain_visitor.go(f"/runs/{run_id}")
     page.get_by_label("Name", exact=True).fill("my run")
@@ -48,15 +48,15 @@ def test_labels_are_filled_in_without_javascript(plain_visitor: Visitor, labelle
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("fine no,<b>")
     assert labelled.stores.runs.get(run_id).tags == ("arm:a", "sweep:3")
     # The browser reports the 422 as a failed load.
-    assert all("422" in told for told in plain_visitor.trouble)
-    plain_visitor.trouble.clear()
+    assert all("422" in each for each in plain_visitor.errors)
+    plain_visitor.errors.clear()
     plain_visitor.go(f"/runs/{run_id}")
     page.get_by_role("link", name="Start a similar run").click()
     expect(page.get_by_label(re.compile("^Tags"))).to_have_value("arm:a sweep:3")
     expect(page.get_by_label("Name", exact=True)).to_have_value("")
 
 
-def test_labelled_runs_are_accessible_and_their_texts_do_nothing(visitor: Visitor, labelled: Exhibition) -> None:
+def test_labelled_runs_are_accessible_and_their_texts_are_inert(visitor: Visitor, labelled: Site) -> None:
     pages = (
         f"/runs/{labelled.done}",
         "/runs",
@@ -74,7 +74,7 @@ def test_labelled_runs_are_accessible_and_their_texts_do_nothing(visitor: Visito
         assert visitor.page.title() != "owned"
 
 
-def test_lists_are_narrowed_by_labels(labelled: Exhibition) -> None:
+def test_runs_are_filtered_by_labels(labelled: Site) -> None:
     shown = {
         "tag=arm:a": ({labelled.done, labelled.running}, {labelled.single}),
         f"tag=arm:a,{'x' * 40}": ({labelled.done}, {labelled.running}),
@@ -89,7 +89,7 @@ def test_lists_are_narrowed_by_labels(labelled: Exhibition) -> None:
             assert not any(f"/runs/{run_id}" in text for run_id in left_out), query
 
 
-def test_runs_with_a_chosen_tag_are_told_together(labelled: Exhibition) -> None:
+def test_runs_with_a_chosen_tag_form_a_group(labelled: Site) -> None:
     runs = f"run={labelled.done}&run={labelled.running}"
     with httpx.Client(base_url=labelled.url, trust_env=False, timeout=WAIT_S) as http:
         apart, together, table = (

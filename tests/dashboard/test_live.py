@@ -1,4 +1,4 @@
-"""Pages that change while one looks: updates arrive, a restarted server is found again, actions do as they say."""
+"""Live pages and forms: updates, reconnection after a restart, actions and declarations."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
 from speciate.testing.http_server import WAIT_S, wait_for
-from tests.dashboard import exhibits
-from tests.dashboard.conftest import Exhibition, Visitor, visiting
+from tests.dashboard import samples
+from tests.dashboard.conftest import Site, Visitor, visiting
 from tests.dashboard.round_robin import round_robin
 from workers import tasks
 
 PATIENCE = 3
-"""How much longer than promised something may take on a machine that does much else."""
+"""Factor on promised times for a busy machine."""
 
 pytestmark = pytest.mark.servers
 
 
 @contextmanager
-def serving(exhibition: Exhibition, port: int) -> Iterator[None]:
-    """Serve another replica at a port, and end its streams before it stops."""
-    app = create_app(exhibition.settings)
+def serving(site: Site, port: int) -> Iterator[None]:
+    """Serve another replica at a port; end its streams before it stops."""
+    app = create_app(site.settings)
     config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -52,11 +52,11 @@ def serving(exhibition: Exhibition, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def process(exhibition: Exhibition) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Serve another replica from a process of its own, which can be killed."""
+def process(site: Site) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Serve another replica in a process that can be killed."""
     port = _free_port()
     command = [sys.executable, "-m", "uvicorn", "--factory", "service.app:create_app", "--port", str(port)]
-    settings = exhibition.settings
+    settings = site.settings
     assert settings.database_url is not None
     assert settings.redis_url is not None
     variables = {
@@ -83,52 +83,52 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _spent(exhibition: Exhibition) -> str:
-    return f"{exhibition.stores.runs.get(exhibition.running).spent.evaluations:,}".replace(",", "\u202f")
+def _spent(site: Site) -> str:
+    return f"{site.stores.runs.get(site.running).spent.evaluations:,}".replace(",", "\u202f")
 
 
-def test_commits_reach_the_screen(visitor: Visitor, exhibition: Exhibition) -> None:
-    visitor.go(f"/runs/{exhibition.running}")
+def test_commits_update_the_page(visitor: Visitor, site: Site) -> None:
+    visitor.go(f"/runs/{site.running}")
     visitor.drawn()
     expect(visitor.page.locator("#link")).to_have_text("live")
     before = visitor.page.locator("[data-figure*=best]").evaluate("plot => plot.dataset.revision")
-    exhibits.work(exhibition.stores, exhibition.running, 6)
-    expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(exhibition))
-    for _, display, _ in exhibition.stores.runs.get(exhibition.running).displayed():
+    samples.work(site.stores, site.running, 6)
+    expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(_spent(site))
+    for _, display, _ in site.stores.runs.get(site.running).displayed():
         expect(visitor.page.locator("[data-part=tiles]")).to_contain_text(display.label)
     best = visitor.page.locator("[data-figure*=best]")
     best.scroll_into_view_if_needed()
     expect(best).not_to_have_attribute("data-revision", before)
     visitor.go("/")
-    exhibits.work(exhibition.stores, exhibition.running, 4)
-    expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(exhibition))
+    samples.work(site.stores, site.running, 4)
+    expect(visitor.page.locator("[data-part=running]")).to_contain_text(_spent(site))
 
 
-def test_charts_of_a_run_that_begins_are_drawn_later(visitor: Visitor, exhibition: Exhibition) -> None:
-    run_id = exhibits.start(exhibition.stores, exhibits.single(), exhibits.mutator(), 24)
+def test_empty_charts_are_drawn_once_data_arrives(visitor: Visitor, site: Site) -> None:
+    run_id = samples.start(site.stores, samples.single(), samples.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
     figure = visitor.page.locator("figure:has([data-figure*=best])")
     expect(figure).to_contain_text("No data yet.")
     expect(visitor.page.locator("#link")).to_have_text("live")
-    exhibits.work(exhibition.stores, run_id)
+    samples.work(site.stores, run_id)
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".main-svg").first).to_be_visible()
     expect(figure.locator(".empty")).to_be_hidden()
 
 
-def test_a_chart_that_could_not_be_loaded_is_drawn_later(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_a_chart_recovers_from_a_failed_load(visitor: Visitor, site: Site) -> None:
     visitor.page.route("**/figures/best.json*", lambda route: route.abort(), times=1)
-    visitor.go(f"/runs/{exhibition.running}")
+    visitor.go(f"/runs/{site.running}")
     plot = visitor.page.locator("[data-figure*=best]")
     plot.scroll_into_view_if_needed()
     expect(plot).to_contain_text("could not be loaded")
-    exhibits.work(exhibition.stores, exhibition.running, 4)
+    samples.work(site.stores, site.running, 4)
     expect(plot.locator(".main-svg").first).to_be_visible()
     expect(plot).not_to_contain_text("could not be loaded")
-    visitor.trouble = [told for told in visitor.trouble if "ERR_FAILED" not in told]
+    visitor.errors = [each for each in visitor.errors if "ERR_FAILED" not in each]
 
 
-def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_checkboxes_and_focus_survive_an_update(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/runs")
     expect(page.locator("#link")).to_have_text("live")
@@ -137,23 +137,23 @@ def test_ticks_and_focus_outlast_an_update(visitor: Visitor, exhibition: Exhibit
     for box in ticked:
         box.check()
     page.get_by_role("region", name="Runs, table").focus()
-    exhibits.work(exhibition.stores, exhibition.running, 4)
-    row = page.locator(f"tr:has(a[href='/runs/{exhibition.running}'])")
-    expect(row).to_contain_text(f"{_spent(exhibition)} / 5\u202f000")
+    samples.work(site.stores, site.running, 4)
+    row = page.locator(f"tr:has(a[href='/runs/{site.running}'])")
+    expect(row).to_contain_text(f"{_spent(site)} / 5\u202f000")
     assert page.evaluate("document.activeElement.ariaLabel") == "Runs, table"
     page.get_by_role("button", name="Compare selected").click()
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
     assert re.findall("run=([0-9a-f-]{36})", page.url) == chosen
 
 
-def test_what_came_while_a_dialog_was_open_is_shown_when_it_is_closed(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_an_update_waits_until_the_open_dialog_is_closed(visitor: Visitor, site: Site) -> None:
     page = visitor.page
-    run_id = exhibits.start(exhibition.stores, exhibits.single(), exhibits.mutator(), 24)
+    run_id = samples.start(site.stores, samples.single(), samples.mutator(), 24)
     visitor.go(f"/runs/{run_id}")
     expect(page.locator("#link")).to_have_text("live")
     page.get_by_role("button", name="Cancel …").click()
     page.locator("#cancel").get_by_label("Reason").fill("it takes too long")
-    exhibits.work(exhibition.stores, run_id)
+    samples.work(site.stores, run_id)
     expect(page.locator("#link")).to_have_text("ended")
     expect(page.locator("#cancel")).to_be_visible()
     page.get_by_role("button", name="Keep run", exact=True).click()
@@ -161,8 +161,8 @@ def test_what_came_while_a_dialog_was_open_is_shown_when_it_is_closed(visitor: V
     expect(page.get_by_role("button", name="Cancel …")).to_have_count(0)
 
 
-def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibition: Exhibition) -> None:
-    visitor.go(f"/runs/{exhibition.running}")
+def test_the_table_of_a_chart_is_updated_with_it(visitor: Visitor, site: Site) -> None:
+    visitor.go(f"/runs/{site.running}")
     figure = visitor.page.locator("figure:has([data-figure*=throughput])")
     figure.scroll_into_view_if_needed()
     expect(figure.locator("[data-drawn]")).to_be_visible()
@@ -170,35 +170,35 @@ def test_the_table_of_a_chart_says_what_the_chart_says(visitor: Visitor, exhibit
     rows = figure.locator("[data-rows]")
     before = rows.inner_text()
     assert figure.locator("tbody tr").count() > 0
-    exhibits.work(exhibition.stores, exhibition.running, 6)
+    samples.work(site.stores, site.running, 6)
     expect(rows).not_to_have_text(before, use_inner_text=True)
-    told = rows.inner_text()
-    visitor.go(f"/runs/{exhibition.running}")
+    text = rows.inner_text()
+    visitor.go(f"/runs/{site.running}")
     figure.locator("summary").click()
-    assert rows.inner_text() == told
+    assert rows.inner_text() == text
 
 
-def test_a_restarted_server_is_found_again(browser: Browser, exhibition: Exhibition) -> None:
+def test_a_page_reconnects_to_a_restarted_server(browser: Browser, site: Site) -> None:
     port = _free_port()
     with visiting(browser.new_context(), f"http://127.0.0.1:{port}") as visitor:
-        with serving(exhibition, port):
-            visitor.go(f"/runs/{exhibition.running}/events")
+        with serving(site, port):
+            visitor.go(f"/runs/{site.running}/events")
             expect(visitor.page.locator("#link")).to_have_text("live")
         expect(visitor.page.locator("#link")).to_have_text("connecting …")
-        exhibits.work(exhibition.stores, exhibition.running, 3)
-        with serving(exhibition, port):
-            last = exhibition.stores.runs.get(exhibition.running).last_event
+        samples.work(site.stores, site.running, 3)
+        with serving(site, port):
+            last = site.stores.runs.get(site.running).last_event
             expect(visitor.page.locator(f"#event-{last}")).to_be_visible(timeout=10_000)
             numbers = [int(cell) for cell in visitor.page.locator("tbody td:first-child").all_inner_texts()]
             assert numbers == list(range(last, last - len(numbers), -1))
             visitor.page.goto("about:blank")
-        visitor.trouble = [told for told in visitor.trouble if "ERR_" not in told and "about:blank" not in told]
+        visitor.errors = [each for each in visitor.errors if "ERR_" not in each and "about:blank" not in each]
 
 
-def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser, exhibition: Exhibition) -> None:
-    stores, run_id = exhibition.stores, exhibition.running
-    ours = int(exhibition.url.rpartition(":")[2])
-    with process(exhibition) as (killed, port), round_robin([port]) as proxy:
+def test_a_stream_continues_on_another_replica(browser: Browser, site: Site) -> None:
+    stores, run_id = site.stores, site.running
+    ours = int(site.url.rpartition(":")[2])
+    with process(site) as (killed, port), round_robin([port]) as proxy:
         address = f"http://127.0.0.1:{proxy.port}"
         with visiting(browser.new_context(), address) as visitor:
             visitor.go(f"/runs/{run_id}/events")
@@ -212,73 +212,71 @@ def test_a_killed_replica_is_replaced_in_the_middle_of_a_stream(browser: Browser
             killed.kill()
             begun = time.monotonic()
             expect(visitor.page.locator("#link")).to_have_text("connecting …")
-            exhibits.work(stores, run_id, 3)
+            samples.work(stores, run_id, 3)
             last = stores.runs.get(run_id).last_event
             expect(visitor.page.locator(f"#event-{last}")).to_be_visible()
-            # The machine of a test may be busy; on a quiet one it is 1.4 s.
+            # 1.4 s on a quiet machine.
             assert time.monotonic() - begun < 3 * PATIENCE
             numbers = [int(cell) for cell in visitor.page.locator("tbody td:first-child").all_inner_texts()]
             assert numbers == list(range(last, last - len(numbers), -1))
-            # Nothing was sent twice: what came since is one frame for each state that there was, at most.
+            # No frame is repeated: at most one per state since then.
             assert 1 <= len(visitor.page.evaluate("window.added")) <= 3
             visitor.page.goto("about:blank")
-            visitor.trouble = [told for told in visitor.trouble if "ERR_" not in told and "about:blank" not in told]
+            visitor.errors = [each for each in visitor.errors if "ERR_" not in each and "about:blank" not in each]
 
 
-def test_a_tournament_its_pair_and_a_campaign_go_on_while_one_looks(visitor: Visitor, exhibition: Exhibition) -> None:
-    stores, page = exhibition.stores, visitor.page
-    opened = exhibits.tournament(stores, "live", problems=2, seeds=1, play=False)
+def test_tournament_pair_and_campaign_pages_are_live(visitor: Visitor, site: Site) -> None:
+    stores, page = site.stores, visitor.page
+    opened = samples.tournament(stores, "live", problems=2, seeds=1, play=False)
     visitor.go(f"/tournaments/{opened}/pair")
-    with visiting(page.context, exhibition.url) as other:
+    with visiting(page.context, site.url) as other:
         other.go(f"/tournaments/{opened}")
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
             expect(looking.page.locator(".matrix")).to_contain_text("0/0")
         while stores.tournaments.get(opened).state is DeclarationState.RUNNING:
-            exhibits.play_on(stores, opened)
+            samples.play_on(stores, opened)
         for looking in (visitor, other):
             expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
         expect(other.page.locator("[role=status]")).to_have_text("completed")
-    visitor.go(f"/campaigns/{exhibition.campaign}")
+    visitor.go(f"/campaigns/{site.campaign}")
     expect(page.locator("#link")).to_have_text("live")
     before = page.locator("[data-part=decisions] tbody tr").count()
-    exhibits.sweep(stores, exhibition.campaign)
-    exhibits.sweep(stores, exhibition.campaign)
+    samples.sweep(stores, site.campaign)
+    samples.sweep(stores, site.campaign)
     expect(page.locator("[data-part=decisions] tbody tr")).not_to_have_count(before)
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
 
 
-def test_a_candidate_is_replayed_and_the_outcome_comes_by_itself(
-    visitor: Visitor, exhibition: Exhibition, monkeypatch: pytest.MonkeyPatch
+def test_the_outcome_of_a_replay_appears_without_reload(
+    visitor: Visitor, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores, page = exhibition.stores, visitor.page
-    scored = next(c for c in stores.queries.candidates(exhibition.done, limit=50).items if c.rewards)
-    visitor.go(f"/runs/{exhibition.done}/candidates/{scored.number}")
+    stores, page = site.stores, visitor.page
+    scored = next(c for c in stores.queries.candidates(site.done, limit=50).items if c.rewards)
+    visitor.go(f"/runs/{site.done}/candidates/{scored.number}")
     page.get_by_role("button", name="Replay …").press("Enter")
     page.get_by_role("button", name="Replay candidate").click()
     expect(page.locator("[data-part=replay]")).to_contain_text("waiting for a worker")
     monkeypatch.setattr(tasks, "stores", lambda: stores)
-    monkeypatch.setattr(tasks, "LazyEvaluator", exhibits.Landscape)
+    monkeypatch.setattr(tasks, "LazyEvaluator", samples.Landscape)
     tasks.replay(str(scored.id))
     expect(page.locator("[data-part=replay]")).to_contain_text("Same result as the first evaluation")
-    monkeypatch.setattr(
-        exhibits.Landscape, "evaluate", lambda *_, **__: [Evaluation(rewards=(1.0, 2.0, 3.0, 4.0, 5.0))]
-    )
+    monkeypatch.setattr(samples.Landscape, "evaluate", lambda *_, **__: [Evaluation(rewards=(1.0, 2.0, 3.0, 4.0, 5.0))])
     tasks.replay(str(scored.id))
     page.reload()
     expect(page.locator("[data-part=replay] table")).to_contain_text("gain")
 
 
-def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, exhibition: Exhibition) -> None:
-    stores, page = exhibition.stores, visitor.page
-    run_id = exhibits.start(stores, exhibits.single(), exhibits.mutator(), 50)
+def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, site: Site) -> None:
+    stores, page = site.stores, visitor.page
+    run_id = samples.start(stores, samples.single(), samples.mutator(), 50)
     visitor.go(f"/runs/{run_id}")
     page.get_by_role("button", name="Pause …").press("Enter")
-    page.get_by_label("Reason").first.fill(exhibits.HOSTILE)
+    page.get_by_label("Reason").first.fill(samples.HOSTILE)
     page.get_by_role("button", name="Pause run").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
-    assert stores.runs.get(run_id).reason == exhibits.HOSTILE
+    assert stores.runs.get(run_id).reason == samples.HOSTILE
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[role=status]")).to_have_text("running")
     page.get_by_role("button", name="Cancel …").click()
@@ -289,7 +287,7 @@ def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, e
     expect(page.locator("[role=status]")).to_have_text("cancelled")
 
 
-def test_a_run_is_started_from_a_form_that_keeps_what_was_filled_in(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_the_run_form_keeps_its_values_and_starts_a_run(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/runs/new?problem=one-number&policy=mutator")
     page.locator("[name=seed]").fill("77")
@@ -304,12 +302,12 @@ def test_a_run_is_started_from_a_form_that_keeps_what_was_filled_in(visitor: Vis
     page.locator("[name='option.chains']").fill("3")
     page.get_by_role("button", name="Start run").click()
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
-    spec = exhibition.stores.runs.list(limit=1).items[0].spec
+    spec = site.stores.runs.list(limit=1).items[0].spec
     assert (spec.seed, spec.strategy_options, spec.budget.evaluations) == (77, {"chains": 3}, 30)
-    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    visitor.errors = [each for each in visitor.errors if "422" not in each]
 
 
-def test_a_problem_is_submitted_and_its_flaws_have_lines(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_the_problem_form_shows_errors_with_lines(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     text = (
         'slug = "from-a-page"\ntitle = "From a page"\nkind = "evaluator"\nevaluator = "score.py"\n\n[[objectives]]\n'
@@ -326,17 +324,17 @@ def test_a_problem_is_submitted_and_its_flaws_have_lines(visitor: Visitor, exhib
     page.locator("[name=toml]").fill(text.replace("upwards", "maximize"))
     page.get_by_role("button", name="Submit problem").click()
     expect(page).to_have_url(re.compile(r"/problems/from-a-page@1$"))
-    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    visitor.errors = [each for each in visitor.errors if "422" not in each]
 
 
-def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_a_tournament_is_declared_from_a_form(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/tournaments/new")
     page.locator("[name=slug]").fill("No Slug")
     page.locator("[name=problems]").fill("variant-0")
     page.get_by_role("button", name="Declare the tournament").click()
     expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
-    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    visitor.errors = [each for each in visitor.errors if "422" not in each]
     page.locator("[name=slug]").fill("from-a-page")
     page.locator("[name=problems]").fill("variant-0\nvariant-1")
     for row, name in enumerate(("left", "right")):
@@ -345,12 +343,12 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, exhibition: Exhi
     page.locator("[name=seeds]").fill("0-1")
     page.get_by_role("button", name="Declare the tournament").click()
     expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
-    assert exhibition.stores.tournaments.get("from-a-page").planned == 8
+    assert site.stores.tournaments.get("from-a-page").planned == 8
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
 
 
-def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_a_campaign_is_declared_from_a_form(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/campaigns")
     page.get_by_role("link", name="Declare a campaign").click()
@@ -360,14 +358,14 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibi
     page.locator("[name=evaluations]").fill("63")
     page.get_by_role("button", name="Declare the campaign").click()
     expect(page.locator("#wrong-evaluations")).to_contain_text("expected at least 64")
-    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    visitor.errors = [each for each in visitor.errors if "422" not in each]
     expect(page.locator("[name=problems]")).to_have_value(re.compile("variant-0\\s+variant-1"))
     page.locator("[name=evaluations]").fill("64")
     page.locator("[name=strategy]").select_option("vector_evolution")
     page.locator("[name='option.min_elites']").fill("5")
     page.get_by_role("button", name="Declare the campaign").click()
     expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
-    declared = exhibition.stores.campaigns.get("from-a-form").declaration
+    declared = site.stores.campaigns.get("from-a-form").declaration
     assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
     assert declared.strategy_options == {"min_elites": 5}
     page.get_by_role("button", name="Cancel").click()
@@ -375,10 +373,10 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, exhibition: Exhibi
     expect(page.locator("[role=status]")).to_have_text("cancelled")
 
 
-def test_forms_of_other_sites_are_refused(exhibition: Exhibition) -> None:
-    path = f"/runs/{exhibition.running}/cancel"
-    own = {"Origin": exhibition.url}
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+def test_forms_of_other_sites_are_refused(site: Site) -> None:
+    path = f"/runs/{site.running}/cancel"
+    own = {"Origin": site.url}
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         for headers in (
             {},
             {"Origin": "https://evil.example"},
@@ -387,13 +385,11 @@ def test_forms_of_other_sites_are_refused(exhibition: Exhibition) -> None:
         ):
             assert http.post(path, data={"reason": "x"}, headers=headers).status_code == 403
         assert http.post(path, content=b"{}", headers=own | {"Content-Type": "application/json"}).status_code == 415
-    assert exhibition.stores.runs.get(exhibition.running).state is RunState.RUNNING
+    assert site.stores.runs.get(site.running).state is RunState.RUNNING
 
 
-def test_a_form_that_is_sent_twice_starts_one_run(exhibition: Exhibition) -> None:
+def test_a_form_sent_twice_starts_one_run(site: Site) -> None:
     form = {"problem": "one-number", "policy": "mutator", "evaluations": "5", "key": "twice"}
-    with httpx.Client(
-        base_url=exhibition.url, headers={"Origin": exhibition.url}, trust_env=False, timeout=WAIT_S
-    ) as http:
+    with httpx.Client(base_url=site.url, headers={"Origin": site.url}, trust_env=False, timeout=WAIT_S) as http:
         first, second = (http.post("/runs", data=form).headers["location"] for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""Logging in with a token, what other sites can do with it (nothing), and how it ends."""
+"""Login with a token, protection from other sites, and the end of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from speciate.domain.access import Scope
 from speciate.domain.run import RunState
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.testing.http_server import WAIT_S, serve_app
-from tests.dashboard.conftest import Exhibition
+from tests.dashboard.conftest import Site
 
 pytestmark = pytest.mark.servers
 
@@ -35,7 +35,7 @@ fetch('{target}', {{method: 'POST', mode: 'no-cors', credentials: 'include', bod
 
 @dataclass
 class Guarded:
-    """Two replicas that ask for a token, on the exhibition's data, and a site of somebody else on the same machine."""
+    """Two replicas that require a token, on the site's data, and a foreign site on the same machine."""
 
     url: str
     other: str
@@ -43,8 +43,8 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def guarded(exhibition: Exhibition) -> Iterator[Guarded]:
-    settings = exhibition.settings.model_copy(update={"token": SecretStr("0perat0r"), "rate_limit": 0.0})
+def guarded(site: Site) -> Iterator[Guarded]:
+    settings = site.settings.model_copy(update={"token": SecretStr("0perat0r"), "rate_limit": 0.0})
 
     def evil(request: Request) -> HTMLResponse:
         target = request.query_params["target"]
@@ -53,9 +53,9 @@ def guarded(exhibition: Exhibition) -> Iterator[Guarded]:
     with (
         serve_app(create_app(settings)) as url,
         serve_app(create_app(settings)) as other,
-        serve_app(Starlette(routes=[Route("/", evil)])) as site,
+        serve_app(Starlette(routes=[Route("/", evil)])) as foreign,
     ):
-        yield Guarded(url, other, site)
+        yield Guarded(url, other, foreign)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def log_in(page: Page, url: str, token: str) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
-    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+def test_login_with_a_token_holds_on_every_replica(
+    guarded: Guarded, visitor_context: BrowserContext, site: Site
 ) -> None:
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/runs?state=completed", "spc_wrong")
@@ -82,30 +82,30 @@ def test_a_page_asks_for_a_token_and_any_replica_knows_who_gave_it(
     for theme in ("light", "dark"):
         page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
         assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in {"serious", "critical"}]
-    made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
+    made = site.stores.tokens.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
     log_in(page, f"{guarded.url}/runs?state=completed", made.token)
     expect(page).to_have_url(f"{guarded.url}/runs?state=completed")
     (cookie,) = visitor_context.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("speciate_session", True, "Lax")
     assert made.token not in cookie["value"]
-    # Cookies know no ports: the browser gives the other replica the same one.
+    # Cookies ignore ports: the browser sends the other replica the same one.
     page.goto(f"{guarded.other}/")
     expect(page.locator("#link")).to_have_text("live")
     page.goto(f"{guarded.other}/access")
     expect(page.locator("main")).to_contain_text("Scope admin is required to create and revoke tokens.")
-    exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
+    site.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
     page.goto(f"{guarded.url}/runs")
     expect(page).to_have_url(f"{guarded.url}/login?next=%2Fruns")
 
 
-def test_a_page_whose_session_is_over_says_so_and_asks_no_more(
-    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+def test_a_page_with_an_ended_session_stops_reconnecting(
+    guarded: Guarded, visitor_context: BrowserContext, site: Site
 ) -> None:
     page = visitor_context.new_page()
-    made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "watcher", Scope.READ, created_by="test")
+    made = site.stores.tokens.create(DEFAULT_PROJECT_ID, "watcher", Scope.READ, created_by="test")
     log_in(page, f"{guarded.url}/", made.token)
     expect(page.locator("#link")).to_have_text("live")
-    exhibition.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
+    site.stores.tokens.revoke(DEFAULT_PROJECT_ID, made.id)
     expect(page.locator("#link")).to_have_text("logged out: reload the page")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -113,21 +113,21 @@ def test_a_page_whose_session_is_over_says_so_and_asks_no_more(
     assert not asked
 
 
-def test_a_form_of_a_session_that_is_over_leads_to_the_login(guarded: Guarded, exhibition: Exhibition) -> None:
+def test_a_form_of_an_ended_session_links_to_the_login(guarded: Guarded, site: Site) -> None:
     with httpx.Client(base_url=guarded.url, headers={"Accept": "text/html"}, trust_env=False, timeout=WAIT_S) as http:
-        answer = http.post(f"/runs/{exhibition.running}/pause", data={"reason": ""})
+        answer = http.post(f"/runs/{site.running}/pause", data={"reason": ""})
     assert answer.status_code == 401
     assert 'href="/login"' in answer.text
     assert "cannot send" not in answer.text
 
 
-def test_who_may_only_read_is_shown_no_way_to_change_anything(
-    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+def test_actions_are_hidden_from_a_read_only_token(
+    guarded: Guarded, visitor_context: BrowserContext, site: Site
 ) -> None:
-    run = f"/runs/{exhibition.running}"
+    run = f"/runs/{site.running}"
     paths = (
-        "/", "/runs", run, "/runs/new", f"/runs/new?like={exhibition.running}", "/problems", "/problems/new",
-        "/tournaments", "/tournaments/new", f"/tournaments/{exhibition.open}", f"/campaigns/{exhibition.campaign}",
+        "/", "/runs", run, "/runs/new", f"/runs/new?like={site.running}", "/problems", "/problems/new",
+        "/tournaments", "/tournaments/new", f"/tournaments/{site.open}", f"/campaigns/{site.campaign}",
         "/campaigns", "/campaigns/new", "/policies", "/policies/new", "/policies/maze-vpo",
         f"{run}/candidates/1", "/access",
     )  # fmt: skip
@@ -135,7 +135,7 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
     shown: dict[Scope, dict[str, int]] = {}
     changing = "main form[method=post] button, main [popovertarget], main .button[href*='/new']"
     for scope in (Scope.READ, Scope.SUBMIT):
-        made = exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
+        made = site.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test")
         page.context.clear_cookies()
         log_in(page, f"{guarded.url}/access", made.token)
         expect(page.get_by_role("heading", name="Access")).to_be_visible()
@@ -146,29 +146,29 @@ def test_who_may_only_read_is_shown_no_way_to_change_anything(
             assert page.get_by_text("Read-only token").is_visible() == (scope is Scope.READ)
             needs = page.get_by_text("This page needs a token with scope submit").count()
             assert bool(needs) == (scope is Scope.READ and page.url.split("?")[0].endswith("/new"))
-    # What there is to hide is on every one of them but the last.
+    # Every page but the last has actions to hide.
     assert {path for path, count in shown[Scope.SUBMIT].items() if not count} == {"/access"}
     assert not {path: count for path, count in shown[Scope.READ].items() if count}
-    # Filters, which change nothing, stay.
+    # Filters stay visible.
     page.context.clear_cookies()
     log_in(
         page,
         f"{guarded.url}/runs",
-        exhibition.stores.tokens.create(DEFAULT_PROJECT_ID, "again", Scope.READ, created_by="test").token,
+        site.stores.tokens.create(DEFAULT_PROJECT_ID, "again", Scope.READ, created_by="test").token,
     )
     expect(page.get_by_role("button", name="Filter")).to_be_visible()
 
 
-def test_the_operator_makes_tokens_and_looks_at_other_projects(
-    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
+def test_the_operator_creates_tokens_and_selects_projects(
+    guarded: Guarded, visitor_context: BrowserContext, site: Site
 ) -> None:
-    exhibition.stores.projects.create("elsewhere", "Where nothing is")
+    site.stores.projects.create("elsewhere", "Where nothing is")
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/access", "0perat0r")
     page.get_by_label("Owner").fill("<b>dora</b>")
     page.get_by_role("button", name="Create token").click()
     token = page.locator("input[readonly]").input_value()
-    bearer = exhibition.stores.tokens.bearer(token)
+    bearer = site.stores.tokens.bearer(token)
     assert bearer is not None
     assert bearer.scope is Scope.READ
     page.goto(f"{guarded.url}/access")
@@ -177,14 +177,14 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     row.get_by_role("button", name="Revoke").click()
     page.get_by_role("button", name="Revoke token").click()
     expect(row).to_contain_text("revoked")
-    assert exhibition.stores.tokens.bearer(token) is None
+    assert site.stores.tokens.bearer(token) is None
     page.get_by_role("row", name="elsewhere").get_by_role("button", name="Quota").click()
     page.locator("form:popover-open").get_by_label("Concurrent runs").fill("3")
     page.get_by_role("button", name="Save quota").click()
     expect(page.get_by_role("row", name="elsewhere")).to_contain_text("0 of 3")
     page.get_by_role("row", name="elsewhere").get_by_role("button", name="Select").click()
     expect(page.locator(".side")).to_contain_text("Project elsewhere")
-    page.goto(f"{guarded.url}/runs/{exhibition.done}")
+    page.goto(f"{guarded.url}/runs/{site.done}")
     expect(page.locator("main")).to_contain_text("there is no run")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{guarded.url}/login")
@@ -192,24 +192,22 @@ def test_the_operator_makes_tokens_and_looks_at_other_projects(
     expect(page).to_have_url(f"{guarded.other}/login?next=%2Fruns")
 
 
-def test_other_sites_can_do_nothing_with_a_session(
-    guarded: Guarded, visitor_context: BrowserContext, exhibition: Exhibition
-) -> None:
+def test_other_sites_cannot_use_a_session(guarded: Guarded, visitor_context: BrowserContext, site: Site) -> None:
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/access", "0perat0r")
     expect(page.get_by_role("heading", name="Access")).to_be_visible()
-    before = exhibition.stores.tokens.list(DEFAULT_PROJECT_ID).items
-    steps = (f"/runs/{exhibition.running}/cancel", f"/v1/runs/{exhibition.running}:cancel", "/access/tokens", "/logout")
-    # Another port is the same site, to which browsers send the cookie; another name of this machine is another site.
-    for site in (guarded.evil, guarded.evil.replace("127.0.0.1", "localhost")):
+    before = site.stores.tokens.list(DEFAULT_PROJECT_ID).items
+    steps = (f"/runs/{site.running}/cancel", f"/v1/runs/{site.running}:cancel", "/access/tokens", "/logout")
+    # Another port is the same site, which gets the cookie; another host name is another site.
+    for origin in (guarded.evil, guarded.evil.replace("127.0.0.1", "localhost")):
         for step in steps:
-            page.goto(f"{site}/?target={guarded.url}{step}")
+            page.goto(f"{origin}/?target={guarded.url}{step}")
             expect(page).to_have_title(re.compile("sent|refused"))
             page.get_by_role("button").click(no_wait_after=True)
             page.wait_for_url(f"{guarded.url}{step}")
-    tried = exhibition.stores.audit.list(project=None, limit=4 * len(steps)).items
+    tried = site.stores.audit.list(project=None, limit=4 * len(steps)).items
     assert {(entry.action.partition(" ")[0], entry.status) for entry in tried} <= {("POST", 401), ("POST", 403)}
-    assert exhibition.stores.runs.get(exhibition.running).state is RunState.RUNNING
-    assert exhibition.stores.tokens.list(DEFAULT_PROJECT_ID).items == before
+    assert site.stores.runs.get(site.running).state is RunState.RUNNING
+    assert site.stores.tokens.list(DEFAULT_PROJECT_ID).items == before
     page.goto(f"{guarded.url}/access")
     expect(page.get_by_role("heading", name="Access")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Every page in a real browser: loads, draws its charts, is accessible in both themes, and asks nobody else."""
+"""Every page in a real browser: status, charts, accessibility in both themes, no off-origin request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, expect
 
 from speciate.storage.candidates.listing import CandidateFilter
 from speciate.testing.http_server import WAIT_S
-from tests.dashboard.conftest import Exhibition, Visitor, visiting
-from tests.dashboard.exhibits import HOSTILE
+from tests.dashboard.conftest import Site, Visitor, visiting
+from tests.dashboard.samples import HOSTILE
 
 pytestmark = pytest.mark.servers
 
@@ -57,26 +57,26 @@ PAGES = {
     "access": "/access",
 }
 AXE = Axe()
-# A chart is an image with a description; what is in it stands in the table below.
+# A chart is an image with a description; its data is in the table below.
 _FLAWS = """theme => {
   document.documentElement.dataset.theme = theme;
   return axe.run({ exclude: [[".plot"]] }, { resultTypes: ["violations"] })
     .then(found => found.violations.map(v => [v.id, v.impact, v.nodes[0].html.slice(0, 200)]));
 }"""
-# What can be pressed or filled in, and is either not reached by the keyboard or not seen when it is.
+# Interactive elements that the keyboard does not reach or that show no focus.
 _WITHOUT_FOCUS = """() => [...document.querySelectorAll("a, button, input, select, textarea, summary, .scroll, pre")]
   .filter(e => e.checkVisibility() && e.type !== "hidden")
   .filter(e => { e.focus(); return document.activeElement !== e || getComputedStyle(e).outlineStyle === "none"; })
   .map(e => e.outerHTML.slice(0, 200))"""
 
 
-def path_of(name: str, exhibition: Exhibition) -> str:
-    return PAGES[name].format(**vars(exhibition))
+def path_of(name: str, site: Site) -> str:
+    return PAGES[name].format(**vars(site))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visitor, exhibition: Exhibition) -> None:
-    assert visitor.go(path_of(name, exhibition)) == 200
+def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visitor, site: Site) -> None:
+    assert visitor.go(path_of(name, site)) == 200
     visitor.drawn()
     wide = visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert not wide, "the page is wider than the window"
@@ -88,9 +88,7 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
     assert "owned" not in visitor.page.title()
 
 
-def test_tables_of_the_activity_and_filters_of_runs_fit_a_small_screen(
-    visitor: Visitor, exhibition: Exhibition
-) -> None:
+def test_activity_tables_and_run_filters_fit_a_small_screen(visitor: Visitor, site: Site) -> None:
     visitor.go("/")
     for table in ("Latest targets, table", "Latest runs, table"):
         region = visitor.page.get_by_role("region", name=table)
@@ -100,37 +98,35 @@ def test_tables_of_the_activity_and_filters_of_runs_fit_a_small_screen(
     assert len({round(box["y"] + box["height"]) for field in fields.all() if (box := field.bounding_box())}) == 1
 
 
-def test_letters_below_the_line_of_an_axis_title_are_seen(visitor: Visitor, exhibition: Exhibition) -> None:
-    visitor.go(f"/runs/{exhibition.done}")
+def test_descenders_of_axis_titles_are_visible(visitor: Visitor, site: Site) -> None:
+    visitor.go(f"/runs/{site.done}")
     visitor.drawn()
-    # Its box ends where the picture does, but for fractions of a pixel: what hangs lower needs a margin.
+    # The title's box ends with the picture, so that descenders need a margin.
     margin = "picture => [getComputedStyle(picture).overflow, getComputedStyle(picture).overflowClipMargin]"
     assert visitor.page.locator(".main-svg").first.evaluate(margin) == ["clip", "4px"]
 
 
-def test_a_target_is_described_in_words_and_not_in_code(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_the_description_of_a_target_is_not_monospaced(visitor: Visitor, site: Site) -> None:
     visitor.go("/problems/doomed")
-    told = visitor.page.get_by_role("region", name="Targets, table").locator("td .muted").first
+    description = visitor.page.get_by_role("region", name="Targets, table").locator("td .muted").first
     body = visitor.page.locator("body").evaluate("body => getComputedStyle(body).fontFamily")
-    assert told.evaluate("words => getComputedStyle(words).fontFamily") == body
+    assert description.evaluate("words => getComputedStyle(words).fontFamily") == body
 
 
-def test_pages_fit_a_telephone(browser: Browser, exhibition: Exhibition) -> None:
+def test_pages_fit_a_phone(browser: Browser, site: Site) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
-    with visiting(context, exhibition.url) as visitor:
+    with visiting(context, site.url) as visitor:
         for name in PAGES:
-            visitor.page.goto(exhibition.url + path_of(name, exhibition), wait_until="domcontentloaded")
+            visitor.page.goto(site.url + path_of(name, site), wait_until="domcontentloaded")
             assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
             assert visitor.page.evaluate("document.querySelector('.side').offsetHeight") < 80, name
 
 
-def test_what_is_needed_to_paint_is_small(exhibition: Exhibition) -> None:
-    with httpx.Client(
-        base_url=exhibition.url, headers={"Accept": "text/html"}, trust_env=False, timeout=WAIT_S
-    ) as http:
-        html = http.get(f"/runs/{exhibition.running}").text
+def test_the_critical_path_is_small(site: Site) -> None:
+    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, trust_env=False, timeout=WAIT_S) as http:
+        html = http.get(f"/runs/{site.running}").text
         total = len(gzip.compress(html.encode(), 5))
-        # What is only preloaded is asked for after the page's first part has come, and nothing waits for it.
+        # Preloaded files are fetched after the first part of the page and delay nothing.
         needed = re.sub(r'<link rel="preload"[^>]+>', "", html)
         for path in set(re.findall(r'(?:href|src)="(/static/[^"]+)"', needed)):
             answer = http.get(path)
@@ -141,52 +137,52 @@ def test_what_is_needed_to_paint_is_small(exhibition: Exhibition) -> None:
     assert total <= 30_000
 
 
-def test_hostile_texts_are_shown_and_do_nothing(visitor: Visitor, exhibition: Exhibition) -> None:
-    for path in ("/problems/doomed", f"/runs/{exhibition.doomed}/candidates/2", f"/runs/{exhibition.empty}"):
+def test_hostile_texts_are_escaped(visitor: Visitor, site: Site) -> None:
+    for path in ("/problems/doomed", f"/runs/{site.doomed}/candidates/2", f"/runs/{site.empty}"):
         visitor.go(path)
         assert HOSTILE in visitor.page.content().replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"')
         assert visitor.page.locator("main script, main img").count() == 0
         assert "owned" not in visitor.page.title()
 
 
-def test_without_javascript_pages_are_complete(plain_visitor: Visitor, exhibition: Exhibition) -> None:
+def test_charts_diffs_and_matrices_work_without_javascript(plain_visitor: Visitor, site: Site) -> None:
     page = plain_visitor.page
-    plain_visitor.go(f"/runs/{exhibition.done}")
+    plain_visitor.go(f"/runs/{site.done}")
     assert page.locator(".plot:visible").count() == 0
     for figure in page.locator("figure").all():
         figure.locator("summary").click()
         assert figure.locator("tbody tr").count() > 0
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page).to_have_url(re.compile(r"\?x=gain&y=sidelobe"))
-    plain_visitor.go(f"/runs/{exhibition.done}/candidates/9")
+    plain_visitor.go(f"/runs/{site.done}/candidates/9")
     assert page.locator(".diff .add").count() > 0
     plain_visitor.go("/unlocks?a=mutator@1&b=maze-vpo@1")
     assert page.locator(".matrix tbody tr").count() >= 3
-    plain_visitor.go(f"/tournaments/{exhibition.tournament}")
+    plain_visitor.go(f"/tournaments/{site.tournament}")
     expect(page.get_by_role("heading", name="Differences")).to_be_visible()
     page.get_by_role("button", name="Dark theme").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
-    page, listed = plain_visitor.page, exhibition.stores.queries.candidates
+def test_candidates_are_sorted_and_filtered_without_javascript(plain_visitor: Visitor, site: Site) -> None:
+    page, listed = plain_visitor.page, site.stores.queries.candidates
 
     def shown() -> list[int]:
         return [int(number) for number in page.locator("tbody td:first-child").all_inner_texts()]
 
-    plain_visitor.go(f"/runs/{exhibition.done}/candidates")
+    plain_visitor.go(f"/runs/{site.done}/candidates")
     page.get_by_role("link", name="sidelobe ↓").click()
     expect(page).to_have_url(re.compile(r"/candidates\?sort=sidelobe$"))
     expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
     first = shown()
     page.get_by_role("link", name="Next").click()
-    every = listed(exhibition.done, CandidateFilter(sort="sidelobe"), limit=500).items
+    every = listed(site.done, CandidateFilter(sort="sidelobe"), limit=500).items
     assert first + shown() == [candidate.number for candidate in every]
 
     page.get_by_label("Rule", exact=True).fill("gain >= 3 and cost < 40")
     page.get_by_label("Elites only").check()
     page.get_by_role("button", name="Filter").click()
-    found = listed(exhibition.done, CandidateFilter(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
+    found = listed(site.done, CandidateFilter(sort="sidelobe", rule="gain >= 3 and cost < 40", elite=True)).items
     assert shown() == [candidate.number for candidate in found]
     assert 0 < len(found) < len(every)
 
@@ -203,9 +199,9 @@ def test_candidates_are_sorted_and_chosen_without_javascript(plain_visitor: Visi
     expect(page.get_by_text("No candidate matches the filter")).to_be_visible()
 
 
-def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
+def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, site: Site) -> None:
     for name in PAGES:
-        assert plain_visitor.go(path_of(name, exhibition)) == 200
+        assert plain_visitor.go(path_of(name, site)) == 200
         page = plain_visitor.page
         expect(page.locator("main h1")).to_have_count(1)
         assert page.locator(".needs-script:visible, .plot:visible").count() == 0, name
@@ -215,22 +211,22 @@ def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, exhib
             assert form.locator("button").count() >= 1, name
 
 
-def test_lists_show_what_their_address_asks_for(exhibition: Exhibition) -> None:
+def test_lists_apply_the_filters_of_their_url(site: Site) -> None:
     shown = {
-        "state=completed": (exhibition.done, exhibition.running),
-        "problem=one-number": (exhibition.single, exhibition.done),
-        "policy=maze-vpo": (exhibition.running, exhibition.done),
-        "state=paused&problem=many-cases&policy=maze-vpo": (exhibition.empty, exhibition.cases),
+        "state=completed": (site.done, site.running),
+        "problem=one-number": (site.single, site.done),
+        "policy=maze-vpo": (site.running, site.done),
+        "state=paused&problem=many-cases&policy=maze-vpo": (site.empty, site.cases),
     }
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         for query, (listed, left_out) in shown.items():
             text = http.get(f"/runs?{query}").text
             assert f"/runs/{listed}" in text, query
             assert f"/runs/{left_out}" not in text, query
 
 
-def test_a_policy_without_a_run_on_a_problem_is_not_counted_as_failing_it(exhibition: Exhibition) -> None:
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+def test_a_policy_without_a_run_has_not_failed_the_problem(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         table = http.get("/unlocks/matrix.csv?a=maze-vpo@1&b=adviser@1").text
         page = http.get("/unlocks?a=maze-vpo@1&b=adviser@1&show=not-tried").text
     kinds = {row["problem"]: row for row in csv.DictReader(io.StringIO(table))}
@@ -242,27 +238,27 @@ def test_a_policy_without_a_run_on_a_problem_is_not_counted_as_failing_it(exhibi
     assert "/problems/one-number@1" not in page
 
 
-def test_rewards_in_tables_say_which_end_is_better(exhibition: Exhibition) -> None:
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
-        listed, one = (http.get(f"/runs/{exhibition.done}/candidates{number}").text for number in ("", "/9"))
-        many = http.get(f"/runs/{exhibition.cases}/candidates").text
+def test_objectives_in_tables_mark_their_better_end(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        listed, one = (http.get(f"/runs/{site.done}/candidates{number}").text for number in ("", "/9"))
+        many = http.get(f"/runs/{site.cases}/candidates").text
     for name in ("gain ↑", "sidelobe ↓"):
         assert f">{name}</a></th>" in listed
         assert f">{name}</th>" in one
     assert "Columns: 6 of 120 objectives" in many
 
 
-def test_times_say_their_day_and_zone_and_a_run_that_ended_waits_for_nothing(exhibition: Exhibition) -> None:
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
-        events = http.get(f"/runs/{exhibition.done}/events").text
-        ended, waiting = (http.get(f"/runs/{run}").text for run in (exhibition.single, exhibition.empty))
+def test_times_have_day_and_zone_and_ended_runs_say_not_reached(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        events = http.get(f"/runs/{site.done}/events").text
+        ended, waiting = (http.get(f"/runs/{run}").text for run in (site.single, site.empty))
     assert "Times are UTC" in events
     assert re.search(r">\d+ [A-Z][a-z]{2} \d\d:\d\d:\d\d</time>", events)
     assert ("not reached" in ended, "not yet" in ended) == (True, False)
     assert ("not reached" in waiting, "not yet" in waiting) == (False, True)
 
 
-def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: Exhibition) -> None:
+def test_names_of_ten_thousand_characters_are_refused_with_a_short_page(site: Site) -> None:
     name = "<b>x" * 2500
     toml = f'slug = "long"\ntitle = "{name}"\nkind = "cases"\n'
     forms = {
@@ -271,8 +267,8 @@ def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: E
         "/policies": {"slug": name, "base_url": name, "model": name, "kind": name, "timeout_s": name},
         "/tournaments": {"slug": name, "problems": name, "name0": name, "policy0": name, "seeds": name},
     }
-    headers = {"Accept": "text/html", "Origin": exhibition.url}
-    with httpx.Client(base_url=exhibition.url, headers=headers, trust_env=False, timeout=WAIT_S) as http:
+    headers = {"Accept": "text/html", "Origin": site.url}
+    with httpx.Client(base_url=site.url, headers=headers, trust_env=False, timeout=WAIT_S) as http:
         answers = [http.post(path, data=form) for path, form in forms.items()]
         answers += [
             http.get(f"/{path}/{name.replace('<b>', 'b')}")
@@ -284,17 +280,17 @@ def test_names_of_ten_thousand_characters_are_refused_in_few_words(exhibition: E
         assert "text/html" in answer.headers["content-type"]
         assert "<b>x" not in answer.text
         assert 'class="button' in answer.text
-    # What was pasted comes back whole, so that no work is lost; everything else is clipped.
+    # Pasted text is returned in full; everything else is clipped.
     assert all(len(answer.text) < 40_000 for answer in answers[1:])
 
 
-def test_what_is_not_there_is_said_with_a_way_back(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_missing_pages_are_404_with_a_link_back(visitor: Visitor, site: Site) -> None:
     unknown = "00000000-0000-7000-8000-000000000000"
     for path in (
         f"/runs/{unknown}",
         "/runs/<script>",
-        f"/runs/{exhibition.done}/candidates/99999",
-        f"/runs/{exhibition.done}/candidates/{'9' * 40}",
+        f"/runs/{site.done}/candidates/99999",
+        f"/runs/{site.done}/candidates/{'9' * 40}",
         "/candidates/nothing",
         "/problems/nothing",
         "/policies/%00",
@@ -302,17 +298,17 @@ def test_what_is_not_there_is_said_with_a_way_back(visitor: Visitor, exhibition:
         "/tournaments/nothing",
         "/campaigns/nothing",
         "/nowhere",
-        f"/runs/{exhibition.done}/figures/nothing.json",
+        f"/runs/{site.done}/figures/nothing.json",
     ):
         assert visitor.go(path) == 404, path
         assert visitor.page.locator("main a.button").count() >= 1
-    # The browser reports each of these pages as a failed load, and nothing else.
-    assert all("404" in told for told in visitor.trouble)
-    visitor.trouble.clear()
+    # The browser reports only the failed loads.
+    assert all("404" in each for each in visitor.errors)
+    visitor.errors.clear()
 
 
-def test_programs_are_told_in_json(exhibition: Exhibition) -> None:
-    with httpx.Client(base_url=exhibition.url, trust_env=False, timeout=WAIT_S) as http:
+def test_clients_without_html_get_json_errors(site: Site) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
         answer = http.get("/runs/nothing")
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
         assert http.get("/v1/runs/nothing", headers={"Accept": "text/html"}).json()["status"] == 422

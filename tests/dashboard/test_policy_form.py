@@ -1,4 +1,4 @@
-"""Registering a policy in a browser: tried, registered, asked; with JavaScript and without."""
+"""Test, register and ping a policy in a browser, with and without JavaScript."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from speciate.testing.openai_endpoint import serve as openai_endpoint
-from tests.dashboard.conftest import Exhibition, Visitor
+from tests.dashboard.conftest import Site, Visitor
 
 pytestmark = pytest.mark.servers
 
 KEY = "sk-first-0123456789abcdef"
 
 
-def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Exhibition) -> None:
+def test_a_policy_is_tested_registered_and_pinged(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/policies")
     page.get_by_role("link", name="Register a policy").click()
@@ -32,13 +32,13 @@ def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Ex
         for theme in ("light", "dark"):
             page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
             assert Axe().run(page).response["violations"] == []
-        # The page did not go away, and what was typed is there, also what no answer repeats.
+        # The page stays, and the typed key too, though no response contains it.
         expect(page.locator("[name=api_key]")).to_have_value(KEY)
         page.locator("[name=slug]").fill("from-a-form")
         page.get_by_role("button", name="Test").click()
         expect(page.get_by_role("status")).to_contain_text("The policy answers.")
         expect(page.get_by_role("status")).to_contain_text("Nothing is registered yet.")
-        assert exhibition.stores.catalog.policies(slug="from-a-form").items == ()
+        assert site.stores.catalog.policies(slug="from-a-form").items == ()
         assert KEY not in page.content()
         page.get_by_role("button", name="Register policy").click()
         expect(page).to_have_url(re.compile(r"/policies/from-a-form@1$"))
@@ -49,10 +49,10 @@ def test_a_policy_is_tried_registered_and_asked(visitor: Visitor, exhibition: Ex
             assert Axe().run(page).response["violations"] == []
     page.get_by_role("button", name="Ping").click()
     expect(page.get_by_role("alert")).to_contain_text("The policy endpoint cannot be used.")
-    visitor.trouble = [told for told in visitor.trouble if "422" not in told]
+    visitor.errors = [each for each in visitor.errors if "422" not in each]
 
 
-def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, exhibition: Exhibition) -> None:
+def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, site: Site) -> None:
     page = plain_visitor.page
     plain_visitor.go("/policies/new?kind=program_mutator")
     page.locator("[name=slug]").fill("plainly")
@@ -67,5 +67,5 @@ def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, exhib
     expect(page).to_have_url(re.compile(r"/policies/plainly@1$"))
     page.get_by_role("button", name="Ping").click()
     expect(page.get_by_role("status")).to_contain_text("The policy answers.")
-    assert exhibition.stores.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
-    plain_visitor.trouble = [told for told in plain_visitor.trouble if "422" not in told]
+    assert site.stores.catalog.policy("plainly").definition.options == {"sigma_low": 0.1}
+    plain_visitor.errors = [each for each in plain_visitor.errors if "422" not in each]

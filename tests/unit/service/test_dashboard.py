@@ -1,4 +1,4 @@
-"""What pages are made of, without a browser: figures that Plotly accepts, columns read on, forms, live views."""
+"""Figures, column cache, forms, live views and formatting, without a browser."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from speciate.search.strategies import STRATEGIES
 from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
-from tests.dashboard.exhibits import antenna, cases, single
+from tests.dashboard.samples import antenna, cases, single
 
 _RNG = np.random.default_rng(7)
 
@@ -85,7 +85,7 @@ def _elites(problem: Any) -> list[EliteRecord]:
 
 
 def _accepted(chart: Chart) -> None:
-    """Check a chart against Plotly's own schema, with a colour for every token of ours."""
+    """Check a chart against Plotly's schema, with a colour for every CSS token."""
 
     def coloured(value: Any) -> Any:
         if isinstance(value, str) and value.startswith("--"):
@@ -104,39 +104,42 @@ def _accepted(chart: Chart) -> None:
 @pytest.mark.parametrize(("n", "failing"), [(0, 0.0), (1, 0.0), (1, 1.0), (60, 0.2), (60, 1.0)])
 def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
     for problem in (antenna(), single(), cases(30)):
-        of = Population(problem, _columns(n, len(problem.objectives), failing=failing), "/runs/x")
+        population = Population(problem, _columns(n, len(problem.objectives), failing=failing), "/runs/x")
         objective = problem.objectives[0]
         for chart in (
-            population_chart(of),
-            population_chart(of, "cost", "bandwidth"),
-            parallel_chart(of),
-            solved_objectives_chart(of),
-            best_so_far_chart(of),
-            throughput_chart(of),
-            failures_chart(of),
-            tokens_chart(of),
-            lineage_chart(of),
-            lineage_chart(of, "generation", 5),
-            compare_runs_chart([("<b>one</b>", of), ("two", of)], objective),
-            compare_groups_chart([("<b>one</b>", [of, of]), ("two", [of])], objective),
+            population_chart(population),
+            population_chart(population, "cost", "bandwidth"),
+            parallel_chart(population),
+            solved_objectives_chart(population),
+            best_so_far_chart(population),
+            throughput_chart(population),
+            failures_chart(population),
+            tokens_chart(population),
+            lineage_chart(population),
+            lineage_chart(population, "generation", 5),
+            compare_runs_chart([("<b>one</b>", population), ("two", population)], objective),
+            compare_groups_chart([("<b>one</b>", [population, population]), ("two", [population])], objective),
             feature_map_chart(_elites(problem), objective, "/runs/x", across=2),
             tradeoff_map_chart(_elites(problem), objective, "/runs/x"),
             feature_map_chart([], objective, "/runs/x"),
         ):
             _accepted(chart)
-        assert len(best_matrix(of).rows) in {0, min(12, len(problem.objectives))}
+        assert len(best_matrix(population).rows) in {0, min(12, len(problem.objectives))}
 
 
 def test_an_infeasible_candidate_is_never_the_best() -> None:
     columns = _columns(3, 5, failing=0.0)
     columns.rewards[:, 0], columns.rewards[:, 4] = (3.0, 9.0, 4.0), (0.0, 0.1, 0.0)
-    of = Population(antenna(), columns, "/runs/x")
-    assert [row for row in best_so_far_chart(of).table.rows if row[0] == "gain"] == [("gain", 1, 3.0), ("gain", 3, 4.0)]
-    assert compare_runs_chart([("one", of)], of.problem.objectives[0]).table.rows[:2] == [
+    population = Population(antenna(), columns, "/runs/x")
+    assert [row for row in best_so_far_chart(population).table.rows if row[0] == "gain"] == [
+        ("gain", 1, 3.0),
+        ("gain", 3, 4.0),
+    ]
+    assert compare_runs_chart([("one", population)], population.problem.objectives[0]).table.rows[:2] == [
         ("one", 1, 3.0),
         ("one", 3, 4.0),
     ]
-    assert best_matrix(of).rows[0][:3] == ["gain", 3, 4.0]
+    assert best_matrix(population).rows[0][:3] == ["gain", 3, 4.0]
 
 
 def test_an_infeasible_candidate_solves_no_case() -> None:
@@ -144,26 +147,30 @@ def test_an_infeasible_candidate_solves_no_case() -> None:
     limit = Objective(name="excess", direction=Direction.MINIMIZE, role=ObjectiveRole.CONSTRAINT)
     columns = _columns(3, 31, failing=0.0)
     columns.rewards[:] = 0.0
-    columns.rewards[0, :20], columns.rewards[0, 30] = 1.0, 0.5  # most cases, and a constraint violated
+    columns.rewards[0, :20], columns.rewards[0, 30] = 1.0, 0.5  # solves most cases but is infeasible
     columns.rewards[1, 5] = 1.0
     limited = type(plain).model_validate(plain.model_dump() | {"objectives": (*plain.objectives, limit)})
-    of = Population(limited, columns, "/runs/x")
-    assert best_so_far_chart(of).table.rows[-1] == (3, 1, 1)
-    assert [row[:3] for row in solved_objectives_chart(of).table.rows if row[2]] == [("case_5", "best candidate", 1)]
-    assert solved_objectives_chart(of).note.endswith(" Infeasible candidates do not count.")
+    population = Population(limited, columns, "/runs/x")
+    assert best_so_far_chart(population).table.rows[-1] == (3, 1, 1)
+    assert [row[:3] for row in solved_objectives_chart(population).table.rows if row[2]] == [
+        ("case_5", "best candidate", 1)
+    ]
+    assert solved_objectives_chart(population).note.endswith(" Infeasible candidates do not count.")
     assert "nfeasible" not in solved_objectives_chart(Population(plain, _columns(3, 30), "/runs/x")).note
 
 
-def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value() -> None:
-    def of(*gains: float) -> Population:
+def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value() -> None:
+    def population(*gains: float) -> Population:
         columns = _columns(len(gains), 5, failing=0.0)
         columns.rewards[:, 0], columns.rewards[:, 4] = gains, 0.0
         return Population(antenna(), columns, "/runs/x")
 
-    late = of(1.0, 1.0, 9.0)
-    late.columns.rewards[0, 4] = 0.5  # violates the constraint: it has a value from its second candidate on
+    late = population(1.0, 1.0, 9.0)
+    late.columns.rewards[0, 4] = 0.5  # infeasible: the run has a value from its second candidate on
     objective = antenna().objectives[0]
-    chart = compare_groups_chart([("both", [of(1.0, 3.0, 4.0, 8.0), late]), ("alone", [of(2.0)])], objective)
+    chart = compare_groups_chart(
+        [("both", [population(1.0, 3.0, 4.0, 8.0), late]), ("alone", [population(2.0)])], objective
+    )
     assert chart.table.rows == [
         ("both", 2, 2, 2.0, 1.0, 3.0),
         ("both", 2, 3, 6.5, 4.0, 9.0),
@@ -171,14 +178,14 @@ def test_runs_that_are_told_together_have_a_mean_where_all_of_them_have_a_value(
     ]
     assert [trace["name"] for trace in chart.data if trace.get("showlegend", True)] == ["both (2)", "alone (1)"]
     assert "Left out" not in chart.note
-    never = of(5.0)
+    never = population(5.0)
     never.columns.rewards[0, 4] = 0.5
-    chart = compare_groups_chart([("two", [of(2.0), never])], objective)
+    chart = compare_groups_chart([("two", [population(2.0), never])], objective)
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
     assert " Left out: 1 run without a feasible candidate." in chart.note
 
 
-def test_curves_of_a_tournament_go_on_to_its_end() -> None:
+def test_tournament_curves_extend_to_the_last_evaluation() -> None:
     def curve(entrant: str, spent: tuple[float, ...], share: tuple[float, ...], sound: float | None) -> Reached:
         return Reached(
             entrant=entrant, unit="evaluations", spent=spent, share=share, pairs=4, censored=2, sound_until=sound
@@ -195,39 +202,39 @@ def test_curves_of_a_tournament_go_on_to_its_end() -> None:
     assert reach_chart([]).empty
 
 
-def test_rewards_are_shown_with_their_better_end() -> None:
+def test_axes_and_tables_mark_the_better_end_of_an_objective() -> None:
     problem = antenna()
-    of = Population(problem, _columns(20, 5), "/runs/x")
-    assert best_matrix(of).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
+    population = Population(problem, _columns(20, 5), "/runs/x")
+    assert best_matrix(population).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
     cost = problem.objectives[3]
     for chart in (
-        population_chart(of, "gain", "cost"),
-        lineage_chart(of, "cost"),
-        compare_runs_chart([("one", of)], cost),
+        population_chart(population, "gain", "cost"),
+        lineage_chart(population, "cost"),
+        compare_runs_chart([("one", population)], cost),
     ):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
-    assert lineage_chart(of, "generation").layout["yaxis"]["title"]["text"] == "generation"
+    assert lineage_chart(population, "generation").layout["yaxis"]["title"]["text"] == "generation"
 
 
-def test_what_is_the_same_for_all_is_no_axis_unless_it_is_asked_for() -> None:
+def test_a_constant_objective_is_an_axis_only_on_request() -> None:
     columns = _columns(30, 5)
     columns.rewards[columns.scored, 1] = 3.0
-    of = Population(antenna(), columns, "/runs/x")
+    population = Population(antenna(), columns, "/runs/x")
 
-    def names(x: str, y: str, of: Population = of) -> list[str | None]:
-        return [objective and objective.name for objective in axes(of, x, y)]
+    def names(x: str, y: str, population: Population = population) -> list[str | None]:
+        return [objective and objective.name for objective in axes(population, x, y)]
 
     assert names("", "") == ["gain", "bandwidth"]
     assert names("sidelobe", "") == ["sidelobe", "gain"]
     assert names("", "sidelobe") == ["gain", "sidelobe"]
-    # What search only obeys says more than what is the same for all; where all is, as it was declared.
+    # A varying constraint is preferred to a constant objective; without any variation, the declared order holds.
     columns.rewards[columns.scored, 1:4] = 3.0
     assert names("", "", Population(antenna(), columns, "/runs/x")) == ["gain", "overlap"]
     for few in (_columns(0, 5), _columns(1, 5, failing=0.0), _columns(4, 5, failing=1.0)):
         assert names("", "", Population(antenna(), few, "/runs/x")) == ["gain", "sidelobe"]
 
 
-def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
+def test_tournament_names_are_wrapped_on_a_narrow_screen() -> None:
     estimate = Estimate(value=0.25, low=0.0, high=0.5, problems=3, runs=6)
     names = {"a": "vector-max-at-k-on-islands", "b": "grpo"}
     facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
@@ -246,7 +253,7 @@ def test_on_a_telephone_names_of_a_tournament_are_short_lines() -> None:
         _accepted(chart)
 
 
-def test_a_difference_is_seen_against_zero_and_its_name_beside_its_row() -> None:
+def test_the_axis_of_differences_includes_zero_and_pads_its_rows() -> None:
     estimate = Estimate(value=0.25, problems=3, runs=6)
     facts = {"difference": estimate, "verdict": Verdict.NOT_ENOUGH_EVIDENCE, "p_value": 0.5, "holm": 0.5}
     comparisons = [Comparison.model_construct(a=name, b="grpo", **facts) for name in ("vpo", "base")]
@@ -256,7 +263,7 @@ def test_a_difference_is_seen_against_zero_and_its_name_beside_its_row() -> None
         assert layout["yaxis"]["range"] == [-0.5, 1.5]
 
 
-def test_a_table_shows_first_what_decides_the_unlock() -> None:
+def test_objectives_of_the_unlock_rule_come_first() -> None:
     problem = cases(30)
     unlock = Target(name="most", rule="case_20 >= 1 and case_9 >= 1", unlock=True)
     problem = problem.model_copy(update={"targets": (Target(name="some", rule="case_7 >= 1"), unlock)})
@@ -271,30 +278,30 @@ def test_a_table_shows_first_what_decides_the_unlock() -> None:
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
-    of = Population(antenna(), _columns(20_000, 5), "/runs/x")
-    chart = population_chart(of)
+    population = Population(antenna(), _columns(20_000, 5), "/runs/x")
+    chart = population_chart(population)
     shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
     assert shown["dominated"] == MAX_POINTS
-    assert shown["front"] == len(of.front) == len(chart.table.rows)
-    tree = lineage_chart(of)
+    assert shown["front"] == len(population.front) == len(chart.table.rows)
+    tree = lineage_chart(population)
     assert len(tree.data[1]["x"]) <= MAX_NODES
     assert len(json.dumps(tree.spec())) < 2_000_000
 
 
-def test_what_is_booked_after_what_began_later_is_counted() -> None:
+def test_throughput_counts_candidates_committed_out_of_order() -> None:
     columns = _columns(3, 1, failing=0.0)
     columns.at[0] += 5.0
     rows = throughput_chart(Population(single(), columns, "/runs/x")).table.rows
     assert sum(int(scored) for _, scored, _ in rows) == 3
 
 
-def test_a_long_front_is_thinned_and_who_is_best_in_something_is_drawn() -> None:
+def test_a_long_front_is_thinned_but_keeps_the_best_of_every_objective() -> None:
     columns = _columns(1000, 5, failing=0.0)
-    columns.rewards[:, 0] = columns.rewards[:, 1]  # more gain has larger sidelobes: nobody beats anybody
+    columns.rewards[:, 0] = columns.rewards[:, 1]  # more gain has larger sidelobes: no candidate dominates another
     columns.rewards[:, 4] = 0.0
-    of = Population(antenna(), columns, "/runs/x")
-    assert len(of.front) > MAX_LINES
-    chart = parallel_chart(of)
+    population = Population(antenna(), columns, "/runs/x")
+    assert len(population.front) > MAX_LINES
+    chart = parallel_chart(population)
     assert MAX_LINES <= len(set(chart.data[0]["customdata"])) <= MAX_LINES + 5
     assert "are not drawn" in chart.note
     _accepted(chart)
@@ -303,28 +310,28 @@ def test_a_long_front_is_thinned_and_who_is_best_in_something_is_drawn() -> None
         assert best["customdata"][0] == columns.number[row]
 
 
-def test_who_has_not_tried_a_problem_is_not_said_to_have_missed_it() -> None:
+def test_an_entrant_without_an_ended_run_has_not_failed_the_problem() -> None:
     rows = [MatrixRow(problem=name, successes=(1, 0), runs=(1, ended)) for name, ended in (("a", 1), ("b", 0))]
     found = _pair_rows(tuple(rows), 0, 1)
     assert found["only-a"] == [("a", "1/1", "0/1")]
     assert found["not-tried"] == [("b", "1/1", "0/0")]
 
 
-def test_the_front_holds_nobody_that_another_one_beats() -> None:
-    of = Population(antenna(), _columns(200, 5), "/runs/x")
-    points = of.problem.space.normalise(of.columns.rewards)
-    for row in of.front:
+def test_no_candidate_of_the_front_is_dominated() -> None:
+    population = Population(antenna(), _columns(200, 5), "/runs/x")
+    points = population.problem.space.normalise(population.columns.rewards)
+    for row in population.front:
         better = np.all(points >= points[row], axis=1) & np.any(points > points[row], axis=1)
-        assert not better[of.columns.scored].any()
+        assert not better[population.columns.scored].any()
 
 
-def test_ancestors_lead_to_a_founder() -> None:
-    of = Population(antenna(), _columns(40, 5), "/runs/x")
-    assert [int(of.columns.number[row]) for row in ancestry(of, 37)] == [37, 18, 9, 4, 2, 1]
-    assert generations(of)[36] == 5
+def test_ancestry_ends_at_the_root() -> None:
+    population = Population(antenna(), _columns(40, 5), "/runs/x")
+    assert [int(population.columns.number[row]) for row in ancestry(population, 37)] == [37, 18, 9, 4, 2, 1]
+    assert generations(population)[36] == 5
 
 
-def test_columns_are_read_on_from_where_they_ended() -> None:
+def test_columns_are_read_incrementally() -> None:
     whole = _columns(30, 5)
     asked = []
 
@@ -341,7 +348,7 @@ def test_columns_are_read_on_from_where_they_ended() -> None:
     assert cache.of(run_id, 5).failure == whole.failure
 
 
-def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
+def test_the_first_part_of_a_page_is_sent_before_the_rest_is_rendered() -> None:
     def pieces() -> Iterator[str]:
         yield "<p>" + "first " * 400
         yield _FLUSH
@@ -359,7 +366,7 @@ def test_the_first_part_of_a_page_does_not_wait_for_the_rest() -> None:
     assert reader.decompress(b"".join(packed)) == b"last"
 
 
-def test_numbers_that_are_not_finite_become_null() -> None:
+def test_non_finite_numbers_become_null() -> None:
     assert to_json({"a": np.array([1.0, np.nan, np.inf]), "b": (1, "x", None)}) == {
         "a": [1.0, None, None],
         "b": [1, "x", None],
@@ -367,12 +374,12 @@ def test_numbers_that_are_not_finite_become_null() -> None:
     assert thinned(10, 4) == [0, 3, 6, 9]
 
 
-def test_cells_that_a_spreadsheet_would_compute_are_texts() -> None:
+def test_csv_cells_that_a_spreadsheet_would_evaluate_are_quoted() -> None:
     text = Table(("name",), [("=cmd()",), ("+1",), ("@x",), (-1.5,), ("plain, quoted",)]).csv()
     assert text.splitlines() == ["name", "'=cmd()", "'+1", "'@x", "-1.5", '"plain, quoted"']
 
 
-def test_a_figure_is_made_once_and_not_sent_again() -> None:
+def test_a_figure_is_drawn_once_and_answered_with_304() -> None:
     made = []
 
     def make() -> Chart:
@@ -387,11 +394,11 @@ def test_a_figure_is_made_once_and_not_sent_again() -> None:
     assert json.loads(cache.respond(_request("GET", {}), "key", make).body)["data"] == []
 
 
-def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
+def test_fields_of_a_config_model_round_trip() -> None:
     for kind in STRATEGIES.values():
         fields = build_fields(kind.Config, "o.", {})
         assert [field.name.removeprefix("o.") for field in fields] == list(kind.Config.model_fields)
-        # Browsers send unticked boxes not at all, and every other field as its text.
+        # Browsers omit unticked boxes and send every other field as text.
         sent = {field.name: field.value for field in fields if field.kind != "check" or field.value}
         assert read_values(kind.Config, "o.", sent) == {}
     islands = STRATEGIES["islands_map_elites"].Config
@@ -399,8 +406,8 @@ def test_fields_come_from_the_config_model_and_go_back_into_it() -> None:
     assert read_values(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
 
 
-def test_options_that_were_shown_for_another_strategy_are_not_its_own() -> None:
-    """Both have an ``exploration``, with other defaults: who changes the strategy has chosen neither."""
+def test_options_shown_for_another_strategy_are_dropped() -> None:
+    """Both strategies have an ``exploration`` with different defaults."""
     sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.min_elites": "5"}
     own = {"exploration": 0.2, "min_elites": 5}
     assert read_strategy(sent) == {"strategy": "vector_evolution", "strategy_options": own}
@@ -430,7 +437,7 @@ POLICY = {
 }
 
 
-def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
+def test_a_policy_form_becomes_a_submission_of_the_rest_api() -> None:
     found = read_submission(POLICY | {"api_key": " sk-1 "})
     assert found.api_key is not None
     assert (found.api_key.get_secret_value(), found.check) == ("sk-1", True)
@@ -464,7 +471,7 @@ def test_a_form_for_a_policy_holds_what_the_rest_surface_takes() -> None:
         ({"model": ""}, "model", "GET /models"),
     ],
 )
-def test_what_is_wrong_with_a_policy_stands_at_its_field(changes: dict[str, str], place: str, words: str) -> None:
+def test_errors_of_a_policy_appear_at_their_field(changes: dict[str, str], place: str, words: str) -> None:
     with pytest.raises((InvalidInputError, ValidationError)) as refused:
         build_client(read_submission(POLICY | changes).definition)
     assert words in policy_form_errors(refused.value).for_field(place)
@@ -479,7 +486,7 @@ def _request(method: str, headers: dict[str, str], body: bytes = b"") -> Request
     return Request({"type": "http", "method": method, "path": "/", "query_string": b"", "headers": raw}, receive)
 
 
-def test_forms_are_read_in_both_encodings() -> None:
+def test_forms_are_parsed_in_both_encodings() -> None:
     own = {"origin": "http://localhost"}
     kind = {"content-type": "application/x-www-form-urlencoded"}
     form = asyncio.run(read_form(_request("POST", own | kind, b"a=1%0D%0A2&b=&a=3")))
@@ -497,7 +504,7 @@ def test_forms_are_read_in_both_encodings() -> None:
         asyncio.run(read_form(_request("POST", own | kind, parts.encode("latin-1"))))
 
 
-def test_seeds_are_read_from_spans_and_lists() -> None:
+def test_seeds_are_parsed_from_ranges_and_lists() -> None:
     assert parse_seeds("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
     assert (
         len(parse_seeds("0-999999999")) == len(parse_seeds("0-999," * 30_000)) == len(parse_seeds("7 " * 5000)) == 1001
@@ -506,7 +513,7 @@ def test_seeds_are_read_from_spans_and_lists() -> None:
     assert parse_seeds("x") == ["x"]
 
 
-def test_too_many_seeds_are_refused_in_words() -> None:
+def test_too_many_seeds_are_an_error() -> None:
     with pytest.raises(ValidationError) as refused:
         Tournament.model_validate({"seeds": parse_seeds("0-999 " * 30_000)})
     assert (
@@ -515,7 +522,7 @@ def test_too_many_seeds_are_refused_in_words() -> None:
     )
 
 
-def test_a_view_is_rendered_once_for_all_of_its_viewers() -> None:
+def test_a_view_is_rendered_once_for_all_viewers() -> None:
     asyncio.run(_watched())
 
 
@@ -539,7 +546,7 @@ async def _watched() -> None:
     live.wake(run_id)
     assert {(await _next_part(reader))[1]["html"] for reader in readers} == {"two"}
     assert rendered == ["one", "two"]
-    # Whoever comes back with what it has is told nothing until something changes.
+    # A viewer that reconnects with the current frame gets the next one only.
     late = aiter(live.watch("key", render, run_id=run_id, seen=first[0][0]).body_iterator)
     assert (await _next_part(late))[1]["html"] == "two"
     shown[0] = "last"
@@ -578,13 +585,13 @@ async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:
         ("batch.proposed", {"proposals": 1200, "rollouts": 1}, "1 200 candidates from 1 completion", ()),
     ],
 )
-def test_events_are_told_in_words(kind: str, data: dict[str, Any], words: str, candidates: tuple[int, ...]) -> None:
+def test_events_are_described(kind: str, data: dict[str, Any], words: str, candidates: tuple[int, ...]) -> None:
     given = {"target": "sorts", "candidate": 2, **data}
     event = EventRecord(run_id=uuid4(), seq=1, kind=kind, data=given, at=datetime(2026, 1, 2, tzinfo=UTC))
     assert describe_event(event) == (words, candidates)
 
 
-def test_a_form_is_told_in_sentences() -> None:
+def test_form_errors_are_sentences() -> None:
     shown = macro("form_errors", form_errors(NotFoundError("there is no policy 'nope'.")))
     assert "<strong>Not found.</strong> There is no policy &#39;nope&#39;." in shown
     with pytest.raises(ValidationError) as caught:
@@ -592,12 +599,12 @@ def test_a_form_is_told_in_sentences() -> None:
     assert "is missing: expected a value" in form_errors(caught.value).for_field("entrants")
 
 
-def test_what_a_run_reached_is_told_with_its_number() -> None:
+def test_reached_targets_are_counted() -> None:
     shown = [macro("reached", {"unlocked": None, "reached": names}) for names in ([], ["low"], ["low", "high"])]
     assert shown == ["–", "1 target", "2 targets"]
 
 
-def test_values_look_as_people_write_them() -> None:
+def test_numbers_and_durations_are_formatted() -> None:
     assert [number(v) for v in (None, 3.0, 9999.7, 12345, -0.25, 1e-9, float("nan"))] == [
         "–",
         "3",
@@ -615,7 +622,7 @@ def test_values_look_as_people_write_them() -> None:
     ]
 
 
-def test_where_nothing_has_happened_yet_it_says_how_to_begin() -> None:
+def test_empty_lists_say_how_to_start() -> None:
     nothing: dict[str, Any] = {
         "counts": {},
         "running": (),

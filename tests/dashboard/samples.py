@@ -1,4 +1,4 @@
-"""Runs to look at: problems with one, four and many rewards, evolved by the real strategies with a cheap evaluator."""
+"""Sample runs: problems with one, five and many objectives, searched by the real strategies with a cheap evaluator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 
 def antenna() -> Problem:
-    """A problem with four rewards and a constraint."""
+    """A problem with four objectives and a constraint."""
     return Problem(
         slug="antenna-array",
         title="Antenna array with four conflicting aims",
@@ -54,7 +54,7 @@ def antenna() -> Problem:
 
 
 def single() -> Problem:
-    """A problem with one reward."""
+    """A problem with one objective."""
     return Problem(
         slug="one-number",
         title="One number",
@@ -67,7 +67,7 @@ def single() -> Problem:
 
 
 def cases(count: int = 120) -> Problem:
-    """A problem with as many rewards as test cases."""
+    """A problem with one objective per test case."""
     return Problem(
         slug="many-cases",
         title="A hundred and twenty test cases",
@@ -80,7 +80,7 @@ def cases(count: int = 120) -> Problem:
 
 
 def doomed() -> Problem:
-    """A problem on which nothing is ever scored, with texts that would like to be markup."""
+    """A problem on which every candidate fails, with hostile texts."""
     return Problem(
         slug="doomed",
         title=HOSTILE,
@@ -95,12 +95,12 @@ def doomed() -> Problem:
 
 
 def mutator(slug: str = "mutator", **changes: object) -> Policy:
-    """The policy without a model."""
+    """A program mutator."""
     return Policy.model_validate({"slug": slug, "kind": "program_mutator", **changes})
 
 
 def adviser() -> Policy:
-    """A policy that answers from a script, advice among it, some of which would like to be markup."""
+    """A scripted policy whose completions contain advice with hostile texts."""
     texts = [
         f"```python\na = {n % 7}\nb = 0.{n % 10}\n```\n<advice>Try larger steps in a, {n} at a time. {HOSTILE}</advice>"
         for n in range(60)
@@ -109,7 +109,7 @@ def adviser() -> Policy:
 
 
 class Landscape:
-    """Scores programs by the numbers in their text: smooth, conflicting, and failing now and then."""
+    """An evaluator that scores programs by the numbers in their text; some fail."""
 
     tier = "A"
 
@@ -154,7 +154,7 @@ class Landscape:
 
 
 def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 200, **spec: object) -> UUID:
-    """Start a run; problem and policy are added where they are not there."""
+    """Start a run; add problem and policy if they are missing."""
     given = {"budget": Budget(evaluations=evaluations), "lanes": 2, "batch": 8, **spec}
     run_id, _ = start_run(
         stores.runs,
@@ -168,7 +168,7 @@ def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 2
 
 
 def work(stores: Stores, run_id: UUID, units: int | None = None) -> int:
-    """Do units of a run's work in this process, all there are by default; return how many were done."""
+    """Execute work units of a run in this process, all by default; return their number."""
     executor = WorkExecutor(stores.work, stores.signals, Landscape(), build_client)
     done = 0
     while units is None or done < units:
@@ -182,7 +182,7 @@ def work(stores: Stores, run_id: UUID, units: int | None = None) -> int:
 def tournament(
     stores: Stores, slug: str = "head-to-head", *, problems: int = 6, seeds: int = 2, play: bool = True
 ) -> str:
-    """Declare a tournament of two policies and a third search on variants of one problem, and play it to its end."""
+    """Declare a tournament of three entrants on variants of one problem, and run it to its end."""
     stores.catalog.add_policy(mutator("left"))
     stores.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
     names = []
@@ -213,14 +213,14 @@ def tournament(
 
 
 def play_on(stores: Stores, slug: str) -> None:
-    """Begin the next runs of a tournament, and do all the work of those that are under way."""
+    """Start the next runs of a tournament and execute their work."""
     TournamentController().run(stores)
     for run in stores.tournaments.active_runs(stores.tournaments.get(slug).id):
         work(stores, run.run_id)
 
 
 def campaign(stores: Stores, slug: str = "sweep", *, passes: int = 4) -> str:
-    """Declare a campaign on problems of unlike difficulty, and play some passes of it."""
+    """Declare a campaign on problems of different difficulty, and run some passes of it."""
     for i in range(5):
         rules = (
             Target(name="begun", rule="score >= 5"),
@@ -247,7 +247,7 @@ def campaign(stores: Stores, slug: str = "sweep", *, passes: int = 4) -> str:
 
 
 def sweep(stores: Stores, slug: str) -> None:
-    """Hand out the next slices of a campaign, and do their work."""
+    """Grant the next slices of a campaign and execute their work."""
     CampaignController().run(stores)
     for problem in stores.campaigns.get(slug).problems:
         if problem.run_id is not None:
