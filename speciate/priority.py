@@ -1,8 +1,8 @@
-"""Who goes first on a busy machine: answers before searches.
+"""Lower the scheduling priority of workers, so that the API stays responsive on a busy machine.
 
-A search takes every processor it gets, and an answer that costs two milliseconds would wait its turn among dozens of
-processes. Two numbers say who stands back: the niceness of a process (man 7 sched), and, where Linux schedules sessions
-as groups, that of its session, beside which the first only orders the members. Raising either needs no privilege.
+A search uses every CPU, and a response that takes two milliseconds would wait behind dozens of processes. Two values
+set the priority: the niceness of a process (man 7 sched) and, where Linux schedules sessions as groups (autogroup), the
+niceness of its session, which then outranks the first. Raising either needs no privilege.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Final
 
 _TRIES: Final = 20
-_PAUSE_S: Final = 0.11  # an ordinary user may set one group of the machine every tenth of a second
+_PAUSE_S: Final = 0.11  # Linux lets an unprivileged user set an autogroup ten times a second
 
 
 def lower_priority(nice: int) -> None:
-    """Let others go first: this process and what it starts from now on, and its session if it has one of its own.
+    """Lower the priority of this process, of its later children, and of its session if it leads one.
 
-    A worker that is started by hand shares the session of a terminal, whose other commands it must not hold back.
+    A worker that is started by hand shares the session of a terminal, whose other commands must keep their priority.
 
     Args:
-        nice: Niceness from 0, which changes nothing, to 19; a process that stands further back already stays there.
+        nice: Niceness from 0, which changes nothing, to 19; a higher present niceness stays.
     """
-    for thread in _threads():  # to Linux, niceness belongs to a thread
+    for thread in _threads():  # on Linux, niceness belongs to a thread
         with suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
     if os.getsid(0) == os.getpid():
@@ -41,7 +41,7 @@ def _threads() -> list[int]:
 
 
 def group_nice() -> int:
-    """Return the niceness of this process's session; 0 where sessions are no groups."""
+    """Return the niceness of this process's session; 0 without autogroups."""
     try:
         return int(Path("/proc/self/autogroup").read_text("ascii").rpartition(" ")[2])
     except (OSError, ValueError):
@@ -49,10 +49,10 @@ def group_nice() -> int:
 
 
 def set_group_nice(nice: int, pid: int | None = None) -> None:
-    """Set the niceness of a session where sessions are groups; elsewhere, or where it is not ours to set, do nothing.
+    """Set the niceness of a session; do nothing without autogroups or permission.
 
     Args:
-        nice: Niceness; 0, where a session begins, is not set.
+        nice: Niceness; 0 is the default and is not set.
         pid: A process of the session; None means this one.
     """
     if not nice:
@@ -60,7 +60,7 @@ def set_group_nice(nice: int, pid: int | None = None) -> None:
     path = Path("/proc", "self" if pid is None else str(pid), "autogroup")
     for _ in range(_TRIES):
         try:
-            # Not write_text, which would create the file where there is none.
+            # Not write_text, which would create a missing file.
             fd = os.open(path, os.O_WRONLY)
             try:
                 os.write(fd, str(nice).encode())

@@ -1,4 +1,4 @@
-"""Where the settings come from: flags over a TOML file over the environment (``SPECIATE_*``)."""
+"""Load settings: flags override a TOML file, which overrides the environment (``SPECIATE_*``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
@@ -17,18 +17,15 @@ from speciate.domain.errors import ConfigurationError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import SLUG, WEB_ADDRESS
 from speciate.egress.network import AllowedNetworks
-from speciate.egress.sealing import split_keys
-
-if TYPE_CHECKING:
-    from speciate.egress.sealing import Sealer
+from speciate.egress.sealing import Sealer, split_keys
 
 CONFIG_VARIABLE = "SPECIATE_CONFIG"
 FILE_SUFFIX: Final = "_FILE"
-"""What makes the name of a variable that of one which names a file with the value."""
+"""Suffix of a variable that names a file with the value."""
 SERVE_TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
-"""What a policy server beside us asks for: no setting, since it also runs without the service."""
+"""Token of the inference server; not a setting, since the server also runs without the service."""
 UNSAFE: Final = "unsafe"
-"""The sandbox that contains nothing."""
+"""The sandbox tier without containment."""
 
 _SERVERS: Final = {
     "PostgreSQL": ("postgresql://USER@HOST/DATABASE", {"postgresql", "postgresql+psycopg", "postgres"}),
@@ -46,15 +43,15 @@ def _address_of(server: str) -> AfterValidator:
         except ValueError:
             usable = False
         if not usable:
-            # The address is not repeated: it may hold a password.
-            raise ValueError(f"is no address of {server}: expected {form}")
+            # The URL is not repeated: it may hold a password.
+            raise ValueError(f"is not a URL of {server}: expected {form}")
         return url
 
     return AfterValidator(check)
 
 
 def _absolute(path: Path) -> Path:
-    # Once, here: our processes and the servers work in directories of their own.
+    # Resolved once, here: the other processes run in other directories.
     return path.expanduser().absolute()
 
 
@@ -78,7 +75,7 @@ def _secret_keys(value: SecretStr) -> SecretStr:
 
 
 def http_address(host: str, port: int) -> str:
-    """Return the address of a server that listens on a host and port; those of IPv6 stand in brackets."""
+    """Return the URL of a server that listens on a host and port; IPv6 addresses are put in brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -89,44 +86,46 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """The effective settings. Secrets are masked wherever the object is shown.
+    """Effective settings. Secrets are masked wherever the object is shown.
 
     Attributes:
-        database_url: PostgreSQL (≥ 15) as SQLAlchemy names it; None means the embedded server.
-        database_direct_url: The same database past a pooler such as pgbouncer; set, it says that ``database_url`` leads
-            through a pooler in transaction mode: nothing is prepared there, locks of a session are taken here.
-        redis_url: Redis or Valkey; None means the embedded server.
-        data_dir: Where embedded servers keep their data, logs and passwords; always absolute.
+        database_url: SQLAlchemy URL of PostgreSQL (≥ 15); None means the embedded server.
+        database_direct_url: URL of the same database that bypasses a pooler such as pgbouncer. If set, ``database_url``
+            leads through a pooler in transaction mode: statements are not prepared there, and session locks use this
+            URL.
+        redis_url: URL of Redis or Valkey; None means the embedded server.
+        data_dir: Directory for data, logs and passwords of the embedded servers; always absolute.
         host: Address that the API listens on.
         port: Port that the API listens on.
-        url: Where clients find the API; by default host and port above.
-        policy_url: Where policies of kind ``embedded`` are asked; None means the server that ``speciate up`` starts.
+        url: URL of the API for clients; host and port above by default.
+        policy_url: URL of the inference server, for policies of kind ``embedded``; None means the server that
+            ``speciate up`` starts.
         token: The operator's bearer token; without one the API listens on loopback only, and is open there.
-        metrics_token: What reads ``/metrics`` and nothing else, for Prometheus; the operator's token reads it, too.
-        project: The project that clients work in, where a token does not say.
-        rate_limit: Requests a second that are answered to one token; 0 is any number.
-        rate_burst: Requests of one token that may come at once.
-        secret_key: Seals what has to be read again, such as keys of policies; of several, separated by commas, the
-            first one seals and all of them open.
-        allowed_networks: Addresses beside public ones that policies and webhooks may have: networks, addresses, host
-            names, and the words ``loopback`` and ``private``.
-        sandbox: Containment of candidates: ``auto`` picks the strongest tier that holds.
-        evaluate_slots: Evaluations that run at once; 0 means one per core.
-        generate_slots: Policy requests that wait at once.
-        work_nice: How far workers that generate and evaluate, candidates, and the policy server stand back behind API
-            and databases where processors are scarce: niceness, 0 to 19.
-        lease_s: Seconds after which work of a silent worker is given to another.
-        drain_s: Seconds that a worker told to stop has for what it does; the rest is handed back at once.
-        leave_s: Seconds that the API, told to stop, still answers while it reports itself as not ready.
-        retain_days: Days after their end that runs keep their programs and prompts; None keeps them for ever.
-        audit_days: Days for which entries of the audit log are kept; 0 keeps them for ever.
+        metrics_token: Token for ``/metrics`` only, for Prometheus; the operator's token reads it, too.
+        project: Project that clients use unless their token determines it.
+        rate_limit: Requests per second and token; 0 means no limit.
+        rate_burst: Requests that one token may send at once.
+        secret_key: Key that seals stored secrets, such as API keys of policies. Of several keys, separated by commas,
+            the first one seals and all of them open.
+        allowed_networks: Non-public addresses that policies and webhooks may use: networks, addresses, host names, and
+            the words ``loopback`` and ``private``.
+        sandbox: Containment of candidates; ``auto`` picks the strongest tier that works.
+        evaluate_slots: Concurrent evaluations; 0 means one per core.
+        generate_slots: Concurrent policy requests.
+        work_nice: Niceness (0 to 19) of generate and evaluate workers, of candidates, and of the inference server, so
+            that API and databases go first when CPUs are scarce.
+        lease_s: Seconds after which the work of an unresponsive worker goes to another.
+        drain_s: Seconds that a stopping worker has to finish its work; the rest is returned to the queue.
+        leave_s: Seconds that a stopping API still answers while it reports itself as not ready.
+        retain_days: Days after its end that a run keeps its programs and prompts; None keeps them forever.
+        audit_days: Days that entries of the audit log are kept; 0 keeps them forever.
         max_body_bytes: Largest request body.
-        statement_s: Seconds that one statement of the API may take in PostgreSQL; 0 is any. Workers have no such limit.
-        min_free_bytes: Runs are paused when the embedded servers' disk has less left.
-        stall_s: Seconds without a commit after which a running run counts as stuck.
-        log_format: Lines of text, or one JSON object a line.
-        log_level: The least important lines that are logged.
-        otlp_endpoint: Where traces are sent (OTLP over HTTP); None means no traces.
+        statement_s: Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout.
+        min_free_bytes: Free disk space of the embedded servers below which runs are paused.
+        stall_s: Seconds without a commit after which a running run counts as stalled.
+        log_format: Lines of text, or one JSON object per line.
+        log_level: Lowest level that is logged.
+        otlp_endpoint: Endpoint for traces (OTLP over HTTP); None means no traces.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
@@ -175,53 +174,47 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Leave flags (with the file's values below them), the environment, and files that the environment names."""
+        """Return the sources in order of priority: flags and TOML file, environment, files named in the environment."""
         return init_settings, env_settings, _NamedFiles(settings_cls)
 
     @property
     def slots(self) -> int:
-        """Evaluations that run at once."""
+        """Number of concurrent evaluations."""
         return self.evaluate_slots or len(os.sched_getaffinity(0))
 
     @property
     def network(self) -> AllowedNetworks:
-        """What policies and webhooks may ask."""
+        """Networks that policies and webhooks may use."""
         return AllowedNetworks(self.allowed_networks)
 
     @property
     def sealer(self) -> Sealer:
-        """What seals secrets."""
-        # Imported here: most commands seal nothing, and it takes as long to load as they do.
-        from speciate.egress.sealing import Sealer
-
+        """Sealer of stored secrets."""
         return Sealer() if self.secret_key is None else Sealer(split_keys(self.secret_key.get_secret_value()))
 
     @property
     def base_url(self) -> str:
-        """Where clients find the API."""
+        """URL of the API for clients."""
         return (self.url or http_address(self.host, self.port)).rstrip("/")
 
     def as_environment(self) -> dict[str, str]:
-        """Return the variables that give another process these settings, secrets in the clear."""
+        """Return the environment that gives another process these settings, with secrets in plain text."""
         return {f"{self.env_prefix}{name.upper()}": _plain(value) for name, value in self if value is not None}
 
 
 class _NamedFiles(PydanticBaseSettingsSource):
-    """Reads a setting from the file that ``SPECIATE_<NAME>_FILE`` names: how containers are given secrets."""
+    """Source that reads a setting from the file that ``SPECIATE_<NAME>_FILE`` names, as containers provide secrets."""
 
     def get_field_value(self, _: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         return in_file(f"SPECIATE_{field_name.upper()}"), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        fields = self.settings_cls.model_fields
-        # The secret key's file is a setting of its own: an embedded service names the one that it has made.
-        names = [name for name in fields if f"{name}_file" not in fields]
-        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in names}
+        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in self.settings_cls.model_fields}
         return {name: text for name, text in found.items() if text is not None}
 
 
 def in_file(variable: str) -> str | None:
-    """Return the text of the file that a variable's companion ``…_FILE`` names, or None where there is no such one.
+    """Return the text of the file that the variable ``…_FILE`` names; None if it is not set.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -232,21 +225,21 @@ def in_file(variable: str) -> str | None:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(f"{variable}{FILE_SUFFIX} names {path}, which cannot be read: {why}.") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"{variable}{FILE_SUFFIX} names {path}, which cannot be read: {reason}.") from None
 
 
 def secret_of(variable: str) -> str | None:
-    """Return a secret of the environment: the variable's value, or the text of the file that ``…_FILE`` names."""
+    """Return a secret from the environment: a variable's value, or the text of the file that ``…_FILE`` names."""
     value = os.environ.get(variable)
     return in_file(variable) if value is None else value
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Return the effective settings; a flag that is None was not given.
+    """Return the effective settings; flags that are None are ignored.
 
     Raises:
-        ConfigurationError: A value or the configuration file cannot be used; the message names it.
+        ConfigurationError: A value or the configuration file is invalid; the message names it.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     path = os.environ.get(CONFIG_VARIABLE)
@@ -267,19 +260,19 @@ def check_exposure(settings: Settings) -> None:
     """Refuse to serve other machines without a token.
 
     Raises:
-        ConfigurationError: The address is not loopback and there is no token.
+        ConfigurationError: The address is not loopback and there is no token, or the token is empty.
     """
     if settings.token is None and not is_loopback(settings.host):
         raise ConfigurationError(
-            f"the API would listen on {settings.host} without asking for a token.",
+            f"the API would listen on {settings.host} without a token.",
             remedy="Set SPECIATE_TOKEN to a long random text (`openssl rand -hex 32`), or listen on 127.0.0.1.",
         )
     if settings.token is not None and not settings.token.get_secret_value():
-        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Give it a long random text, or unset it.")
+        raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Set it to a long random text, or unset it.")
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address means this machine only."""
+    """Return True if a host name or address denotes this machine only."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -299,7 +292,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def source_of(name: str, flags: dict[str, Any]) -> str:
-    """Return where an effective setting came from: ``flag``, ``file``, ``environment`` or ``default``."""
+    """Return the source of an effective setting: ``flag``, ``file``, ``environment`` or ``default``."""
     path = os.environ.get(CONFIG_VARIABLE)
     if flags.get(name) is not None:
         return "flag"

@@ -105,7 +105,7 @@ SEEDS: Final = (0, 1, 2)
 """Training seeds, fixed in advance."""
 
 REPLICATION: Final = TaskPlan("programs", 400, ("all_cases",), 90, arms=("vpo", "vector_max_at_k_24"))
-"""LocalPolicy again, since the declared test just missed its level."""
+"""Evaluated again with new seeds, since the declared test just missed its level."""
 
 NEW_SEEDS: Final = (3, 4, 5)
 """Training seeds of the replication, fixed before any of them was trained."""
@@ -118,8 +118,8 @@ class Hypothesis:
     Attributes:
         text: The statement.
         task: Where.
-        better: TrainingArm that unlocks more.
-        worse: TrainingArm that unlocks less.
+        better: Arm that unlocks more.
+        worse: Arm that unlocks less.
         margin: Least difference of their own unlocks, as a share of the problems.
         p_value: Largest exact McNemar p, pooled over seeds.
         seeds: Training seeds that it is about.

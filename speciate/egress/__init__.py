@@ -1,1 +1,1 @@
-"""What leaves this installation: which addresses may be asked, how they are asked, and secrets that are kept sealed."""
+"""Outgoing requests: allowed networks, guarded transports, webhook delivery, and sealed secrets."""

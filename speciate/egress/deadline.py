@@ -1,7 +1,7 @@
-"""One deadline for a whole request: connecting, sending, and every byte of the answer's head and body.
+"""Limit a whole request by one deadline: connecting, sending, and receiving all of the response.
 
-``httpx`` bounds each step, and each read of a head is a step: a server that drips a byte a second would hold whoever
-asks it for as long as it likes.
+``httpx`` limits each step, and every read of the headers is a step: a server that sends one byte a second could hold
+the caller indefinitely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _own: Final = threading.local()
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Give what this thread asks by ``DeadlineBackend`` connections in the block so many seconds in all."""
+    """Limit all requests of this thread in the block that use ``DeadlineBackend`` to this many seconds in total."""
     _own.until = time.monotonic() + seconds
     try:
         yield
@@ -40,7 +40,7 @@ def _left(timeout_s: float | None, error: type[httpcore.TimeoutException]) -> fl
 
 
 class DeadlineBackend(httpcore.SyncBackend):
-    """Opens connections that keep the deadline of the thread that uses them."""
+    """Network backend whose connections keep the deadline of the thread that uses them."""
 
     def connect_tcp(
         self,
@@ -63,7 +63,7 @@ class _DeadlineStream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # In pieces: a server may also take what it is sent a few bytes at a time.
+        # In pieces: a server may also receive slowly.
         for at in range(0, len(buffer), _PIECE_BYTES):
             self._stream.write(buffer[at : at + _PIECE_BYTES], _left(timeout, httpcore.WriteTimeout))
 

@@ -1,4 +1,4 @@
-"""Sending one event to one webhook: signed, to an allowed address, within a few seconds whatever the receiver does."""
+"""Send one event to one webhook: signed, to an allowed address, within a few seconds whatever the receiver does."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SIGNATURE_HEADER: Final = "Speciate-Signature"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResponse:
-    """What came of an attempt.
+    """Result of an attempt.
 
     Attributes:
-        taken: Whether the receiver took it: any status from 200 to 299.
-        status: Status of its answer, None without one.
-        error: What went wrong otherwise; what the receiver said is cut after a thousand bytes.
+        taken: True if the receiver accepted it with a status from 200 to 299.
+        status: Status of the response; None without a response.
+        error: Reason of a failure; the receiver's text is truncated to a thousand bytes.
     """
 
     taken: bool
@@ -37,9 +37,9 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     """Return the value of ``Speciate-Signature``: ``t=…,v1=…``, HMAC-SHA256 of ``timestamp.body`` in hexadecimal.
 
     Args:
-        secret: The webhook's secret, as it was shown.
-        timestamp: Seconds since 1970, so that an old message cannot be sent again by somebody else.
-        body: What is sent.
+        secret: The webhook's secret.
+        timestamp: Unix time in seconds; it lets receivers reject replayed messages.
+        body: Body of the request.
     """
     digest = hmac.new(secret.encode(), b"%d.%b" % (timestamp, body), hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"
@@ -48,9 +48,9 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 async def send(
     url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks, timeout_s: float = TIMEOUT_S
 ) -> DeliveryResponse:
-    """Send a body and return what came of it; nothing that a receiver does raises."""
+    """Send a body and return the result; failures of the receiver never raise."""
     try:
-        # Looking the name up, connecting, sending and reading: all of it.
+        # Covers name resolution, connecting, sending and reading.
         async with asyncio.timeout(timeout_s):
             return await _send(url, body, headers, network)
     except TimeoutError:
@@ -62,7 +62,7 @@ async def send(
 
 
 async def _send(url: str, body: bytes, headers: dict[str, str], network: AllowedNetworks) -> DeliveryResponse:
-    # A client of its own: two names may share an address, but not a connection.
+    # A new client for each request: two host names may share an address, but must not share a connection.
     async with (
         httpx.AsyncClient(transport=AsyncGuardedTransport(network), timeout=TIMEOUT_S) as client,
         client.stream("POST", url, content=body, headers={**headers, "Accept-Encoding": "identity"}) as response,

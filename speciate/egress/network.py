@@ -1,8 +1,8 @@
-"""Which addresses policies and webhooks may have: public ones, and what the operator allows.
+"""Restrict the addresses of policies and webhooks to public ones and to networks that the operator allows (SSRF).
 
-A name or number that a user hands in is looked at as the address it leads to, whatever its spelling: decimal, octal,
-IPv6 with an IPv4 inside. What the service may reach and its users may not is what matters here (SSRF): cloud metadata,
-databases and consoles beside the service, the machine itself.
+A host that a user submits is judged by the addresses that it resolves to, whatever its spelling: decimal, octal, IPv6
+with an embedded IPv4. The service can reach addresses that its users must not: cloud metadata, databases and consoles
+beside the service, the machine itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRIVATE: Final = "private"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve = Callable[[str, int], list[str]]
-"""Returns the addresses of a host, in the order in which they should be tried; raises ``OSError``."""
+"""Return the addresses of a host, in the order in which to try them; raises ``OSError``."""
 
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     LOOPBACK: ("127.0.0.0/8", "::1/128"),
@@ -39,7 +39,7 @@ class ForbiddenAddressError(InvalidInputError):
     """An address is neither public nor allowed."""
 
     slug = "forbidden-address"
-    title = "The address may not be asked"
+    title = "The address is not allowed"
 
 
 def resolve(host: str, port: int) -> list[str]:
@@ -47,27 +47,27 @@ def resolve(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:
-        raise socket.gaierror(socket.EAI_NONAME, "the name is none") from None
+        raise socket.gaierror(socket.EAI_NONAME, "invalid host name") from None
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 @dataclass(frozen=True)
 class AllowedNetworks:
-    """What may be asked.
+    """Networks that policies and webhooks may use beside public addresses.
 
     Attributes:
         allowed: Networks (``10.0.0.0/8``), addresses, host names, and the words ``loopback`` and ``private``. A host
-            name allows what it leads to, link-local addresses aside: those have to be named as a network.
+            name allows its addresses except link-local ones, which must be listed as a network.
     """
 
     allowed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> Self:
-        """Return the network for a list of entries.
+        """Return the networks of a list of entries.
 
         Raises:
-            ValueError: One cannot be read; the message names it.
+            ValueError: An entry is invalid; the message names it.
         """
         network = cls(tuple(entry.strip().lower().rstrip(".") for entry in entries if entry.strip()))
         for entry in network.allowed:
@@ -84,10 +84,10 @@ class AllowedNetworks:
         return tuple(found for entry in entries if (found := _range_of(entry)) is not None)
 
     def addresses(self, host: str, port: int, resolve: Resolve = resolve) -> list[str]:
-        """Return those addresses of a host that may be asked, at least one.
+        """Return the allowed addresses of a host, at least one.
 
         Raises:
-            ForbiddenAddressError: There is none; the message says how it would be allowed.
+            ForbiddenAddressError: No address is allowed; the message names the setting.
             OSError: The host has no address.
         """
         name = host.strip("[]").lower().rstrip(".")
@@ -100,8 +100,8 @@ class AllowedNetworks:
                 usable.append(text)
         if not usable:
             raise ForbiddenAddressError(
-                f"{host!r} leads to {refused or 'no'} address, which neither policies nor webhooks may have.",
-                remedy=f"Whoever runs the service can allow it: add it, or its network, to {VARIABLE}.",
+                f"{host!r} resolves to {refused or 'no'} address, which policies and webhooks may not use.",
+                remedy=f"The operator can allow it: add the host or its network to {VARIABLE}.",
             )
         return usable
 
@@ -120,7 +120,7 @@ _LINK_LOCAL: Final = "a link-local"
 
 
 def _kind(address: Address) -> str | None:
-    """Return what kind of address it is that nobody may ask unless it is allowed, or None for a public one."""
+    """Return the kind of a non-public address, with its article; None for a public address."""
     if address.is_link_local:
         return _LINK_LOCAL
     if address.is_loopback:
@@ -134,10 +134,10 @@ def _kind(address: Address) -> str | None:
 
 
 def _inside(address: Address) -> Iterable[Address]:
-    """Yield the IPv4 addresses that an IPv6 address leads to."""
+    """Yield the IPv4 addresses that are embedded in an IPv6 address."""
     if not isinstance(address, ipaddress.IPv6Address):
         return
-    # ``::a.b.c.d`` and ``::ffff:0:a.b.c.d`` are obsolete spellings that some translators still follow.
+    # ``::a.b.c.d`` and ``::ffff:0:a.b.c.d`` are obsolete forms that some translators still accept.
     if int(address) >> 32 in {0, 0xFFFF0000} and int(address) > 0xFFFF:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     for found in (address.ipv4_mapped, address.sixtofour):

@@ -1,9 +1,8 @@
-"""Asking an address that was looked at before: the one that was checked is the one that is connected to.
+"""Connect to the very address that was checked, so that DNS rebinding cannot redirect a request.
 
-A name may lead elsewhere from one look to the next (DNS rebinding). So a name is resolved here, its addresses checked,
-and the request sent to one of those, the first where somebody listens; the name goes along in ``Host`` and, with TLS,
-as the one that the certificate has to be for. No proxy stands between, since it would resolve the name itself.
-Redirects are not followed: ``httpx`` does so only when it is told to, and nobody here tells it.
+The transports resolve the host name, check its addresses, and connect to the first allowed one that accepts. ``Host``
+and the TLS server name keep the host name, so the certificate is verified against it. Proxies are disabled, since a
+proxy would resolve the name again. ``httpx`` does not follow redirects by default.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from speciate.egress.deadline import DeadlineBackend
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError, Resolve, resolve
 
 KEPT_S: Final = 30.0
-"""Seconds for which a checked address is used again without asking for the name."""
+"""Seconds for which checked addresses are reused without resolving the name again."""
 
 
 class GuardedTransport(httpx.BaseTransport):
-    """Sends requests to allowed addresses only, in the time that ``within`` gives. May be used from several threads.
+    """Transport to allowed addresses only, within the deadline of ``within``. Threads may share it.
 
     Args:
-        network: What is allowed.
-        resolve: Looks names up; a test hands in its own.
-        options: Of ``httpx.HTTPTransport``.
+        network: Allowed networks.
+        resolve: Resolve a host name; tests replace it.
+        options: Options of ``httpx.HTTPTransport``.
     """
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._addresses = _Addresses(network, resolve)
         self._transport = httpx.HTTPTransport(trust_env=False, **options)
-        # httpx has no other way to hand one in.
+        # httpx has no public way to set the network backend.
         self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host.
 
         Raises:
-            ForbiddenAddressError: It has none that is allowed.
-            httpx.TransportError: It has none at all, or does not answer.
+            ForbiddenAddressError: The host has no allowed address.
+            httpx.TransportError: The host has no address, or does not answer.
         """
         *others, last = self._addresses.of(request)
         for address in others:
-            with suppress(httpx.ConnectError):  # nobody listens there; nothing was sent
+            with suppress(httpx.ConnectError):  # connection refused, so nothing was sent
                 return self._transport.handle_request(_bound(request, address))
         try:
             return self._transport.handle_request(_bound(request, last))
@@ -61,7 +60,7 @@ class GuardedTransport(httpx.BaseTransport):
 
 
 class AsyncGuardedTransport(httpx.AsyncBaseTransport):
-    """The same for one asynchronous request or a few; names are looked up in a thread."""
+    """Asynchronous variant for short-lived clients; names are resolved in a thread."""
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve) -> None:
         self._addresses = _Addresses(network, resolve)
@@ -81,7 +80,7 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
 
 
 class _Addresses:
-    """Checked addresses of hosts."""
+    """Cache of checked addresses by host and port."""
 
     def __init__(self, network: AllowedNetworks, resolve: Resolve) -> None:
         self._network = network
@@ -90,7 +89,7 @@ class _Addresses:
         self._known: dict[tuple[str, int], tuple[list[str], float]] = {}
 
     def of(self, request: httpx.Request) -> list[str]:
-        """Return the addresses that a request may go to, at least one, in the order in which they are tried."""
+        """Return the allowed addresses of a request's host, at least one, in the order in which to try them."""
         place, now = _place(request.url), time.monotonic()
         with self._lock:
             addresses, until = self._known.get(place, ([], 0.0))
@@ -99,19 +98,19 @@ class _Addresses:
         try:
             addresses = self._network.addresses(*place, self._resolve)
         except OSError:
-            raise httpx.ConnectError(f"the name {place[0]!r} has no address", request=request) from None
+            raise httpx.ConnectError(f"the host {place[0]!r} has no address", request=request) from None
         with self._lock:
             self._known[place] = addresses, now + KEPT_S
         return addresses
 
     def forget(self, request: httpx.Request) -> None:
-        """Have the name looked up again: nobody answered at its addresses."""
+        """Resolve the name again next time, since no address accepted a connection."""
         with self._lock:
             self._known.pop(_place(request.url), None)
 
 
 def _bound(request: httpx.Request, address: str) -> httpx.Request:
-    # The Host header was set from the name before; the certificate is checked against the name, too.
+    # The Host header already holds the name; the certificate is verified against the name, too.
     return httpx.Request(
         request.method,
         request.url.copy_with(host=address),
@@ -122,9 +121,9 @@ def _bound(request: httpx.Request, address: str) -> httpx.Request:
 
 
 def check_url(url: str, network: AllowedNetworks, *, resolve: Resolve = resolve) -> str | None:
-    """Return what is wrong with an address that a user hands in, or None.
+    """Return the error in a URL that a user submits, or None.
 
-    A name that leads nowhere yet is not wrong: it is looked at again whenever it is asked.
+    A name that does not resolve is accepted: it is checked again at every request.
     """
     try:
         parsed = httpx.URL(url)
@@ -132,9 +131,9 @@ def check_url(url: str, network: AllowedNetworks, *, resolve: Resolve = resolve)
     except (httpx.InvalidURL, UnicodeError):
         host, port = "", 0
     if not host or parsed.scheme not in {"http", "https"} or not 0 < port < 1 << 16:
-        return "is no address: expected http://HOST/PATH or https://HOST/PATH"
+        return "invalid URL: expected http://HOST/PATH or https://HOST/PATH"
     if parsed.userinfo:
-        return "holds a name or password, which everybody could read: expected an address without"
+        return "contains a user name or password, which other users could read: expected a URL without them"
     try:
         network.addresses(host, port, resolve)
     except OSError:
@@ -145,6 +144,6 @@ def check_url(url: str, network: AllowedNetworks, *, resolve: Resolve = resolve)
 
 
 def _place(url: httpx.URL) -> tuple[str, int]:
-    """Return the host as it goes over the wire, without brackets, and the port."""
+    """Return the ASCII host name without brackets, and the port."""
     host = url.raw_host.decode("ascii").strip("[]")
     return host, url.port or (443 if url.scheme == "https" else 80)

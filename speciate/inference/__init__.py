@@ -1,4 +1,4 @@
-"""A server for policies of up to about 10 million parameters: vLLM's routes over numpy, no torch and no GPU."""
+"""Inference server for models of up to about 10 million parameters: vLLM's routes over numpy, no torch, no GPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Who may enter the embedded server, and with how large a body; the rules are those of the service.
+"""Admit requests to the inference server by token or loopback address, and limit the size of their bodies.
 
-Without a token programs of this machine may, under a loopback name and not from a page of another origin.
+Without a token the server admits requests of this machine under a loopback name, and none from a page of another
+origin. The rules are those of the service.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ MAX_BODY_BYTES: Final = 8 << 20
 
 
 class AccessMiddleware:
-    """Lets a request in, or answers 401, 403, 411 or 413.
+    """Middleware that passes a request on, or answers 401, 403, 411 or 413.
 
     Args:
-        app: What comes after.
-        token: What ``Authorization: Bearer`` has to hold; None means open on loopback.
+        app: The application behind it.
+        token: Token that ``Authorization: Bearer`` has to carry; None admits requests over loopback.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -32,16 +33,16 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        answer = self._answer(scope, Headers(scope=scope)) if scope["type"] == "http" else None
-        await (self._app if answer is None else answer)(scope, receive, send)
+        refused = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (self._app if refused is None else refused)(scope, receive, send)
 
-    def _answer(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["path"] == "/health":
             return None
         client = scope.get("client")
         if self._token is not None:
             if not same_token(bearer_token(headers), self._token):
-                message = "this server asks for a token: send it as 'Authorization: Bearer TOKEN'."
+                message = "this server requires a token: send it as 'Authorization: Bearer TOKEN'."
                 return error_response(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
         elif (reason := stranger(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)) is not None:
             return error_response(HTTPStatus.FORBIDDEN, reason)
@@ -52,7 +53,7 @@ def _too_large(scope: Scope, headers: Headers) -> Response | None:
     if scope["method"] != "POST":
         return None
     declared = headers.get("content-length", "")
-    closing = {"Connection": "close"}  # what else is on its way is not read
+    closing = {"Connection": "close"}  # the rest of the body is not read
     if not declared.isdecimal():
         return error_response(HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length.", headers=closing)
     if int(declared) > MAX_BODY_BYTES:

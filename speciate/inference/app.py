@@ -1,4 +1,4 @@
-"""The application: vLLM's routes over engines. ``create_app({"name": folder})``."""
+"""ASGI application of the inference server: vLLM's routes over engines. ``create_app({"name": folder})``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that is served; ``digest`` is the SHA-256 of its weights, which every answer carries as fingerprint."""
+    """A served model; ``digest`` is the SHA-256 of its weights, the fingerprint in every response."""
 
     engine: Engine
     text: TextTokenizer
@@ -60,8 +60,8 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
     """Return the application with its checkpoints loaded.
 
     Args:
-        models: Folders by the name under which they are served.
-        token: What requests have to bring; None means that programs of this machine may ask without.
+        models: Checkpoint folders by model name.
+        token: Token that requests must carry; None admits requests over loopback without one.
 
     Raises:
         ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
@@ -74,7 +74,9 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
         yield
         await asyncio.to_thread(app.state.routes.scheduler.close)
 
-    app = FastAPI(title="Speciate's policy server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Speciate's inference server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
+    )
     app.state.routes = routes = Routes(served)
     app.get("/health")(routes.health)
     app.get("/metrics")(routes.metrics)
@@ -97,7 +99,7 @@ def _load(folder: Path) -> LoadedModel:
 
 
 class Routes:
-    """The routes, over the models they serve."""
+    """Handlers of the routes."""
 
     scheduler: Scheduler
 
@@ -106,18 +108,18 @@ class Routes:
         self._started = int(time.time())
 
     async def health(self) -> Response:
-        """Answer 200 while requests are worked on."""
+        """Answer 200 while the scheduler runs, else 503."""
         alive = self.scheduler.alive
         return Response(status_code=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def metrics(self) -> PlainTextResponse:
-        """Answer with the counters of all models."""
+        """Return the counters of all models."""
         counters = {name: each.counters for name, each in self._served.items()}
         text = exposition(counters, {name: self.scheduler.load(name) for name in self._served})
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def models(self) -> dict[str, Any]:
-        """List what is served."""
+        """List the served models."""
         data = [
             {
                 "id": name,
@@ -131,37 +133,37 @@ class Routes:
         ]
         return {"object": "list", "data": data}
 
-    async def completions(self, asked: CompletionRequest, http: HttpRequest) -> JSONResponse:
+    async def completions(self, body: CompletionRequest, http: HttpRequest) -> JSONResponse:
         """Complete prompts."""
-        served = self._find(asked.model)
-        prompts = asked.prompts()
-        if len(prompts) * asked.n > _MOST_COMPLETIONS:
+        served = self._find(body.model)
+        prompts = body.prompts()
+        if len(prompts) * body.n > _MOST_COMPLETIONS:
             raise InvalidInputError(
-                f"{len(prompts)} prompts with n = {asked.n} are {len(prompts) * asked.n} completions: this server"
+                f"{len(prompts)} prompts with n = {body.n} are {len(prompts) * body.n} completions: this server"
                 f" answers {_MOST_COMPLETIONS} at once."
             )
-        asked_for = (
+        wanted = (
             _request(
                 served.text,
-                asked,
+                body,
                 served.text.encode(prompt) if isinstance(prompt, str) else tuple(prompt),
-                asked.max_tokens,
-                asked.logprobs or 0,
+                body.max_tokens,
+                body.logprobs or 0,
             )
             for prompt in prompts
         )
-        requests = await self._complete(asked.model, asked_for, http)
-        answer = completions(asked.model, served.text, requests, logprobs=asked.logprobs is not None)
+        requests = await self._complete(body.model, wanted, http)
+        answer = completions(body.model, served.text, requests, logprobs=body.logprobs is not None)
         return JSONResponse(answer | fingerprint(served.digest))
 
-    async def chat_completions(self, asked: ChatRequest, http: HttpRequest) -> JSONResponse:
+    async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
         """Continue a conversation."""
-        served = self._find(asked.model)
-        prompt = served.text.chat([message.model_dump() for message in asked.messages])
+        served = self._find(body.model)
+        prompt = served.text.chat([message.model_dump() for message in body.messages])
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
-        request = _request(served.text, asked, prompt, asked.longest or max(left, 1), asked.top_logprobs)
-        await self._complete(asked.model, [request], http)
-        answer = chat_completions(asked.model, served.text, request, logprobs=asked.logprobs)
+        request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
+        await self._complete(body.model, [request], http)
+        answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs)
         return JSONResponse(answer | fingerprint(served.digest))
 
     def _find(self, model: str) -> LoadedModel:
@@ -172,16 +174,16 @@ class Routes:
     async def _complete(
         self, model: str, asked: Iterable[GenerationRequest], http: HttpRequest
     ) -> list[GenerationRequest]:
-        """Wait for requests; when the client hangs up or one of them fails, all are given up."""
+        """Wait for requests; cancel all of them if the client disconnects or one fails."""
         counters, begun = self._served[model].counters, time.monotonic()
         requests: list[GenerationRequest] = []
         futures: list[asyncio.Future[GenerationRequest]] = []
         try:
-            # All are checked before any of them begins, and each before the next one's text is split into tokens.
+            # Check all before any starts, and each before the next one is tokenized.
             for request in asked:
                 self._served[model].engine.check(request)
                 requests.append(request)
-            # One after the other, so that those before a refused one are known and given up.
+            # Extend one by one, so that the futures before a refused one are cancelled.
             futures.extend(asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests)
             await _while_connected(futures, http)
         except BaseException:
@@ -208,24 +210,24 @@ async def _while_connected(futures: Sequence[asyncio.Future[GenerationRequest]],
     """Wait for futures.
 
     Raises:
-        UnavailableError: The client has hung up; nobody will read the answer.
+        UnavailableError: The client disconnected, so there is no reader for the response.
     """
-    gone = asyncio.ensure_future(_gone(http))
-    everything = asyncio.ensure_future(asyncio.gather(*futures, return_exceptions=True))
-    waiting: set[asyncio.Future[Any]] = {everything, gone}
+    disconnected = asyncio.ensure_future(_disconnected(http))
+    results = asyncio.ensure_future(asyncio.gather(*futures, return_exceptions=True))
+    waiting: set[asyncio.Future[Any]] = {results, disconnected}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        gone.cancel()
-    if not everything.done():
-        raise errors.UnavailableError("the client has gone.")
-    for outcome in everything.result():
+        disconnected.cancel()
+    if not results.done():
+        raise errors.UnavailableError("the client disconnected.")
+    for outcome in results.result():
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-async def _gone(http: HttpRequest) -> None:
-    """Wait until the client hangs up; its request has been read."""
+async def _disconnected(http: HttpRequest) -> None:
+    """Wait until the client disconnects; its request has been read."""
     while (await http.receive())["type"] != "http.disconnect":
         pass
 
@@ -237,9 +239,9 @@ async def _ours(_: HttpRequest, error: Exception) -> JSONResponse:
 
 
 async def _invalid(_: HttpRequest, error: Exception) -> JSONResponse:
-    # What was sent is not repeated: it may be large or hostile.
+    # The input is not repeated: it may be large or hostile.
     detail = error.errors()[0] if isinstance(error, RequestValidationError) else {"type": "", "msg": "", "loc": ()}
-    # Of a union pydantic names the member that it tried, too.
+    # For a union pydantic appends the name of the member that it tried.
     place = str(detail["loc"][1]) if len(detail["loc"]) > 1 and isinstance(detail["loc"][1], str) else ""
     words = (
         "is unknown to this server: leave it out" if detail["type"] == "extra_forbidden" else validation_message(detail)
@@ -255,8 +257,8 @@ async def _http(_: HttpRequest, error: Exception) -> JSONResponse:
 
 
 async def _unexpected(_: HttpRequest, __: Exception) -> JSONResponse:
-    # Starlette raises the error again after this answer, so the server logs it with its traceback.
-    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed at this request; its log says why.")
+    # Starlette raises the error again after this response, so the server logs it with its traceback.
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error: see the server's log.")
 
 
 _PATHS: Final = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics")

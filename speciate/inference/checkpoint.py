@@ -1,4 +1,4 @@
-"""Reads a Hugging Face folder: everything is checked before it is used, and an error names file and remedy."""
+"""Load a Hugging Face folder, after checking everything; errors name the file and the remedy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,22 @@ Array = npt.NDArray[np.float32]
 ARCHITECTURES: Final = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 _MAX_BYTES: Final = 2 << 30
 _REMEDY: Final = "Other architectures and options need vLLM."
+_IMPLEMENTED: Final[dict[str, Any]] = {
+    "rope type": "default",
+    "partial_rotary_factor": 1.0,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "use_sliding_window": False,
+    "quantization_config": None,
+}
+"""Options of ``config.json`` with the only value that is implemented, which is also their default."""
+_ALWAYS_READ: Final = frozenset({"rope type", "partial_rotary_factor", "hidden_act"})
 _PLAIN: Final = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 class ModelConfig(BaseModel):
-    """What ``config.json`` says of a model; the names are those of Hugging Face.
+    """Shape of a model, as ``config.json`` gives it under Hugging Face's names.
 
     Attributes:
         vocab_size: V.
@@ -32,12 +43,12 @@ class ModelConfig(BaseModel):
         intermediate_size: F, the width of the feed-forward part.
         num_hidden_layers: L.
         num_attention_heads: H.
-        num_key_value_heads: Hkv, a divisor of H.
-        head_dim: d; by default D / H.
+        num_key_value_heads: K, a divisor of H.
+        head_dim: d; D / H by default.
         max_position_embeddings: Longest sequence, prompt and completion together.
         rms_norm_eps: ε of the norm.
         rope_theta: Base of the rotary embedding.
-        tie_word_embeddings: Whether the embedding is the output matrix, too.
+        tie_word_embeddings: True if the embedding is also the output matrix.
         eos_token_id: Tokens that end a completion, unless ``generation_config.json`` names others.
     """
 
@@ -62,7 +73,7 @@ class ModelConfig(BaseModel):
     def _filled_in(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        # Hugging Face leaves out what follows from other values, and transformers 5 renamed the rotary values.
+        # Hugging Face omits values that follow from others, and transformers 5 renamed the rotary values.
         values = {key: value for key, value in given.items() if value is not None}
         heads = values.get("num_attention_heads")
         values.setdefault("num_key_value_heads", heads)
@@ -86,20 +97,20 @@ class ModelConfig(BaseModel):
 
     @property
     def qkv_bias(self) -> bool:
-        """Whether queries, keys and values have biases."""
+        """True if queries, keys and values have biases."""
         return self.architectures[0] == "Qwen2ForCausalLM"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a folder holds.
+    """Contents of a checkpoint folder.
 
     Attributes:
-        folder: Where it was read.
-        config: Its shape.
+        folder: The folder.
+        config: Shape of the model.
         tensors: Weights by Hugging Face's names, float32.
         eos_ids: Tokens that end a completion.
-        method: How the model was trained, as our own ``manifest.json`` says; None without one.
+        method: Training method, from Speciate's ``manifest.json``; None without one.
     """
 
     folder: Path
@@ -113,7 +124,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a folder.
 
     Raises:
-        ConfigurationError: A file is missing, broken, or of a model that this server does not implement.
+        ConfigurationError: A file is missing or invalid, or belongs to a model that this server does not implement.
     """
     config = _config(folder / "config.json", read_json(folder / "config.json"))
     tensors = _read_tensors(folder / "model.safetensors")
@@ -127,13 +138,13 @@ def checkpoint_of(
     """Return the checkpoint of a model in memory.
 
     Args:
-        name: What messages call it.
-        config: What its ``config.json`` would hold.
+        name: Name of the model in messages.
+        config: Contents of its ``config.json``.
         tensors: Its weights, float32; they are not copied.
         eos_ids: Tokens that end a completion.
 
     Raises:
-        ConfigurationError: It is of an architecture that this server does not implement.
+        ConfigurationError: This server does not implement its architecture.
     """
     read = _config(name, config)
     _check_shapes(name, tensors, read)
@@ -154,50 +165,51 @@ def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object that a file of a checkpoint holds.
+    """Return the JSON object in a file of a checkpoint.
 
     Raises:
-        ConfigurationError: The file cannot be read, or is no JSON object.
+        ConfigurationError: The file cannot be read, or is not a JSON object.
     """
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be read: {error.strerror}.", remedy="A checkpoint is a folder that save_pretrained wrote."
+            f"{path} cannot be read: {error.strerror}.", remedy="Pass a folder that save_pretrained wrote."
         ) from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} is not JSON: {error}.", remedy="Export or download the checkpoint again."
         ) from None
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{path} holds no JSON object.", remedy="Export or download the checkpoint again.")
+        raise ConfigurationError(f"{path} is not a JSON object.", remedy="Export or download the checkpoint again.")
     return value
 
 
 def _check_supported(path: Path, given: dict[str, Any]) -> None:
-    """Refuse by name whatever would change the numbers if it were ignored."""
+    """Refuse every option that is not implemented and would change results."""
     named = given.get("architectures")
     if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
         raise ConfigurationError(
             f"{path}: architectures is {named!r}: expected one of {', '.join(ARCHITECTURES)}.", remedy=_REMEDY
         )
-    rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-    partial = rope.get("partial_rotary_factor") if isinstance(rope, dict) else None
     found = {
-        "rope type": (kind, "default"),
-        "partial_rotary_factor": (given.get("partial_rotary_factor", partial) or 1.0, 1.0),
-        "hidden_act": (given.get("hidden_act", "silu"), "silu"),
-        "attention_bias": (given.get("attention_bias") or False, False),
-        "mlp_bias": (given.get("mlp_bias") or False, False),
-        "use_sliding_window": (given.get("use_sliding_window") or False, False),
-        "quantization_config": (given.get("quantization_config"), None),
+        **_rotary_options(given),
+        "hidden_act": given.get("hidden_act", "silu"),
+        **{name: given.get(name) or _IMPLEMENTED[name] for name in _IMPLEMENTED.keys() - _ALWAYS_READ},
     }
-    for name, (value, expected) in found.items():
-        if value != expected:
+    for name, expected in _IMPLEMENTED.items():
+        if found[name] != expected:
             raise ConfigurationError(
-                f"{path}: {name} is {value!r}: this server implements {expected!r} only.", remedy=_REMEDY
+                f"{path}: {name} is {found[name]!r}: this server implements {expected!r} only.", remedy=_REMEDY
             )
+
+
+def _rotary_options(given: dict[str, Any]) -> dict[str, Any]:
+    rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        return {"rope type": rope, "partial_rotary_factor": given.get("partial_rotary_factor") or 1.0}
+    partial = given.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
+    return {"rope type": rope.get("rope_type", rope.get("type", "default")), "partial_rotary_factor": partial or 1.0}
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:
@@ -208,7 +220,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         return {name: _as_float32(path, name, tensor) for name, tensor in found}
     except OSError as error:
         sharded = path.with_name("model.safetensors.index.json").exists()
-        remedy = "Merge its shards into one file, or use vLLM." if sharded else "Weights have to be in safetensors."
+        remedy = "Merge the shards into one file, or use vLLM." if sharded else "Convert the weights to safetensors."
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.", remedy=remedy) from None
     except SafetensorError as error:
         raise ConfigurationError(
@@ -216,7 +228,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         ) from None
     except MemoryError:
         raise ConfigurationError(
-            f"{path} does not fit into memory ({path.stat().st_size} bytes and as much again as float32).",
+            f"{path} does not fit into memory ({path.stat().st_size} bytes, and as many again as float32).",
             remedy="Serve fewer or smaller models.",
         ) from None
 
@@ -224,7 +236,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
 def _as_float32(path: Path, name: str, tensor: dict[str, Any]) -> Array:
     kind, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
     if kind == "BF16":
-        # The upper half of a float32.
+        # bfloat16 is the upper half of a float32.
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
     if kind not in _PLAIN:
         raise ConfigurationError(
@@ -234,7 +246,7 @@ def _as_float32(path: Path, name: str, tensor: dict[str, Any]) -> Array:
 
 
 def expected_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of every weight that a model of this configuration has."""
+    """Return the name and shape of every weight of a model."""
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
@@ -271,11 +283,15 @@ def _check_shapes(path: Path, tensors: dict[str, Array], config: ModelConfig) ->
             raise ConfigurationError(
                 f"{path}: {name} holds NaN or infinity.", remedy="The training that wrote it has diverged."
             )
+    _refuse_surplus(path, tensors.keys() - shapes.keys(), config)
+
+
+def _refuse_surplus(path: Path, names: set[str], config: ModelConfig) -> None:
     ignored = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    surplus = [n for n in tensors if n not in shapes and n not in ignored and not n.endswith("rotary_emb.inv_freq")]
+    surplus = sorted(name for name in names - ignored if not name.endswith("rotary_emb.inv_freq"))
     if surplus:
-        # A weight that is left out silently would make another model of it.
-        raise ConfigurationError(f"{path} holds {surplus[0]}, which such a model has not.", remedy=_REMEDY)
+        # Ignoring a weight would compute another model.
+        raise ConfigurationError(f"{path} holds {surplus[0]}, which such a model does not have.", remedy=_REMEDY)
 
 
 def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
@@ -285,7 +301,7 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
     if not isinstance(ids, list | tuple) or not all(isinstance(i, int) and 0 <= i < config.vocab_size for i in ids):
         raise ConfigurationError(
             f"{path}: eos_token_id is {named!r}: expected ids below vocab_size ({config.vocab_size}).",
-            remedy="Correct it to the tokenizer's end-of-text token.",
+            remedy="Set it to the tokenizer's end-of-text token.",
         )
     return tuple(ids)
 

@@ -19,10 +19,10 @@ from speciate.inference.sampling import Tokens, sample, top_logprobs, uniforms
 from speciate.inference.sequences import SequenceTable
 
 MAX_LIVE: Final = 128
-"""Sequences that are continued at once, by default: more of them gain nothing."""
+"""Default number of sequences that run at once; more gain nothing."""
 
 MEMORY_BYTES: Final = 1 << 30
-"""What the rows of one engine may take, by default."""
+"""Default memory limit of the running sequences."""
 
 _PREFILL_TOKENS: Final = 2048
 
@@ -32,15 +32,15 @@ Alternatives = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How completions of a prompt are drawn.
+    """Sampling parameters of a request.
 
     Attributes:
         n: Completions.
         max_tokens: Longest completion.
         temperature: Softmax temperature; 0 takes the likeliest token.
         top_p: Nucleus mass.
-        seed: Completion i is drawn with a generator of (seed, i), whatever else is going on.
-        tops: Likeliest tokens to report at every place.
+        seed: Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests.
+        tops: Likeliest tokens to report at every position.
     """
 
     n: int = 1
@@ -56,10 +56,10 @@ class SampledCompletion:
     """A completion.
 
     Attributes:
-        token_ids: Its tokens, with the one that ended it.
-        logprobs: Log-probability of each, before temperature and top-p.
-        finish_reason: ``stop`` (end-of-text, or the caller's own rule) or ``length``.
-        tops: For each place the likeliest tokens with their log-probabilities; empty unless asked for.
+        token_ids: Its tokens, including the one that ended it.
+        logprobs: Log-probability of each token, before temperature and top-p.
+        finish_reason: ``stop`` (end-of-text, or the caller's rule) or ``length``.
+        tops: For each position the likeliest tokens with their log-probabilities; empty unless requested.
     """
 
     token_ids: tuple[int, ...]
@@ -70,14 +70,14 @@ class SampledCompletion:
 
 @dataclass(eq=False, slots=True)
 class GenerationRequest:
-    """A prompt on its way.
+    """A prompt with the state of its completions.
 
     Attributes:
         prompt: Token ids.
-        params: What is wanted.
-        stops: Told index and token of everything drawn; ends that completion by returning True.
-        sampled: Completions by index, as they are finished.
-        cancelled: Nobody waits for it any more.
+        params: Sampling parameters.
+        stops: Called with index and token of every sampled token; ends that completion by returning True.
+        sampled: Finished completions by index.
+        cancelled: True if no client waits for it.
         started: Completions that have joined the batch.
     """
 
@@ -90,13 +90,13 @@ class GenerationRequest:
 
     @property
     def done(self) -> bool:
-        """Whether every completion is there."""
+        """True if every completion is finished."""
         return len(self.sampled) == self.params.n
 
 
 @dataclass(slots=True)
 class _RowOwner:
-    """Whose a row is."""
+    """Request and completion of a row."""
 
     request: GenerationRequest
     index: int
@@ -104,12 +104,12 @@ class _RowOwner:
 
 
 class Engine:
-    """One model with the sequences it continues. Not to be used from two threads at once.
+    """One model with its running sequences. Not thread-safe, except for ``waiting``.
 
     Args:
-        checkpoint: What to serve.
-        max_live: Sequences that are continued at once.
-        memory_bytes: What their rows may take.
+        checkpoint: The model.
+        max_live: Sequences that run at once.
+        memory_bytes: Memory limit of their rows.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -121,18 +121,18 @@ class Engine:
         self._max_live, self._memory_bytes = max_live, memory_bytes
         self._ends = np.zeros(checkpoint.config.vocab_size, np.bool_)
         self._ends[list(checkpoint.eos_ids)] = True
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             self._model = Model(checkpoint)
             logits, _ = self._model.prefill(np.zeros((1, 1), np.intp))
         if not np.isfinite(logits).all():
             raise ConfigurationError(
                 f"the model in {checkpoint.folder} computes NaN or infinity.",
-                remedy="The training that wrote it has diverged.",
+                remedy="The training that wrote it has diverged: use an earlier checkpoint.",
             )
 
     @classmethod
     def load(cls, folder: Path, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> Self:
-        """Read a checkpoint and make an engine of it.
+        """Return an engine for the checkpoint in a folder.
 
         Raises:
             ConfigurationError: The folder cannot be used; the message names the file and the remedy.
@@ -146,13 +146,13 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Sequences that are being continued."""
+        """Number of running sequences."""
         return self._rows.live
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not begun; may be asked from another thread than the engine's."""
-        # A copy, made at one go: a deque that changes while it is gone through raises.
+        """Number of sequences that have not started; any thread may read it."""
+        # An atomic copy: iterating over a deque raises if another thread changes it.
         return sum(request.params.n - request.started for request in self._waiting.copy())
 
     def generate(
@@ -165,7 +165,9 @@ class Engine:
         top_p: float = 1.0,
         seeds: Sequence[int] | None = None,
     ) -> list[list[SampledCompletion]]:
-        """Complete prompts in the calling thread; a prompt's completions depend on its seed, not on the other prompts.
+        """Complete prompts in the calling thread.
+
+        A prompt's tokens depend on its seed and not on the other prompts; log-probabilities differ by rounding at most.
 
         Args:
             prompts: Token ids.
@@ -173,14 +175,14 @@ class Engine:
             max_tokens: Longest completion.
             temperature: Softmax temperature; 0 takes the likeliest token.
             top_p: Nucleus mass.
-            seeds: One for each prompt; by default 0, 1, 2, …
+            seeds: One seed for each prompt; 0, 1, 2, … by default.
 
         Returns:
             For each prompt its n completions.
 
         Raises:
             InvalidInputError: A prompt is empty, too long or holds an unknown token; ``seeds`` has another length.
-            UnavailableError: Memory is out.
+            UnavailableError: Out of memory.
         """
         chosen = range(len(prompts)) if seeds is None else seeds
         if len(chosen) != len(prompts):
@@ -198,7 +200,7 @@ class Engine:
         return [[request.sampled[i] for i in range(n)] for request in requests]
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuse what could not be completed, before anything is done.
+        """Refuse a request that cannot be completed.
 
         Raises:
             InvalidInputError: The message names the numbers.
@@ -209,14 +211,7 @@ class Engine:
             raise InvalidInputError("the prompt has no tokens: expected at least one.")
         if not all(0 <= token < config.vocab_size for token in request.prompt):
             raise InvalidInputError(f"the prompt holds a token id that is not below {config.vocab_size}.")
-        if (
-            params.n < 1
-            or params.max_tokens < 1
-            or params.seed < 0
-            or params.temperature < 0
-            or not 0 < params.top_p <= 1
-        ):
-            raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")
+        _check_params(params)
         if prompt + params.max_tokens > longest:
             raise InvalidInputError(
                 f"the prompt has {prompt} tokens and max_tokens is {params.max_tokens}, {prompt + params.max_tokens}"
@@ -230,31 +225,31 @@ class Engine:
             )
 
     def add(self, request: GenerationRequest) -> None:
-        """Let a checked request wait for room."""
+        """Queue a checked request."""
         self._waiting.append(request)
 
     def cancel(self, request: GenerationRequest) -> None:
-        """Give a request up; its rows are free at the next step."""
+        """Cancel a request; the next step frees its rows."""
         request.cancelled = True
 
     def step(self) -> list[GenerationRequest]:
-        """SamplingParams one token for every sequence that is live, and return the requests that are complete by it.
+        """Sample one token for every running sequence, and return the requests that are complete.
 
         Raises:
-            UnavailableError: Memory is out; all requests are dropped.
+            UnavailableError: Out of memory; all requests are dropped.
         """
         try:
-            # Overflow to infinity is what a closed gate and a masked position look like.
+            # A closed gate and a masked position overflow to infinity, as intended.
             with np.errstate(over="ignore"):
                 return self._step()
         except MemoryError:
             self.drop_all()
             raise UnavailableError(
-                f"memory is out for {self.checkpoint.folder.name}.", remedy="Ask for fewer or shorter completions."
+                f"out of memory for {self.checkpoint.folder.name}.", remedy="Request fewer or shorter completions."
             ) from None
 
     def drop_all(self) -> None:
-        """Forget every request, and give their memory back."""
+        """Drop every request, and free their memory."""
         self._waiting.clear()
         self._prefilled.clear()
         self._owners.clear()
@@ -297,7 +292,7 @@ class Engine:
             self._owners[row].tops.append(tuple(zip(tokens, values, strict=True))[: tops[row]])
 
     def _finish(self, stopped: npt.NDArray[np.bool_]) -> list[GenerationRequest]:
-        """Take finished sequences out, the last row first: what moves into a gap is live."""
+        """Remove finished sequences, the last row first, so that the row that fills a gap is running."""
         rows, complete = self._rows, []
         state = rows.state[: rows.live]
         for row in np.flatnonzero(stopped | (state["count"] >= state["limit"]))[::-1].tolist():
@@ -323,14 +318,14 @@ class Engine:
     def _forget_cancelled(self) -> None:
         for row in reversed(range(len(self._owners))):
             if self._owners[row].request.cancelled:
-                # The logits move here only: after a token is drawn they are out of date anyway.
+                # Only here do the logits move: after sampling they are outdated anyway.
                 self._rows.logits[row] = self._rows.logits[self._rows.live - 1]
                 self._drop(row)
         if any(request.cancelled for request in self._waiting):
             self._waiting = deque(request for request in self._waiting if not request.cancelled)
 
     def _admit(self) -> None:
-        """Let waiting sequences join, in the order of their requests, while rows and memory last."""
+        """Start waiting sequences, in the order of their requests, while rows and memory suffice."""
         joining: list[_RowOwner] = []
         while self._waiting:
             request = self._waiting[0]
@@ -344,12 +339,12 @@ class Engine:
         if joining:
             self._join(joining)
         elif self._waiting and not self._rows.live:
-            # SequenceTable that once grew for others are in the way.
+            # The arrays are too large for this request because earlier ones grew them.
             self._rows = SequenceTable(self.checkpoint.config)
             self._admit()
 
     def _room(self, request: GenerationRequest, joining: int) -> int:
-        """Make room for as many sequences of a request as possible; return how many."""
+        """Reserve rows for as many sequences of a request as possible; return their number."""
         live, params = self._rows.live + joining, request.params
         count = min(params.n - request.started, self._max_live - live)
         length = len(request.prompt) + params.max_tokens
@@ -360,7 +355,7 @@ class Engine:
         return count
 
     def _join(self, owners: list[_RowOwner]) -> None:
-        """Give sequences their rows; those of one prompt share its prefill."""
+        """Assign rows to sequences; those of one prompt share its prefill."""
         self._prefill({owner.request.prompt for owner in owners})
         rows = self._rows
         for owner in owners:
@@ -374,7 +369,7 @@ class Engine:
             state["uniforms"][: params.max_tokens] = uniforms(params.seed, owner.index, params.max_tokens)
             rows.live += 1
             self._owners.append(owner)
-        # Only the first request that waits may have begun.
+        # Only the first waiting request may have started.
         kept = {request.prompt for request in self._waiting if request.started}
         self._prefilled = {prompt: made for prompt, made in self._prefilled.items() if prompt in kept}
 
@@ -386,3 +381,9 @@ class Engine:
                 part = same[begin : begin + at_once]
                 logits, keys_values = self._model.prefill(np.array(part))
                 self._prefilled |= {prompt: (logits[i], keys_values[:, i]) for i, prompt in enumerate(part)}
+
+
+def _check_params(params: SamplingParams) -> None:
+    counts_fit = params.n >= 1 and params.max_tokens >= 1 and params.seed >= 0
+    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1:
+        raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")

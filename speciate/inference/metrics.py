@@ -1,4 +1,4 @@
-"""ModelCounters as Prometheus reads them, under vLLM's names with our own prefix."""
+"""Expose counters to Prometheus, under vLLM's names with our own prefix."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PREFIX: Final = "speciate_serve"
 
 @dataclass(slots=True)
 class ModelCounters:
-    """What one model has done.
+    """Totals of one model since the start.
 
     Attributes:
-        requests: Requests that were answered.
-        refused: Requests that were not.
-        prompt_tokens: Tokens that were read.
-        generation_tokens: Tokens that were drawn.
-        seconds: Time from request to answer, summed up.
+        requests: Answered requests.
+        refused: Refused or failed requests.
+        prompt_tokens: Tokens of prompts.
+        generation_tokens: Sampled tokens.
+        seconds: Sum of the times from request to response.
     """
 
     requests: int = 0
@@ -29,10 +29,10 @@ class ModelCounters:
 
 
 def exposition(counters: Mapping[str, ModelCounters], loads: Mapping[str, tuple[int, int]]) -> str:
-    """Return the text format, version 0.0.4; ``loads`` are sequences running and waiting."""
+    """Return the text format, version 0.0.4; ``loads`` are running and waiting sequences by model."""
     rows: list[tuple[str, str, str, Mapping[str, float]]] = [
-        ("num_requests_running", "gauge", "Sequences being continued.", {m: load[0] for m, load in loads.items()}),
-        ("num_requests_waiting", "gauge", "Sequences that wait.", {m: load[1] for m, load in loads.items()}),
+        ("num_requests_running", "gauge", "Sequences being decoded.", {m: load[0] for m, load in loads.items()}),
+        ("num_requests_waiting", "gauge", "Waiting sequences.", {m: load[1] for m, load in loads.items()}),
         ("request_success_total", "counter", "Requests answered.", {m: c.requests for m, c in counters.items()}),
         ("request_failure_total", "counter", "Requests refused.", {m: c.refused for m, c in counters.items()}),
         ("prompt_tokens_total", "counter", "Tokens read.", {m: c.prompt_tokens for m, c in counters.items()}),

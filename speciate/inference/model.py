@@ -1,13 +1,13 @@
-"""The decoder of LLaMA and Qwen2 (arXiv:2302.13971, 2407.10671) with a cache of keys and values, float32, in numpy.
+"""Decoder of LLaMA and Qwen2 (arXiv:2302.13971, 2407.10671) with a key-value cache, float32, in numpy.
 
 Letters of shapes: R rows (sequences), T positions, D width, H heads, K key-value heads with G = H / K queries each, d
 width of a head, F width of the feed-forward part, V vocabulary, L layers.
 
-What does not depend on the token is done once when a model is loaded, and changes nothing but the last bits:
+Work that does not depend on the token is done once, at loading, and changes results by rounding only:
 
 - the gain of a norm and the 1/√d of attention are multiplied into the matrices that follow;
 - q, k and v are one matrix;
-- the two halves of a head that RoPE (arXiv:2104.09864) rotates are interleaved, so that it is one complex product.
+- the two halves of a head that RoPE (arXiv:2104.09864) rotates are interleaved, so that it is a complex product.
 
 A row's result depends on the other rows of its batch by rounding only. Rows, positions and columns are padded to
 ``TILE``, since BLAS rounds differently at the edge of a matrix. With one BLAS thread and OpenBLAS's kernels for AVX-512
@@ -28,11 +28,11 @@ from speciate.inference.checkpoint import Array, Checkpoint, ModelConfig
 Ints = npt.NDArray[np.intp]
 
 TILE: Final = 16
-"""No BLAS kernel that we know works on longer blocks of rows."""
+"""Rows, positions and columns are padded to multiples of this; no known AVX-512 kernel has longer blocks of rows."""
 
 
 LEAST_POSITIONS: Final = 4 * TILE
-"""Shorter sums over positions are rounded differently."""
+"""Least number of positions to sum over; shorter sums are rounded differently."""
 
 
 def padded(count: int) -> int:
@@ -42,7 +42,7 @@ def padded(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of a layer, ready to be multiplied from the right."""
+    """Weights of a layer, transposed for multiplication from the right."""
 
     qkv: Array  # (D, (H + 2K) d)
     bias: Array | None  # ((H + 2K) d,)
@@ -53,10 +53,10 @@ class Layer:
 
 
 class Model:
-    """Computes the logits of the next token.
+    """Model that computes the logits of the next token.
 
     Args:
-        checkpoint: Whose weights these are.
+        checkpoint: Configuration and weights.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -65,7 +65,7 @@ class Model:
         self._embedding = weights["model.embed_tokens.weight"]  # (V, D)
         self._layers = [_layer(c, weights, f"model.layers.{i}") for i in range(c.num_hidden_layers)]
         head = weights["model.embed_tokens.weight" if c.tie_word_embeddings else "lm_head.weight"]
-        # Columns up to a multiple of TILE.
+        # Columns padded to a multiple of TILE.
         self._head = np.zeros((c.hidden_size, padded(c.vocab_size)), np.float32)
         self._head[:, : c.vocab_size] = (head * weights["model.norm.weight"]).T  # (D, V)
         angles = np.arange(c.max_position_embeddings)[:, None] * (
@@ -74,7 +74,7 @@ class Model:
         self._rotations = np.exp(1j * angles).astype(np.complex64)  # (positions, d / 2)
 
     def prefill(self, tokens: Ints) -> tuple[Array, Array]:
-        """Read prompts of one length.
+        """Process prompts of equal length.
 
         Args:
             tokens: (R, T).
@@ -85,7 +85,7 @@ class Model:
         c = self.config
         rows, length = tokens.shape
         wide = padded(length)
-        # Padding comes after the prompt, where causality keeps it from being seen.
+        # Padding follows the prompt, where the causal mask hides it.
         x = self._embedding[np.pad(tokens, ((0, 0), (0, wide - length)))].reshape(rows * wide, -1)
         rotations = self._rotations[np.minimum(np.arange(wide), c.max_position_embeddings - 1)]
         rotations = np.tile(rotations, (rows, 1))  # (R T, d / 2)
@@ -104,12 +104,12 @@ class Model:
         return self._logits(last), kept
 
     def decode(self, tokens: Ints, positions: Ints, cache: Array) -> Array:
-        """Read one more token of each sequence.
+        """Process one more token of each sequence.
 
         Args:
             tokens: (R,).
-            positions: (R,); the place of each token in its sequence.
-            cache: (L, R or more, 2, K, T, d); keys and values of these tokens are written into it.
+            positions: (R,); the position of each token in its sequence.
+            cache: (L, R or more, 2, K, T, d); the keys and values of these tokens are written into it.
 
         Returns:
             Logits of the next token (R, V).
@@ -148,13 +148,13 @@ class Model:
         return heads[:, : c.num_attention_heads], heads[:, c.num_attention_heads :]
 
     def _feed_forward(self, x: Array, layer: Layer) -> None:
-        """Add SwiGLU (arXiv:2002.05202) of the normed residual to it, in place."""
+        """Add SwiGLU (arXiv:2002.05202) of the normed residual to the residual, in place."""
         normed = self._normed(x)
         gate: Array = normed @ layer.gate  # (R, F)
         up: Array = normed @ layer.up  # (R, F)
         up *= gate
         np.negative(gate, out=gate)
-        np.exp(gate, out=gate)  # infinite for a closed gate, which is right
+        np.exp(gate, out=gate)  # infinite for a closed gate, as intended
         gate += 1
         up /= gate
         x += up @ layer.down
@@ -171,12 +171,12 @@ class Model:
 
 
 def _attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    """Softmax attention; q is (…, Q, d) and scaled already, k and v are (…, T, d), the mask is added to (…, Q, T)."""
+    """Softmax attention; q is (…, Q, d) and already scaled, k and v are (…, T, d), the mask is added to (…, Q, T)."""
     weights = q @ k.swapaxes(-1, -2)
     weights += mask
     weights -= weights.max(-1, keepdims=True)
     np.exp(weights, out=weights)
-    # Not weights.sum(-1), whose order of summing depends on T.
+    # Not weights.sum(-1), whose summation order depends on T.
     total: Array = np.einsum("...t->...", weights)
     seen: Array = np.matmul(weights, v, dtype=np.float32)
     seen /= total[..., None]
@@ -203,11 +203,11 @@ def _layer(c: ModelConfig, weights: dict[str, Array], name: str) -> Layer:
 
 
 def _interleaved(rows: Array, head_dim: int) -> Array:
-    """Put the halves of each head, (H d, …), alternately, so that RoPE's pairs are neighbours."""
+    """Interleave the halves of each head, (H d, …), so that RoPE's pairs are adjacent."""
     halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
 def _right(weight: Array) -> Array:
-    """Return a matrix (out, in) as (in, out)."""
+    """Return a matrix (out, in) as a contiguous (in, out)."""
     return np.ascontiguousarray(weight.T)

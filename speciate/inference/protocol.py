@@ -1,4 +1,4 @@
-"""The OpenAI protocol as vLLM speaks it, from the server's side: what may be asked, and how answers and refusals look.
+"""Validate requests of the OpenAI protocol as vLLM speaks it, and format error responses.
 
 A field that would change completions and is not implemented is refused, never ignored.
 """
@@ -16,9 +16,9 @@ MAX_N: Final = 256
 MAX_PROMPTS: Final = 256
 MAX_TOPS: Final = 5
 DEFAULT_MAX_TOKENS: Final = 16
-"""As in vLLM, where a completion names none."""
+"""Default of ``/v1/completions``, as in vLLM."""
 
-# Fields that are not implemented, with the values that ask for nothing.
+# Unimplemented fields, with the values that have no effect.
 _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "add_special_tokens": (True,),
     "allowed_token_ids": (None,),
@@ -57,15 +57,15 @@ Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class SamplingRequest(BaseModel):
-    """What both routes read.
+    """Fields of both routes.
 
     Attributes:
-        model: One that ``/v1/models`` lists.
+        model: A model that ``/v1/models`` lists.
         n: Completions of each prompt.
         temperature: Softmax temperature; 0 takes the likeliest token.
         top_p: Nucleus mass.
-        seed: Completion i is drawn by (seed, i); by default something else every time.
-        stop: Texts that end a completion; they are not part of it.
+        seed: Completion i is drawn from (seed, i); random by default.
+        stop: Strings that end a completion and are not part of it.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -83,15 +83,11 @@ class SamplingRequest(BaseModel):
         if not isinstance(given, dict):
             return given
         for name in given.keys() & _NEUTRAL.keys():
-            value = given[name]
-            # True equals 1, and must not pass for it.
-            if not any(value == neutral and type(value) is not bool for neutral in _NEUTRAL[name]) and not any(
-                value is neutral for neutral in _NEUTRAL[name]
-            ):
+            if not _is_neutral(given[name], _NEUTRAL[name]):
                 raise ValueError(f"{name} is not supported by this server: leave it out")
-        kept = {key: value for key, value in given.items() if key not in _NEUTRAL and key not in _WITHOUT_EFFECT}
-        # vLLM reads null as nothing said.
-        return {key: value for key, value in kept.items() if value is not None}
+        ignored = _NEUTRAL.keys() | _WITHOUT_EFFECT
+        # vLLM treats null as an omitted field.
+        return {key: value for key, value in given.items() if key not in ignored and value is not None}
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -103,9 +99,9 @@ class CompletionRequest(SamplingRequest):
     """``POST /v1/completions``.
 
     Attributes:
-        prompt: One or several, as texts or as token ids.
+        prompt: One or several prompts, as texts or token ids.
         max_tokens: Longest completion.
-        logprobs: Likeliest tokens to report at every place beside the drawn one; None reports nothing.
+        logprobs: Likeliest tokens to report at every position beside the sampled one; None reports nothing.
     """
 
     prompt: (
@@ -118,7 +114,7 @@ class CompletionRequest(SamplingRequest):
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOPS)
 
     def prompts(self) -> list[str | list[int]]:
-        """Return the prompts one by one."""
+        """Return the prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -140,10 +136,10 @@ class ChatRequest(SamplingRequest):
 
     Attributes:
         messages: The conversation.
-        max_tokens: Longest completion; by default all that the model's length leaves.
-        max_completion_tokens: The same under its newer name.
-        logprobs: Whether log-probabilities are reported.
-        top_logprobs: Likeliest tokens to report at every place.
+        max_tokens: Longest completion; by default the rest of the model's context.
+        max_completion_tokens: Newer name of ``max_tokens``.
+        logprobs: True to report log-probabilities.
+        top_logprobs: Likeliest tokens to report at every position.
     """
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
@@ -154,8 +150,13 @@ class ChatRequest(SamplingRequest):
 
     @property
     def longest(self) -> int | None:
-        """Longest completion, if the request says so."""
+        """Longest completion; None if the request does not limit it."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+
+def _is_neutral(value: object, neutral: tuple[Any, ...]) -> bool:
+    # True equals 1 but must not count as it.
+    return any(value is each or (value == each and type(value) is not bool) for each in neutral)
 
 
 _TYPES: Final = {
@@ -170,11 +171,11 @@ _TYPES: Final = {
 def error_response(
     status: HTTPStatus, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the answer that refuses a request, in vLLM's form."""
+    """Return an error response in vLLM's format."""
     kind = _TYPES.get(
         status, "InternalServerError" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "BadRequestError"
     )
-    # A message may quote what a client sent, and lone surrogates cannot be sent back.
+    # A message may quote the request, and lone surrogates cannot be encoded.
     text = message.encode("utf-8", "replace").decode()
     body = {"error": {"message": text, "type": kind, "param": param, "code": int(status)}}
     return JSONResponse(body, status, headers=None if headers is None else dict(headers))

@@ -1,4 +1,4 @@
-"""What a finished request looks like in the OpenAI protocol."""
+"""Build OpenAI responses from finished requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
 
 
 def completion_text(text: TextTokenizer, request: GenerationRequest, index: int) -> str:
-    """Return the text of a completion, up to its stop string."""
+    """Return the text of a completion, up to its stop string if there is one."""
     if isinstance(request.stops, StopStringWatcher) and index in request.stops.cut:
         return request.stops.cut[index]
     return text.decode(request.sampled[index].token_ids)
@@ -21,7 +21,7 @@ def completion_text(text: TextTokenizer, request: GenerationRequest, index: int)
 def completions(
     model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool
 ) -> dict[str, Any]:
-    """Return the answer of ``/v1/completions``: the choices of the first prompt, then those of the second."""
+    """Return the response of ``/v1/completions``: the choices of all prompts, in order."""
     choices: list[dict[str, Any]] = []
     for request in requests:
         for index in range(request.params.n):
@@ -38,7 +38,7 @@ def completions(
 
 
 def chat_completions(model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
-    """Return the answer of ``/v1/chat/completions``."""
+    """Return the response of ``/v1/chat/completions``."""
     choices = [
         {
             "index": index,

@@ -1,4 +1,4 @@
-"""Draws tokens for many sequences at once; what is drawn for one depends on its own logits and numbers alone."""
+"""Sample tokens for many sequences at once; each row depends on its own logits and random numbers only."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ Tokens = npt.NDArray[np.intp]
 
 
 def uniforms(seed: int, index: int, count: int) -> Array:
-    """Return the random numbers of a completion, one for each of its tokens.
+    """Return the random numbers of a completion, one for each token.
 
     Args:
         seed: Seed of the request, 0 or more.
-        index: Which of its completions.
-        count: Most tokens it can have.
+        index: Index of the completion.
+        count: Longest completion.
     """
     return np.random.default_rng((seed, index)).random(count, np.float32)
 
 
 def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Tokens, Array]:
-    """SamplingParams a token for each row.
+    """Sample a token for each row.
 
     Args:
         logits: (R, V), finite.
         temperature: (R,); 0 takes the likeliest token.
-        top_p: (R,); tokens are drawn from the smallest set that has this mass. Of tokens that are equally likely at its
-            edge all belong to it.
+        top_p: (R,); tokens are drawn from the smallest set with this mass. All tokens tied at its edge belong to it.
         uniform: (R,), in [0, 1).
 
     Returns:
@@ -41,7 +40,7 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
     greedy = temperature == 0
     weights = raw
     if (temperature != 1).any():
-        with np.errstate(over="ignore"):  # a tiny temperature: what is not the maximum becomes -inf, as it should
+        with np.errstate(over="ignore"):  # with a tiny temperature all but the maximum become -inf, as intended
             weights = np.exp(shifted / np.where(greedy, np.float32(1), temperature)[:, None])
     cut = np.flatnonzero(top_p < 1)
     if len(cut):
@@ -49,7 +48,7 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
         weights[cut] = nucleus(weights[cut], top_p[cut])
     mass = weights.cumsum(1)
     total = mass[:, -1]
-    # Rounding must not lift the target to the total: no token lies behind it.
+    # Rounding must not raise the target to the total: no token lies beyond it.
     target = np.minimum(uniform * total, np.nextafter(total, np.float32(0)))
     tokens = (mass > target[:, None]).argmax(1)
     if greedy.any():
@@ -58,11 +57,11 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
 
 
 def nucleus(weights: Array, top_p: Array) -> Array:
-    """Return weights (R, V) with those outside of the nucleus (arXiv:1904.09751) set to 0; they need not sum to 1."""
+    """Return weights (R, V) with those outside the nucleus (arXiv:1904.09751) set to 0; they need not sum to 1."""
     ascending = np.sort(weights, axis=1)
     mass = ascending.cumsum(1)
     first = (mass > (1 - top_p)[:, None] * mass[:, -1:]).argmax(1)
-    # A top_p of almost 0 may find no such place: the likeliest is kept in any case.
+    # With a top_p of almost 0 there may be no such position: the likeliest token always stays.
     first = np.where(top_p <= ascending[:, -1] / mass[:, -1], weights.shape[1] - 1, first)
     edge = ascending[np.arange(len(weights)), first]
     return np.where(weights < edge[:, None], np.float32(0), weights)

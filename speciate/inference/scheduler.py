@@ -1,4 +1,4 @@
-"""One thread that draws tokens for all models: requests of many connections meet here."""
+"""Run all engines in one thread, and pass them the requests of many connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from speciate.domain.errors import UnavailableError
 from speciate.inference.engine import Engine, GenerationRequest
 
 MAX_WAITING: Final = 4096
-"""Sequences that may wait for one model; whoever comes then is asked to come again."""
+"""Sequences that may wait for one model; further requests are refused with 503."""
 
 _log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Runs engines, which only its thread touches. To be closed.
+    """Owner of the thread that runs the engines; no other thread touches them. The caller closes it.
 
     Args:
-        engines: By the name of the model.
+        engines: Engines by model name.
         max_waiting: Sequences that may wait for one model.
     """
 
@@ -33,33 +33,33 @@ class Scheduler:
         self._arrived: list[tuple[str, GenerationRequest, Future[GenerationRequest]]] = []
         self._futures: dict[str, dict[GenerationRequest, Future[GenerationRequest]]] = {name: {} for name in engines}
         self._closed = False
-        # One thread and not one for each model: they would only wait for each other's interpreter lock.
+        # One thread for all models: several would wait for each other's interpreter lock.
         self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether requests are worked on."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def load(self, name: str) -> tuple[int, int]:
-        """Return how many sequences of a model are being continued, and how many wait."""
+        """Return a model's running and waiting sequences."""
         with self._change:
             arrived = sum(request.params.n for model, request, _ in self._arrived if model == name)
         engine = self._engines[name]
         return engine.running, engine.waiting + arrived
 
     def submit(self, name: str, request: GenerationRequest) -> Future[GenerationRequest]:
-        """Hand in a request. Its future holds it again, complete; cancelling the future gives the request up.
+        """Queue a request; the result of its future is the completed request. Cancelling the future cancels it.
 
         Raises:
             InvalidInputError: The request cannot be completed.
-            UnavailableError: Too many wait already.
+            UnavailableError: Too many sequences wait.
         """
         self._engines[name].check(request)
         waiting = self.load(name)[1]
         if waiting + request.params.n > self._max_waiting:
-            raise UnavailableError(f"{waiting} completions of {name} wait already.", remedy="Try again in a moment.")
+            raise UnavailableError(f"{waiting} completions of {name} are waiting.", remedy="Try again in a moment.")
         future: Future[GenerationRequest] = Future()
         with self._change:
             if self._closed:
@@ -69,22 +69,22 @@ class Scheduler:
         return future
 
     def close(self) -> None:
-        """Stop; what is not complete fails."""
+        """Stop the thread; incomplete requests fail."""
         with self._change:
             self._closed = True
             self._change.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        while self._take_in():
+        while self._admit():
             for name, engine in self._engines.items():
                 if self._futures[name]:
                     self._step(name, engine)
         for name in self._engines:
             self._fail(name, UnavailableError("the server is stopping."))
 
-    def _take_in(self) -> bool:
-        """Wait until there is something to do, and let new requests in; False means to stop."""
+    def _admit(self) -> bool:
+        """Wait for work, and pass new requests to their engines; return False to stop."""
         with self._change:
             self._change.wait_for(lambda: self._closed or self._arrived or any(self._futures.values()))
             arrived, self._arrived = self._arrived, []
@@ -103,14 +103,14 @@ class Scheduler:
         except UnavailableError as error:
             self._fail(name, error)
         except Exception as error:  # noqa: BLE001
-            # A defect that one request meets must not end the server for all others.
+            # A defect that one request triggers must not end the server for all others.
             _log.exception("model %s failed", name)
             engine.drop_all()
             self._fail(name, error)
         else:
             for request in complete:
                 if (future := futures.pop(request, None)) is not None:
-                    with suppress(InvalidStateError):  # given up this very moment
+                    with suppress(InvalidStateError):  # cancelled meanwhile
                         future.set_result(request)
 
     def _fail(self, name: str, error: Exception) -> None:

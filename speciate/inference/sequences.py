@@ -1,4 +1,4 @@
-"""The sequences that are being continued, one row each: their keys and values, and what was drawn so far."""
+"""Store the running sequences, one row each: key-value cache, next logits, and sampled tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from speciate.inference.model import LEAST_POSITIONS, padded
 
 
 class SequenceTable:
-    """Arrays that hold the live sequences in their first rows; they grow when that is needed and never shrink.
+    """Arrays whose first rows hold the running sequences; they grow on demand and never shrink.
 
     Attributes:
-        live: Number of sequences.
+        live: Number of running sequences.
         cache: (L, rows, 2, K, T, d), keys and values.
         logits: (rows, V), of the next token.
-        state: (rows,), a record for each sequence:
-            position (the place of the next token), count (tokens drawn), limit, temperature, top_p, tops,
-            uniforms, tokens and logprobs (one for each token it can have).
+        state: (rows,), a record for each sequence: position (of the next token), count (sampled tokens), limit,
+            temperature, top_p, tops, uniforms, tokens and logprobs (one for each token up to the limit).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -30,14 +29,14 @@ class SequenceTable:
         self.state = np.zeros(0, _record(0))
 
     def bytes_with(self, rows: int, length: int, limit: int) -> int:
-        """Return the memory that this many rows for sequences of a length with so many new tokens take."""
+        """Return the memory for a number of rows, a sequence length and a limit of new tokens."""
         c = self._config
         rows, length, limit = self._sizes(rows, length, limit)
         numbers = c.num_hidden_layers * 2 * c.num_key_value_heads * c.head_dim * length + c.vocab_size
         return rows * (4 * numbers + _record(limit).itemsize)
 
     def reserve(self, rows: int, length: int, limit: int) -> None:
-        """Make room."""
+        """Grow the arrays to at least these sizes."""
         rows, length, limit = self._sizes(rows, length, limit)
         self.cache = _grown(self.cache, {1: rows, 4: length})
         self.logits = _grown(self.logits, {0: rows})
@@ -48,7 +47,7 @@ class SequenceTable:
                 self.state[name][tuple(slice(size) for size in old.shape)] = old
 
     def drop(self, row: int) -> None:
-        """Forget a sequence; the last one moves into its place."""
+        """Remove a sequence; the last one moves into its row."""
         self.live -= 1
         if row != self.live:
             self.state[row] = self.state[self.live]
@@ -84,7 +83,7 @@ def _record(limit: int) -> np.dtype[Any]:
 
 
 def _grown(array: Array, sizes: dict[int, int]) -> Array:
-    """Return an array with larger axes, and zeros in what is new: garbage times a masked weight of 0 may be NaN."""
+    """Return an array with larger axes, filled with zeros: garbage times a masked weight of 0 may be NaN."""
     shape = tuple(sizes.get(axis, size) for axis, size in enumerate(array.shape))
     if shape == array.shape:
         return array

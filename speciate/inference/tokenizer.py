@@ -1,4 +1,4 @@
-"""Between texts and tokens: the folder's own tokenizer, its chat template, and stop strings."""
+"""Convert between texts and tokens: the checkpoint's tokenizer, its chat template, and stop strings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.inference.checkpoint import read_json
 
 _LEAST_WIDEST: Final = 64
-"""Characters that a token may stand for in any case: some tokenizers leave out blanks, or know no long word."""
+"""Lower bound of the characters per token: some tokenizers drop blanks, or have no long words."""
 
 
 class TextTokenizer:
-    """The tokenizer of a checkpoint.
+    """Tokenizer of a checkpoint.
 
     Args:
         folder: The checkpoint.
-        vocab_size: Tokens that its model knows.
-        longest: Tokens that its model reads at most. Texts with many more characters are refused before they are split:
-            a body as large as the server takes would keep it busy for minutes.
+        vocab_size: Vocabulary size of its model.
+        longest: Longest sequence of its model, in tokens. Texts with many more characters are refused before they are
+            tokenized: the largest accepted body would take minutes.
 
     Raises:
         ConfigurationError: ``tokenizer.json`` is missing, broken, or belongs to another model.
@@ -36,9 +36,9 @@ class TextTokenizer:
         read_json(path)
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+        except Exception as error:  # noqa: BLE001 - the library raises no narrower type
             raise ConfigurationError(
-                f"{path} is no tokenizer: {error}.", remedy="Export or download the checkpoint again."
+                f"{path} is not a tokenizer: {error}.", remedy="Export or download the checkpoint again."
             ) from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -47,7 +47,7 @@ class TextTokenizer:
         if largest >= vocab_size:
             raise ConfigurationError(
                 f"{path} has the token id {largest}, and the model's vocabulary has {vocab_size} tokens.",
-                remedy="Put the tokenizer that the model was trained with beside it.",
+                remedy="Copy the tokenizer that the model was trained with into the folder.",
             )
         self._longest, self._widest = longest, max(_LEAST_WIDEST, *map(len, vocabulary), 0)
         self._name = folder.name
@@ -58,10 +58,10 @@ class TextTokenizer:
         self.token = lru_cache(maxsize=1 << 16)(self._token)
 
     def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Return the tokens of a text, with those that the tokenizer puts around it unless ``special`` is off.
+        """Return the tokens of a text; ``special`` adds the tokenizer's special tokens around it.
 
         Raises:
-            InvalidInputError: The tokenizer has no token for a part of it, or it has far more than the model reads.
+            InvalidInputError: The tokenizer has no token for a part of the text, or the text is far too long.
         """
         if len(text) > (most := self._longest * self._widest):
             raise InvalidInputError(
@@ -70,22 +70,22 @@ class TextTokenizer:
             )
         try:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
-        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
-            raise InvalidInputError(f"the prompt cannot be written in the tokens of {self._name}: {error}.") from None
+        except Exception as error:  # noqa: BLE001 - the library raises no narrower type
+            raise InvalidInputError(f"the prompt cannot be tokenized by {self._name}: {error}.") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return a text without special tokens."""
+        """Return the text of tokens, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def _token(self, token: int) -> str:
-        """Return one token as it is shown beside its log-probability."""
+        """Return the text of one token, for lists of log-probabilities."""
         return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Return the tokens of a conversation that the model is to continue.
+        """Return the tokens of a conversation, ready for the model's reply.
 
         Raises:
-            InvalidInputError: There is no chat template or nothing to fill it in with, or it refuses the messages.
+            InvalidInputError: There is no chat template or no jinja2 to render it, or it refuses the messages.
         """
         try:
             jinja = importlib.import_module("jinja2.sandbox") if isinstance(self._template, str) else None
@@ -100,12 +100,12 @@ class TextTokenizer:
             text = environment.from_string(self._template).render(
                 messages=list(messages), add_generation_prompt=True, **specials
             )
-        except Exception as error:  # noqa: BLE001 - whatever a template does wrong
+        except Exception as error:  # noqa: BLE001 - templates may fail in any way
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text, special=False)
 
     def watch(self, stops: Sequence[str]) -> StopStringWatcher:
-        """Return what looks for stop strings in completions while they are drawn."""
+        """Return a watcher for stop strings in a request's completions."""
         return StopStringWatcher(self._tokenizer, stops)
 
     def _special(self, name: str) -> str:
@@ -114,10 +114,10 @@ class TextTokenizer:
 
 
 class StopStringWatcher:
-    """Looks for stop strings in the completions of one prompt.
+    """Detector of stop strings in the completions of one prompt.
 
     Attributes:
-        cut: Texts of the completions that were stopped, up to the stop string, by index.
+        cut: Text of each stopped completion up to the stop string, by index.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ class StopStringWatcher:
         self.cut: dict[int, str] = {}
 
     def __call__(self, index: int, token: int) -> bool:
-        """Tell whether a token completes a stop string in the completion with this index."""
+        """Return True if a token completes a stop string in the completion with this index."""
         stream = self._streams.setdefault(index, DecodeStream(skip_special_tokens=True))
         piece = stream.step(self._tokenizer, token)
         if not piece:

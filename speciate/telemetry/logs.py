@@ -1,6 +1,6 @@
-"""Logs: one line an event, as text or JSON, with the ids of what is being worked on and without secrets.
+"""Write logs as one line per event, as text or JSON, with context ids and without secrets.
 
-``bound`` says what a block works on; every line that anybody writes inside it carries these ids.
+Every line that is logged inside a ``log_context`` block carries its ids, such as ``run`` and ``work``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, TextIO
 
 _MASK: Final = "********"
 _SHORTEST_SECRET: Final = 6
-"""Shorter texts are not looked for: they would blacken words that only look like them."""
+"""Shorter secrets are not masked: they would hide ordinary words."""
 
 _ids: ContextVar[dict[str, str] | None] = ContextVar("ids", default=None)
 
 
 @contextmanager
 def log_context(**ids: str) -> Iterator[dict[str, str]]:
-    """Add ids to every line that is logged inside the block; yields all that are in force, ``note`` adds to them."""
+    """Add ids to every line that is logged inside the block; yield all ids in force."""
     held = (_ids.get() or {}) | ids
     token = _ids.set(held)
     try:
@@ -33,38 +33,38 @@ def log_context(**ids: str) -> Iterator[dict[str, str]]:
 
 
 def add_log_context(**ids: str) -> None:
-    """Add ids that became known inside a ``bound`` block; also from a thread that works for it. Outside, do nothing."""
+    """Add ids to the current ``log_context`` block, also from a thread with its context; outside a block do nothing."""
     held = _ids.get()
     if held is not None:
         held.update(ids)
 
 
 class TextFormatter(logging.Formatter):
-    """Lines of text: what the formatter of the library writes, then the ids."""
+    """Formatter of text lines: the standard format, then the ids."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        # Longest first: an address goes whole, before the password inside it.
+        # Longest first, so that a URL is masked as a whole before its password.
         self._secrets = sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         return self.masked(super().format(record))
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - name of the base class
         """Return the line without a traceback."""
         ids = "".join(f" {name}={value}" for name, value in (_ids.get() or {}).items())
         return super().formatMessage(record) + ids
 
     def masked(self, line: str) -> str:
-        """Return a line without the secrets that this process knows."""
+        """Return a line with the secrets of this process masked."""
         for secret in self._secrets:
             line = line.replace(secret, _MASK)
         return line
 
 
 class JsonFormatter(TextFormatter):
-    """One JSON object a line: ``at``, ``level``, ``logger``, ``message``, the ids, and ``error`` with a traceback."""
+    """Formatter of JSON lines: ``at``, ``level``, ``logger``, ``message``, the ids, and ``error`` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -77,22 +77,22 @@ class JsonFormatter(TextFormatter):
         }
         if record.exc_info:
             values["error"] = self.formatException(record.exc_info)
-        # Masked as text: a secret that JSON escapes is looked for in its escaped form, too.
+        # Masked as text, so secrets are also searched in their JSON-escaped form.
         return self.masked(json.dumps(values, default=str))
 
 
 class ServiceLogHandler(logging.StreamHandler[TextIO]):
-    """The handler that ``configure`` installs; calling it again replaces it."""
+    """Handler that ``configure`` installs; a second call replaces it."""
 
 
 def configure(*, form: str, level: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
-    """Have this process log to standard error, and the libraries' loggers through the same handler.
+    """Log to standard error, including the libraries' loggers.
 
     Args:
         form: ``text`` or ``json``.
         level: ``debug``, ``info``, ``warning`` or ``error``.
-        secrets: Texts that no line may hold.
-        stream: Where lines go instead.
+        secrets: Texts to mask in every line.
+        stream: Stream to use instead of standard error.
     """
     hidden = {text for secret in secrets for text in (secret, json.dumps(secret)[1:-1])}
     handler = ServiceLogHandler(stream or sys.stderr)
@@ -103,5 +103,5 @@ def configure(*, form: str, level: str, secrets: Iterable[str] = (), stream: Tex
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "celery"):
         library = logging.getLogger(name)
         library.handlers, library.propagate = [], True
-    # It writes down the address of every request it sends.
+    # At level INFO httpx logs the URL of every request.
     logging.getLogger("httpx").setLevel(logging.WARNING)

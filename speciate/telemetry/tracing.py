@@ -1,7 +1,7 @@
-"""Traces over OTLP, off unless an endpoint is set; then, and only then, OpenTelemetry is imported.
+"""Send traces over OTLP if an endpoint is set; only then OpenTelemetry is imported.
 
-A run is one trace and its id is the run's id, so nothing has to travel: whoever works for a run, in whichever process
-and however often the work was lost before, knows the trace and the span that stands for the request that made the run.
+A run is one trace, and its trace id is the run's id. So no context has to be propagated: every process that works for a
+run knows the trace and its root span, which stands for the request that created the run.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 _LOW_64: Final = (1 << 64) - 1
-# A parent first: looking for a package imports what it lies in.
+# Parents first: find_spec imports the parent of a package.
 _PACKAGES: Final = ("opentelemetry", "opentelemetry.exporter", "opentelemetry.exporter.otlp", "opentelemetry.sdk")
 _target: list[tuple[str, str]] = []
-"""Endpoint and service name once tracing is on; empty while it is off."""
+"""Endpoint and service name while tracing is on, else empty."""
 
 
 def configure(endpoint: str | None, service: str) -> None:
-    """Turn tracing on where there is an endpoint; spans are sent from a thread that starts with the first one.
+    """Turn tracing on or off; a thread that starts with the first span sends the spans.
 
     Args:
         endpoint: OTLP over HTTP, such as ``http://collector:4318``; None turns tracing off.
-        service: What this process is called in traces.
+        service: Name of this process in traces.
 
     Raises:
         ConfigurationError: The packages are not installed.
@@ -54,7 +54,7 @@ def configure(endpoint: str | None, service: str) -> None:
 
 @contextmanager
 def span(name: str, **attributes: str | int | float) -> Iterator[None]:
-    """Time a block as a span of the one that is open."""
+    """Record a block as a child of the current span."""
     if not _target:
         yield
         return
@@ -64,7 +64,7 @@ def span(name: str, **attributes: str | int | float) -> Iterator[None]:
 
 @contextmanager
 def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterator[None]:
-    """Time a block as a span of a run's trace."""
+    """Record a block as a span of a run's trace."""
     if not _target:
         yield
         return
@@ -73,17 +73,17 @@ def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterat
 
 
 def record_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
-    """Book a request that has just been answered.
+    """Record a request that has just been answered.
 
-    A request that made a run is the first span of the run's trace, with a link to the trace that its sender is in; any
-    other is a span of its sender's trace.
+    A request that created a run is the root span of the run's trace, with a link to the client's trace. Any other
+    request is a span of the client's trace.
 
     Args:
         name: Method and route.
-        seconds: How long it took.
-        headers: The request's; ``traceparent`` names its sender's span.
-        made: The run that it made.
-        attributes: What else to say.
+        seconds: Duration.
+        headers: Headers of the request; ``traceparent`` names the client's span.
+        made: The run that it created.
+        attributes: Attributes of the span.
     """
     if not _target:
         return
@@ -111,7 +111,7 @@ def record_request(name: str, seconds: float, headers: Mapping[str, str], made: 
 
 
 def shutdown() -> None:
-    """Send what has not been sent: for processes that end without the interpreter's own goodbye."""
+    """Send pending spans: for processes that end without running ``atexit`` handlers."""
     if _target and _provider.cache_info().currsize:
         _provider(os.getpid()).shutdown()
 
@@ -126,7 +126,7 @@ def _ids() -> Any:
 
 @cache
 def _provider(_pid: int) -> TracerProvider:
-    """Return the provider of this process; its thread does not survive a fork, so every process makes its own."""
+    """Return the provider of this process; its thread does not survive a fork, so each process creates its own."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -134,7 +134,7 @@ def _provider(_pid: int) -> TracerProvider:
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """Random ids, but for the first span of a run."""
+        """Random ids, except for the root span of a run."""
 
         root_of: UUID | None = None
 

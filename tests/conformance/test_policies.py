@@ -1,4 +1,4 @@
-"""Every kind of policy passes the suite; a new line in ``KINDS`` without a class here fails the last test."""
+"""Every policy kind passes the suite; a line in ``KINDS`` without a class here fails the last test."""
 
 from __future__ import annotations
 

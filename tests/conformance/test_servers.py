@@ -1,4 +1,4 @@
-"""Our own policy server passes the contract; ``make test-vllm`` holds vLLM to the same one."""
+"""The inference server passes the OpenAI contract; ``make test-vllm`` tests vLLM with the same suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``speciate serve`` as a process, asked by our own client."""
+"""``speciate serve`` as a process, with requests of the policy client."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _policy(base_url: str, **sampling: object) -> Policy:
     )
 
 
-def test_our_client_is_answered(served: str) -> None:
+def test_our_client_gets_an_answer(served: str) -> None:
     request = SampleRequest(Prompt(system="", user="w1 w2 w3"), PolicyRole.PROPOSE, n=30, seed=11)
     with OpenAICompatible(_policy(served)) as client:
         assert "serves vpo" in client.ping()
@@ -77,7 +77,7 @@ def test_our_client_is_answered(served: str) -> None:
     assert [each.text for each in again.completions] == [each.text for each in result.completions]
 
 
-def test_an_answer_does_not_depend_on_who_else_asks(served: str) -> None:
+def test_an_answer_does_not_depend_on_other_clients(served: str) -> None:
     def ask(seed: int) -> list[str]:
         body = {"model": "toy", "prompt": f"w{seed % 9 + 1} w2", "n": 5, "seed": seed, "max_tokens": 60}
         answer = httpx.post(f"{served}/completions", json=body, timeout=60, trust_env=False)
@@ -90,7 +90,7 @@ def test_an_answer_does_not_depend_on_who_else_asks(served: str) -> None:
     assert amid == [ask(seed) for seed in range(31)]
 
 
-def test_a_client_that_hangs_up_is_forgotten(served: str) -> None:
+def test_a_disconnected_client_is_cancelled(served: str) -> None:
     body = {"model": "toy", "prompt": "w1", "n": 256, "max_tokens": 120, "temperature": 0.5}
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{served}/completions", json=body, timeout=0.05, trust_env=False)
@@ -111,7 +111,7 @@ def test_a_client_that_hangs_up_is_forgotten(served: str) -> None:
         (["/nowhere"], {}, "/nowhere/config.json cannot be read", 8),
     ],
 )
-def test_what_cannot_be_served(
+def test_invalid_checkpoints_are_refused(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], words: str, code: int
 ) -> None:
     folder = write(tmp_path / "toy")

@@ -1,4 +1,4 @@
-"""Who stands back, and that it reaches what is started afterwards."""
+"""Lowered priorities reach threads, children, and the session."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Settings: from files that the environment names, as containers are given secrets, and from process to process."""
+"""Settings: values from files, errors, and the environment of other processes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_a_secret_is_read_from_its_file(secret: Path, monkeypatch: pytest.Monkey
 
 def test_a_value_in_a_file_is_checked_like_any_other(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_DATABASE_URL_FILE", str(secret))
-    with pytest.raises(ConfigurationError, match="is no address of PostgreSQL") as refused:
+    with pytest.raises(ConfigurationError, match="is not a URL of PostgreSQL") as refused:
         load_settings()
     assert "from-a-file" not in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_named(secret: Path, content: bytes | None) -> None:
+def test_an_unreadable_file_is_reported(secret: Path, content: bytes | None) -> None:
     secret.unlink() if content is None else secret.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"SPECIATE_TOKEN_FILE names .*token, which cannot be read"):
         load_settings()
@@ -57,7 +57,7 @@ def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("POLICY_KEY_X_FILE", str(tmp_path / "key"))
     values = {"slug": "p", "kind": "openai_compatible", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
     client = OpenAICompatible(Policy.model_validate(values | {"api_key_env": "POLICY_KEY_X"}))
-    assert client._headers()["Authorization"] == "Bearer sk-1"
+    assert client._endpoint._headers()["Authorization"] == "Bearer sk-1"
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_the_key_of_a_policy_may_be_in_a_file(tmp_path: Path, monkeypatch: pytes
         ({"url": ""}, "http://127.0.0.1:8420"),
     ],
 )
-def test_clients_find_the_service_where_it_listens_or_where_they_are_told(given: dict[str, Any], url: str) -> None:
+def test_clients_use_the_listening_address_or_the_configured_url(given: dict[str, Any], url: str) -> None:
     assert Settings(**given).base_url == url
 
 
-def test_another_process_is_given_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_gets_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Settings(
         metrics_token=SecretStr("m3ter"), secret_key=SecretStr("k" * 32), allowed_networks=("loopback", "private")
     )

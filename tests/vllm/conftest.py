@@ -1,4 +1,4 @@
-"""Two vLLM servers for ``make test-vllm``; elsewhere there is none, and nothing here is collected."""
+"""Two vLLM servers for ``make test-vllm``; without vLLM nothing in this folder is collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: loaded when they are needed, unloaded for others, and answered by as peft computes them."""
+"""LoRA adapters on vLLM: loading, unloading, and results equal to those of peft."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _empty(plain: ServedModel) -> Iterator[None]:
         plain.post("unload_lora_adapter", {"lora_name": name})
 
 
-def test_an_adapter_is_loaded_answers_otherwise_and_as_peft_says(plain: ServedModel, adapters: dict[str, Path]) -> None:
+def test_an_adapter_is_loaded_and_computes_what_peft_computes(plain: ServedModel, adapters: dict[str, Path]) -> None:
     policy = _policy(plain, "one", adapters["one"])
     assert _listed(plain) == [plain.name]
     with OpenAICompatible(policy) as client:
@@ -119,9 +119,7 @@ def test_an_adapter_is_loaded_answers_otherwise_and_as_peft_says(plain: ServedMo
     assert not np.allclose(np.concatenate(found_values), np.concatenate(of_base), atol=0.1, rtol=0)
 
 
-def test_the_oldest_idle_one_makes_room_and_comes_back_when_it_is_asked(
-    plain: ServedModel, adapters: dict[str, Path]
-) -> None:
+def test_the_oldest_idle_adapter_is_unloaded_and_loaded_again(plain: ServedModel, adapters: dict[str, Path]) -> None:
     policies = {name: _policy(plain, name, folder) for name, folder in adapters.items()}
     clients = {name: OpenAICompatible(policy) for name, policy in policies.items()}
     answers = {name: client.sample([REQUEST])[0].completions for name, client in clients.items()}
@@ -160,7 +158,7 @@ def test_new_weights_in_the_same_folder_are_another_policy(
         ({"base_model": "other"}, "not the base model 'other'"),
     ],
 )
-def test_what_does_not_load_is_explained(
+def test_an_adapter_that_cannot_be_loaded_is_reported(
     plain: ServedModel, adapters: dict[str, Path], options: dict[str, str], says: str
 ) -> None:
     policy = _policy(plain, "one", adapters["one"])
@@ -170,7 +168,7 @@ def test_what_does_not_load_is_explained(
     assert says in str(caught.value)
 
 
-def test_a_server_that_loads_none_at_run_time_says_so(chatty: ServedModel, adapters: dict[str, Path]) -> None:
+def test_a_server_without_runtime_loading_is_reported(chatty: ServedModel, adapters: dict[str, Path]) -> None:
     policy = _policy(chatty, "one", adapters["one"])
     with OpenAICompatible(policy) as client, pytest.raises(PolicyUnavailableError) as caught:
         client.ping()

@@ -1,4 +1,4 @@
-"""vLLM passes the contract that our own server passes, and both compute the same."""
+"""vLLM passes the contract of the inference server, and both compute the same results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_both_servers_give_the_same_tokens_the_same_logprobs(
     print(f"largest difference between the servers: {largest:.1e}")  # noqa: T201
 
 
-def test_both_servers_take_the_same_likeliest_tokens(plain: ServedModel, embedded: dict[str, ServedModel]) -> None:
+def test_both_servers_choose_the_same_likeliest_tokens(plain: ServedModel, embedded: dict[str, ServedModel]) -> None:
     for budget in range(5, 21):
         prompt = f"S00 .01 G02 .12 .22 E23 <b{budget}> <one>"
         (one,), (other,) = (s.complete(prompt, temperature=0)["choices"] for s in (plain, embedded["maze-base"]))

@@ -1,4 +1,4 @@
-"""Answers under a constraint: our grammar of edits, and regexes and grammars of users."""
+"""Constrained output: the grammar of edits, and custom regexes and grammars."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSED = [
 ]
 
 
-def test_the_grammar_of_edits_takes_what_our_reader_takes() -> None:
+def test_the_grammar_of_edits_accepts_what_our_parser_accepts() -> None:
     asked = json.dumps([DIFF_GRAMMAR, ACCEPTED + REFUSED])
     python = os.environ[PYTHON_VARIABLE]
     done = subprocess.run([python, "-c", _ACCEPTS], input=asked, capture_output=True, text=True)
@@ -63,7 +63,7 @@ def test_the_grammar_of_edits_takes_what_our_reader_takes() -> None:
         assert read_edits(text)
 
 
-def test_a_model_that_writes_noise_writes_edits_under_the_guide(chatty: ServedModel) -> None:
+def test_a_random_model_writes_edits_under_the_guide(chatty: ServedModel) -> None:
     given: dict[str, Any] = {"edit_format": "diff", "sampling": {"max_tokens": 1500, "temperature": 1.5}}
     assert not any(read_edits(text) for text, _ in _sample(chatty, "Improve x = 1.", 4, **given))
     for text, reason in _sample(chatty, "Improve x = 1.", 4, **given, options={"guide": "diff"}):
@@ -89,7 +89,7 @@ def test_a_model_that_writes_noise_writes_edits_under_the_guide(chatty: ServedMo
         ({"grammar": 'root ::= "00" ("01" | "02")+'}, r" ?00( 0[12])+"),
     ],
 )
-def test_a_constraint_of_the_users_own(plain: ServedModel, guide: dict[str, str], shape: str) -> None:
+def test_a_custom_constraint(plain: ServedModel, guide: dict[str, str], shape: str) -> None:
     answers = _sample(
         plain,
         "S00 .01 G02 .12 E22 <b9> <one>",

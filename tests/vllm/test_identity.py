@@ -1,4 +1,4 @@
-"""The policy client against vLLM: what it knows of the weights, and what it says when something is amiss."""
+"""Policy client against vLLM: identity of the weights, and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_answer_has_tokens_latency_and_logprobs(plain: ServedModel) -> None:
     assert again.completions == result.completions
 
 
-def test_weights_that_change_are_noticed_and_are_another_version(plain: ServedModel) -> None:
+def test_changed_weights_are_detected_and_are_another_version(plain: ServedModel) -> None:
     with OpenAICompatible(_policy(plain)) as client:
         registered = client.identify()
     assert registered.checkpoint_digest == weights_digest(plain.folder)
@@ -82,7 +82,7 @@ def test_weights_that_change_are_noticed_and_are_another_version(plain: ServedMo
         ({"prompt_format": "chat", "options": {"guide": {"regex": "[0-9]+"}}}, "chat template"),
     ],
 )
-def test_what_is_amiss_is_said_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:
+def test_errors_are_reported_at_registration(plain: ServedModel, changes: dict[str, Any], says: str) -> None:
     policy = Policy.model_validate({**_policy(plain).definition(), **changes})
     with OpenAICompatible(policy) as client, pytest.raises(PolicyUnavailableError) as caught:
         client.identify()

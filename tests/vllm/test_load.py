@@ -1,4 +1,4 @@
-"""Under load: the queue stays short, and prompts of one run share what the server has read already."""
+"""Load on vLLM: the queue stays short, and the prompts of a run share cached prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM as the author of rollouts: in the trainer's process, with the weights of the last update."""
+"""vLLM writes rollouts in the trainer's process, with the weights of the last update."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.training.tasks.maze_score import score_route
 
 Cell = tuple[int, int]
-"""DatasetRow and column, counted from 0."""
+"""Row and column, counted from 0."""
 
 REWARDS: Final = ("completion", "gold", "diamond", "avoid_lava")
 """The k = 4 components of the reward vector, each in [0, 1], higher is better."""

@@ -1,4 +1,4 @@
-"""One service that logs JSON and sends traces to a receiver in this process, with a run that it has done."""
+"""A service with a finished run that logs JSON and sends traces to a receiver in this process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings
 from speciate.testing.http_server import wait_for
 
-TOKEN = "a-token-that-nobody-may-read"
+TOKEN = "a-token-that-must-stay-secret"
 
 
 @dataclass
 class Receiver:
-    """What came over OTLP: spans by the name of their service."""
+    """Spans received over OTLP, by the name of their service."""
 
     address: str = ""
     spans: list[tuple[str, Span]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""``speciate doctor`` looks at a service as if it were on another machine."""
+"""``speciate doctor`` checks a service as if it ran on another machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _doctor(capfd: pytest.CaptureFixture[str], url: str, *, code: int) -> dict[s
     return {each["name"]: each for each in json.loads(out)["checks"]}
 
 
-def test_what_is_well_and_what_is_not_is_said_with_a_remedy(
+def test_every_check_is_reported_with_its_remedy(
     deployment: Deployment, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECIATE_TOKEN", TOKEN)

@@ -13,7 +13,7 @@ from tests.integration.observability.conftest import TOKEN, Deployment, Receiver
 pytestmark = pytest.mark.servers
 
 
-def test_every_process_logs_the_ids_of_what_it_works_on(deployment: Deployment) -> None:
+def test_every_process_logs_the_ids_of_its_work(deployment: Deployment) -> None:
     run_id = deployment.run_id
     assert deployment.request_id == "from-outside-1"
     (request,) = [line for line in deployment.log("api") if line.get("request") == "from-outside-1"]
@@ -44,7 +44,7 @@ def test_no_log_holds_a_secret(deployment: Deployment) -> None:
         assert 'two\\"lines' not in text
 
 
-def test_one_trace_holds_the_request_and_the_work_that_came_of_it(deployment: Deployment, receiver: Receiver) -> None:
+def test_one_trace_holds_the_request_and_its_work(deployment: Deployment, receiver: Receiver) -> None:
     run = UUID(deployment.run_id)
 
     def found() -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""What ``/metrics`` says is true, bounded, and there when a server is not."""
+"""``/metrics`` is correct, bounded, and available while a server is down."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_is_in_the_metrics(deployment: Deployment) -> None:
     assert total(found, "speciate_reconciler_age_seconds") < 20
 
 
-def test_paths_and_methods_that_nobody_serves_make_no_series(deployment: Deployment) -> None:
+def test_unknown_paths_and_methods_create_no_series(deployment: Deployment) -> None:
     before = len(scrape(deployment))
     for i in range(20):
         assert deployment.http.get(f"/nowhere/{i}").status_code == 404
@@ -65,5 +65,5 @@ def test_paths_and_methods_that_nobody_serves_make_no_series(deployment: Deploym
     assert not {route for route in routes if "nowhere" in route}
 
 
-def test_metrics_ask_for_the_token(deployment: Deployment) -> None:
+def test_metrics_require_the_token(deployment: Deployment) -> None:
     assert deployment.http.get("/metrics", headers={"Authorization": ""}).status_code == 401

@@ -1,4 +1,4 @@
-"""Sending to receivers that behave, and to those that do not."""
+"""Deliveries to well-behaved and misbehaving receivers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_receiver_that_sends_headers_slowly_times_out(receiver: Receiver) -> N
     ("url", "told"),
     [
         ("http://127.0.0.1:1/", "the connection failed (ConnectError)"),
-        ("http://nobody.invalid/", "the connection failed (ConnectError)"),
+        ("http://missing.invalid/", "the connection failed (ConnectError)"),
         ("http://169.254.169.254/latest", "link-local"),
         ("http://10.0.0.1/", "SPECIATE_ALLOWED_NETWORKS"),
     ],

@@ -1,4 +1,4 @@
-"""Whatever the spelling, what counts is the address that is connected to."""
+"""Allowed networks: the resolved address decides, whatever the spelling of the host."""
 
 from __future__ import annotations
 

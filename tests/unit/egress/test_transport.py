@@ -1,4 +1,4 @@
-"""Real connections: to the address that was checked, under the name that was asked for."""
+"""Guarded transports over real connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_checked_address_is_used_under_the_host_name() -> None:
         assert endpoint.headers[0]["Host"].startswith("policy.test:")
 
 
-def test_a_name_that_leads_elsewhere_later_is_not_followed() -> None:
+def test_a_name_that_resolves_differently_later_is_checked_again() -> None:
     """The look before connecting is the one that counts: what a registration saw does not matter."""
     with serve() as endpoint:
         names = Names(["8.8.8.8"], ["127.0.0.1"])
@@ -54,7 +54,7 @@ def test_a_name_that_leads_elsewhere_later_is_not_followed() -> None:
         assert endpoint.headers == []
 
 
-def test_between_check_and_connection_nobody_is_asked_again() -> None:
+def test_the_name_is_not_resolved_again_after_the_check() -> None:
     with serve() as endpoint:
         names = Names(["127.0.0.1"], ["169.254.169.254"])
         with httpx.Client(transport=GuardedTransport(HERE, resolve=names)) as client:
@@ -63,7 +63,7 @@ def test_between_check_and_connection_nobody_is_asked_again() -> None:
         assert names.asked == 1
 
 
-def test_of_several_addresses_the_first_where_somebody_listens_is_asked() -> None:
+def test_the_first_address_that_accepts_is_used() -> None:
     """``localhost`` is ::1 first on most machines, and vLLM listens on 127.0.0.1."""
     with serve() as endpoint:
         url = f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models"
@@ -89,7 +89,7 @@ def test_a_redirection_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "localhost", "127.1"])
-def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:
+def test_every_spelling_of_this_machine_is_refused(host: str) -> None:
     with serve() as endpoint, httpx.Client(transport=GuardedTransport(AllowedNetworks())) as client:
         with pytest.raises(ForbiddenAddressError):
             client.get(f"{endpoint.url.replace('127.0.0.1', host)}/models")
@@ -98,29 +98,29 @@ def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:
 
 def test_a_name_without_an_address_is_a_failed_connection() -> None:
     with httpx.Client(transport=GuardedTransport(AllowedNetworks())) as client, pytest.raises(httpx.ConnectError):
-        client.get("http://nobody.invalid/")
+        client.get("http://missing.invalid/")
 
 
 @pytest.mark.parametrize(
     ("url", "wrong"),
     [
         ("https://8.8.8.8/v1", None),
-        ("http://nobody.invalid/v1", None),
+        ("http://missing.invalid/v1", None),
         ("http://10.0.0.1:8000/v1", "private"),
         ("http://user:pw@8.8.8.8/v1", "password"),
         ("http://user@8.8.8.8/v1", "password"),
-        ("ftp://8.8.8.8/", "no address"),
-        ("http://", "no address"),
-        ("http:///v1", "no address"),
-        ("http://[::1/", "no address"),
-        ("http://8.8.8.8:99999/", "no address"),
+        ("ftp://8.8.8.8/", "invalid URL"),
+        ("http://", "invalid URL"),
+        ("http:///v1", "invalid URL"),
+        ("http://[::1/", "invalid URL"),
+        ("http://8.8.8.8:99999/", "invalid URL"),
         ("http://8.8.8.8\\@10.0.0.1/", "password"),
-        ("http://0177.0.0.1/", "no address"),
-        ("http://\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3/", "no address"),
+        ("http://0177.0.0.1/", "invalid URL"),
+        ("http://\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3/", "invalid URL"),
         ("http://127.0.0.1%23.example.com/", None),
     ],
 )
-def test_addresses_that_users_hand_in(url: str, wrong: str | None) -> None:
+def test_urls_that_users_submit(url: str, wrong: str | None) -> None:
     found = check_url(url, AllowedNetworks())
     assert (found is None) if wrong is None else (wrong in (found or "nothing is wrong"))
 

@@ -1,4 +1,4 @@
-"""The routes: vLLM's answers, and its form of refusals."""
+"""Routes: responses and errors in vLLM's format."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_token(folders: dict[str, Path]) -> None:
 def test_an_overfull_queue_answers_503(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "load", lambda *_: (0, 4096))
     answer = http.post("/v1/completions", json=ASKED)
-    assert "4096 completions of toy wait" in _refused(answer, 503)
+    assert "4096 completions of toy are waiting" in _refused(answer, 503)
     assert answer.headers["retry-after"] == "1"
 
 
@@ -202,7 +202,7 @@ def test_prompts_before_a_refused_one_are_cancelled(http: TestClient, monkeypatc
 
     def submit(*_: object) -> Future[GenerationRequest]:
         if handed_in:
-            raise UnavailableError("4096 completions of toy wait already.")
+            raise UnavailableError("4096 completions of toy are waiting.")
         handed_in.append(Future())
         return handed_in[0]
 
@@ -215,5 +215,5 @@ def test_a_defect_fails_one_request_and_not_the_server(http: TestClient, monkeyp
     engine = http.app.state.routes.scheduler._engines["toy"]  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
         patch.setattr(engine, "step", lambda: 1 / 0)
-        assert "its log says why" in _refused(http.post("/v1/completions", json=ASKED), 500)
+        assert "internal server error" in _refused(http.post("/v1/completions", json=ASKED), 500)
     assert _complete(http)["choices"]

@@ -1,4 +1,4 @@
-"""The policies that come along: the embedded engine computes what transformers computes from the same folder."""
+"""Bundled policies: the engine computes the log-probabilities that transformers computes."""
 
 import numpy as np
 import pytest

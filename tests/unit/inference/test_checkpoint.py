@@ -1,4 +1,4 @@
-"""A folder that cannot be served is refused with the file and the remedy."""
+"""Invalid checkpoint folders are refused with the file and the remedy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _cut(folder: Path) -> None:
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (lambda f: (f / "config.json").unlink(), "config.json cannot be read: No such file"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "config.json holds no JSON object"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "config.json is not a JSON object"),
     "architecture": (_configured(architectures=["GPT2LMHeadModel"]), r"GPT2LMHeadModel.*LlamaForCausalLM.*need vLLM"),
     "rope": (_configured(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope type is 'llama3'"),
     "new rope": (_configured(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "rope type is 'yarn'"),
@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "NaN": (_weights(lambda w: w["lm_head.weight"].fill(np.nan)), "lm_head.weight holds NaN"),
     "overflow": (_weights(lambda w: w["lm_head.weight"].fill(3e38)), "computes NaN or infinity"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json cannot be read"),
-    "odd tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),
+    "odd tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is not a tokenizer"),
     "tokenizer of another": (
         lambda f: words(51).save(str(f / "tokenizer.json")),
         "token id 50, and the model's vocabulary has 50 tokens",

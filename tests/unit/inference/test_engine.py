@@ -124,7 +124,7 @@ def test_running_out_of_memory_is_reported_and_frees_it(engine: Engine, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(engine._model, "decode", fail)
-        with pytest.raises(UnavailableError, match="memory is out for m"):
+        with pytest.raises(UnavailableError, match="out of memory for m"):
             engine.generate([PROMPT])
     assert (engine.running, engine.waiting) == (0, 0)
     assert engine.generate([PROMPT])

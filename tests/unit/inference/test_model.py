@@ -1,4 +1,4 @@
-"""The forward pass against transformers, and that rows do not feel each other."""
+"""Compare the forward pass with transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws have the distribution they are meant to have."""
+"""Sampled tokens follow their distribution."""
 
 from __future__ import annotations
 

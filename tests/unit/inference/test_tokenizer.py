@@ -1,4 +1,4 @@
-"""Stop strings across token boundaries, chat templates, and texts that have no tokens."""
+"""Stop strings across token boundaries, chat templates, and texts without tokens."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_texts_and_tokens(tmp_path: Path) -> None:
 def test_a_word_without_a_token_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="<unk>"))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InvalidInputError, match="cannot be written in the tokens of"):
+    with pytest.raises(InvalidInputError, match="cannot be tokenized by"):
         TextTokenizer(tmp_path, 9, 128).encode("b")
 
 

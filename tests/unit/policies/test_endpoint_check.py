@@ -1,4 +1,4 @@
-"""What an endpoint says of itself, and when it is not what was registered."""
+"""Endpoint checks: identity of the weights, adapters, guides, and mismatches with the registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests: what stands beside a checkpoint becomes a registration, and a broken one is named."""
+"""Manifests: registrations from checkpoints, and errors for broken ones."""
 
 import json
 

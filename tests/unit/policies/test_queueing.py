@@ -1,4 +1,4 @@
-"""A queue stays short, nobody waits without reason, and an endpoint without metrics is never waited for."""
+"""The queue gate: queues stay short, and endpoints without metrics are never waited for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speciate.policies.queueing import QueueGate, waiting_sequences
 
 
 class Server:
-    """A queue that is read by a clock that stands still unless somebody sleeps."""
+    """A queue with a clock that advances only during sleeps."""
 
     def __init__(self, waiting: int | None = 0) -> None:
         self.waiting, self.now, self.readings = waiting, 0.0, 0

@@ -1,4 +1,4 @@
-"""Lines carry the ids of what they are about, are one line each, and hold no secret."""
+"""Logs: one line per event, with context ids and without secrets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_ids_are_those_of_the_block_and_of_what_was_noted_in_it(stream: io.StringIO) -> None:
+def test_ids_come_from_the_block_and_from_additions(stream: io.StringIO) -> None:
     logs.configure(form="json", level="info", stream=stream)
     _log.info("before")
     with logs.log_context(run="r1"):
@@ -48,13 +48,13 @@ def test_ids_are_those_of_the_block_and_of_what_was_noted_in_it(stream: io.Strin
         with ThreadPoolExecutor(1) as pool:
             pool.submit(copy_context().run, lambda: logs.add_log_context(candidates="1-2")).result()
         _log.info("after")
-    logs.add_log_context(run="nobody hears this")
+    logs.add_log_context(run="ignored")
     _log.info("outside")
     ids = [{k: v for k, v in line.items() if k in {"run", "work", "candidates"}} for line in lines(stream)]
     assert ids == [{}, {"run": "r1", "work": "w1"}, {"run": "r1", "candidates": "1-2"}, {}]
 
 
-def test_a_line_is_a_line_whatever_is_in_it(stream: io.StringIO) -> None:
+def test_an_event_is_always_one_line(stream: io.StringIO) -> None:
     logs.configure(form="json", level="info", stream=stream)
     _log.info("a\nb %s", 'c\u2028\x1b[31m"')
     _fail("broken", "it failed")
@@ -76,7 +76,7 @@ def test_no_line_holds_a_secret(stream: io.StringIO, form: str) -> None:
     assert "cab" in stream.getvalue()  # too short to be looked for
 
 
-def test_levels_and_formats_are_settings(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_level_and_format_come_from_the_settings(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(telemetry.logs, "configure", lambda **given: seen.update(given))
     monkeypatch.setattr(logging, "captureWarnings", lambda _: None)

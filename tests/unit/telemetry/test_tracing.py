@@ -1,4 +1,4 @@
-"""Tracing costs nothing while it is off, and says what it needs when it is on."""
+"""Tracing imports nothing while it is off, and reports missing packages when it is on."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ assert not [name for name in sys.modules if name.startswith(ours)], "imported"
 """
 
 
-def test_nothing_is_imported_while_it_is_off() -> None:
+def test_nothing_is_imported_while_tracing_is_off() -> None:
     result = subprocess.run([sys.executable, "-c", _OFF], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
-def test_missing_packages_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match="OpenTelemetry is not installed") as refused:
         tracing.configure("http://127.0.0.1:4318", "x")
