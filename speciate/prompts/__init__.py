@@ -1,1 +1,1 @@
-"""From a selection to a prompt, and from a completion to children. Pure text work: no I/O, no clock, rng passed in."""
+"""Build prompts and parse completions: pure text processing without I/O or clock, with the rng passed in."""

@@ -1,15 +1,15 @@
-"""SEARCH/REPLACE blocks: reading them, and applying them to a parent with tolerance for how models copy text.
+"""Parse SEARCH/REPLACE blocks and apply them to a parent, with tolerance for inexact copies.
 
 A block is::
 
     <<<<<<< SEARCH
     lines of the parent
     =======
-    lines that take their place
+    lines that replace them
     >>>>>>> REPLACE
 
-Its SEARCH lines are looked for exactly, then without trailing blanks, then without indentation (the replacement is
-re-indented by the same shift). A place must be the only one; regions that may change come before protected ones.
+SEARCH lines are matched exactly, then without trailing blanks, then without indentation (the replacement is shifted
+likewise). The match must be unique; matches in editable regions come before protected ones.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ less ::= "<" "<"? "<"? "<"? ([^<\n] [^\n]*)?
 equal ::= "=" "="? "="? "="? ([^=\n] [^\n]*)?
 more ::= ">" ">"? ">"? ">"? ([^>\n] [^\n]*)?
 """
-"""Grammar in the EBNF of xgrammar and llguidance. A block that was begun can only be ended: no line in it looks like a
-mark (five or more of its characters), as ``prompts.diff`` reads them. Prose, headings of files and separators may stand
-between blocks."""
+"""Grammar of an answer in SEARCH/REPLACE blocks, for constrained decoding, in the EBNF of xgrammar and llguidance.
+
+An open block can only be closed: no line in it looks like a marker (five or more of its characters). Prose, file
+headings and separators may stand between blocks.
+"""
 
 
 @dataclass(slots=True)
@@ -54,10 +56,10 @@ class Edit:
 
     Attributes:
         search: Lines to find.
-        replace: Lines that take their place.
-        section: How many separator lines stand before it, outside of blocks.
-        complete: Whether its end was seen.
-        file: File whose heading stands last above it, outside of blocks; None for none.
+        replace: Lines that replace them.
+        section: Number of separator lines before it, outside of blocks.
+        complete: True if its end was found.
+        file: File of the last heading above it, outside of blocks; None without a heading.
     """
 
     search: list[str] = field(default_factory=list)
@@ -68,17 +70,17 @@ class Edit:
 
 
 Apply = Callable[[str, Edit, int], str | Failure]
-"""``(text, edit, number)`` to the text with the edit made, or why that is not possible."""
+"""``(text, edit, number)`` to the edited text or the failure."""
 
 
 def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
     """Return the edits of a completion, grouped by answer.
 
     Args:
-        text: What the policy wrote.
-        several: Whether separator lines divide answers; else they are prose, and all edits are those of one.
+        text: The completion.
+        several: True if separator lines divide answers; otherwise all edits belong to one answer.
     """
-    if "SEARCH" not in text:  # most answers are whole programs: their lines need not be looked at one by one
+    if "SEARCH" not in text:  # shortcut: most answers are whole programs
         return []
     edits: list[Edit] = []
     into: list[str] | None = None
@@ -105,12 +107,12 @@ def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
 
 
 def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) -> str | Failure:
-    """Return the base with the edits made one after the other, or why that is not possible.
+    """Return the base with the edits applied in order, or the failure.
 
     Args:
         base: The program.
-        edits: In the order in which they were written.
-        apply: Makes one edit; ``apply_edit`` if nothing else is said.
+        edits: Edits in the order written.
+        apply: Applies one edit; ``apply_edit`` by default.
     """
     if len(edits) > _MAX_EDITS:
         return rejected(Reason.DIFF_MALFORMED, f"{len(edits)} SEARCH/REPLACE blocks: at most {_MAX_EDITS} are read")
@@ -128,33 +130,40 @@ def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) ->
 
 
 def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
-    """Return the text with one complete edit made, or why that is not possible; ``number`` is what it is called."""
+    """Return the text with one complete edit applied, or the failure, which calls it block ``number``."""
     if not any(line.strip() for line in edit.search):
         return rejected(
             Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: SEARCH is empty: it must quote lines of the program"
         )
     lines = text.split("\n")
-    for normal, trim in ((str, False), (str.rstrip, True), (str.strip, True)):
-        search = _without_blank_ends(edit.search) if trim else edit.search
-        places = _places(lines, search, normal)
-        shifts = {place: _shift(lines[place : place + len(search)], search) for place in places}
-        if normal is str.strip:
-            places = [place for place in places if shifts[place] is not None]
-        places = _allowed(text, places, len(search))
+    for normal in (str, str.rstrip, str.strip):
+        trimmed = list if normal is str else _without_blank_ends
+        search = trimmed(edit.search)
+        places = _allowed(text, _matches(lines, search, normal), len(search))
         if len(places) > 1:
             found = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
             return rejected(
                 Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {found}: quote more lines around it"
             )
         if places:
-            replace = _without_blank_ends(edit.replace) if trim else edit.replace
-            new = _shifted(replace, shifts[places[0]]) if normal is str.strip else replace
-            return "\n".join([*lines[: places[0]], *new, *lines[places[0] + len(search) :]])
+            start, end = places[0], places[0] + len(search)
+            replace = trimmed(edit.replace)
+            if normal is str.strip:
+                replace = _shifted(replace, _shift(lines[start:end], search))
+            return "\n".join([*lines[:start], *replace, *lines[end:]])
     return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _closest(lines, edit.search, number))
 
 
+def _matches(lines: Sequence[str], search: Sequence[str], normal: Callable[[str], str]) -> list[int]:
+    """Return the places where the normalised lines match, with a uniform shift if indentation is ignored."""
+    places = _places(lines, search, normal)
+    if normal is not str.strip:
+        return places
+    return [place for place in places if _shift(lines[place : place + len(search)], search) is not None]
+
+
 def _places(lines: Sequence[str], search: Sequence[str], normal: Callable[[str], str]) -> list[int]:
-    """Return the first places at which the lines fit; ``str.find`` keeps hostile repetitions linear."""
+    """Return the first places where the lines match; ``str.find`` keeps hostile repetitions linear."""
     text = "\n".join(["", *map(normal, lines), ""])
     needle = "\n".join(["", *map(normal, search), ""])
     places: list[int] = []
@@ -168,7 +177,7 @@ def _places(lines: Sequence[str], search: Sequence[str], normal: Callable[[str],
 
 
 def _allowed(text: str, places: list[int], length: int) -> list[int]:
-    """Keep the places within regions that may change, if there are any; protected ones are refused later, by name."""
+    """Prefer places within editable regions; protected ones are refused later, by name."""
     if len(places) < 2:
         return places
     blocks = blocks_or_none(text)
@@ -177,7 +186,7 @@ def _allowed(text: str, places: list[int], length: int) -> list[int]:
 
 
 def _shift(found: Sequence[str], search: Sequence[str]) -> tuple[str, str] | None:
-    """Return ``(drop, add)``: what turns the indentation of SEARCH into that of the program, if one fits all lines."""
+    """Return ``(drop, add)`` that maps the indentation of SEARCH to the program's, if one pair fits all lines."""
     rules: set[tuple[str, str]] = set()
     for have, want in zip(found, search, strict=True):
         if want.strip():

@@ -1,6 +1,6 @@
-"""The marked regions of a program that a policy may change; everything outside of them is protected.
+"""EVOLVE-BLOCKs: marked regions of a program that a policy may change. Everything outside is protected.
 
-A region stands between two comment lines of its own::
+A region lies between two comment lines::
 
     # EVOLVE-BLOCK-START
     ...
@@ -21,7 +21,7 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 class MarkerError(ValueError):
-    """The markers of a program do not pair up; ``line`` counts from 1, ``message`` leaves it out."""
+    """The markers of a program do not pair up; ``line`` counts from 1, ``message`` does not repeat it."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")
@@ -34,8 +34,8 @@ class Block:
     """One region.
 
     Attributes:
-        start: Line of the START marker, counted from 1.
-        end: Line of the END marker; the lines strictly between the two may change.
+        start: Line of the START marker, from 1.
+        end: Line of the END marker; the lines strictly between may change.
     """
 
     start: int
@@ -43,12 +43,12 @@ class Block:
 
 
 def lines_of(text: str) -> list[str]:
-    """Split where Python's tokenizer does (``str.splitlines`` splits at more places); line ends are kept."""
+    """Split at the line breaks of Python's tokenizer (``str.splitlines`` splits at more places); line ends are kept."""
     return _LINE.findall(text)
 
 
 def find_blocks(text: str) -> tuple[Block, ...]:
-    """Return the regions of a program in order; none when it has no markers.
+    """Return the regions of a program in order; empty without markers.
 
     Raises:
         MarkerError: Markers are nested, unbalanced, or share a line with each other or with code.
@@ -76,7 +76,7 @@ def find_blocks(text: str) -> tuple[Block, ...]:
 
 
 def blocks_or_none(text: str) -> tuple[Block, ...]:
-    """Return the regions, or none where the markers are broken: for texts that a loader has not checked."""
+    """Return the regions, or none if the markers are invalid: for texts that no loader has checked."""
     try:
         return find_blocks(text)
     except MarkerError:
@@ -90,7 +90,7 @@ def contents_of(text: str, blocks: Sequence[Block]) -> list[str]:
 
 
 def outside_of(text: str, blocks: Sequence[Block]) -> list[str]:
-    """Return the text before, between and after the regions, without markers: one piece more than regions."""
+    """Return the text before, between and after the regions, without markers: one more piece than regions."""
     lines = lines_of(text)
     starts = [0, *(block.end for block in blocks)]
     ends = [*(block.start - 1 for block in blocks), len(lines)]
@@ -98,7 +98,7 @@ def outside_of(text: str, blocks: Sequence[Block]) -> list[str]:
 
 
 def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -> str:
-    """Return the text with the insides of its regions replaced and every other byte kept."""
+    """Return the text with new contents in its regions and every other byte unchanged."""
     lines = lines_of(text)
     parts: list[str] = []
     position = 0
@@ -110,7 +110,7 @@ def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -
 
 
 def without_markers(text: str) -> str:
-    """Return the text without its lines that hold a marker and nothing else."""
+    """Return the text without its marker lines."""
     return _MARKER_LINE.sub("", text) if _WORD in text else text
 
 

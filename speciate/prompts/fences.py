@@ -1,20 +1,21 @@
-"""Fenced blocks in what a model wrote, tolerant of what models do: text around, other fences, a missing end."""
+"""Find fenced code blocks in completions, tolerating surrounding text, nested fences and a missing end."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 SEPARATOR: Final = "---"
-"""Line between two answers of one completion (VPO's format)."""
+"""Line between two answers of a completion (VPO's format)."""
 
 _FENCE: Final = re.compile(r"[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<info>[\w.+#-]*)[^`\n]*$")
 _TRAILING_OPENING: Final = re.compile(r"(?P<ticks>```)(?P<info>python3?|py)[ \t]*$")
 _PYTHON: Final = frozenset({"", "python", "python3", "py", "py3"})
 _DEEPER: Final = 4
-"""Columns by which a fence in a docstring stands deeper than that of the program; CommonMark takes it for text, too."""
+"""Extra indentation of a fence inside a docstring; CommonMark also treats such a fence as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,9 @@ class Fenced:
     """One fenced block.
 
     Attributes:
-        info: Language that the opening fence names, in lower case.
-        text: What stands inside.
-        section: How many separator lines stand before it, outside of blocks.
+        info: Label of the opening fence, in lower case.
+        text: Content.
+        section: Number of separator lines before it, outside of blocks.
     """
 
     info: str
@@ -33,12 +34,12 @@ class Fenced:
 
     @property
     def may_be_python(self) -> bool:
-        """Whether its label does not rule out a Python program."""
+        """True unless the label names another language than Python."""
         return self.info in _PYTHON
 
 
 def fenced_blocks(text: str) -> list[Fenced]:
-    """Return the fenced blocks in order. The last one may lack its closing fence: the completion was cut off."""
+    """Return the fenced blocks in order. A truncated completion may lack the last closing fence."""
     scanner = _FenceScanner()
     for line in text.split("\n"):
         scanner.feed(line)
@@ -46,8 +47,21 @@ def fenced_blocks(text: str) -> list[Fenced]:
     return scanner.blocks
 
 
+def filled_blocks(text: str) -> list[Fenced]:
+    """Return the fenced blocks that are not blank."""
+    return [block for block in fenced_blocks(text) if block.text.strip()]
+
+
+def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
+    """Return the texts of the blocks, grouped by section."""
+    groups: dict[int, list[str]] = {}
+    for block in blocks:
+        groups.setdefault(block.section, []).append(block.text)
+    return list(groups.values())
+
+
 def sections(text: str) -> list[str]:
-    """Return the parts of a text between separator lines, blank parts left out."""
+    """Return the parts of a text between separator lines, without blank ones."""
     parts = re.split(rf"(?m)^[ \t]*{SEPARATOR}[ \t]*$", text)
     return [part for part in parts if part.strip()]
 
@@ -73,7 +87,7 @@ class _FenceScanner:
         else:
             self.close()
             if fence["info"]:
-                # A labelled fence opens a block; the one before it was never closed.
+                # A labelled fence opens a new block; the previous one was not closed.
                 self._open(fence)
 
     def close(self) -> None:
@@ -93,7 +107,7 @@ class _FenceScanner:
         self._quoted: int | None = None
 
     def _is_quoted(self, fence: re.Match[str]) -> bool:
-        """Tell whether a fence begins or ends an example in a docstring: it is labelled and deeper than the block's."""
+        """Return True if a fence delimits an example in a docstring: labelled and deeper than the block's fence."""
         depth = fence.start("ticks")
         if self._quoted is None and fence["info"] and depth >= self._margin + _DEEPER:
             self._quoted = depth
@@ -103,6 +117,5 @@ class _FenceScanner:
         return ends
 
     def _indented(self) -> bool:
-        # Only a block whose fence does not begin its line (in a list) is shifted: a diff or the inside of a function
-        # may be indented on purpose.
+        # Dedent only blocks with an indented fence (in a list): a diff or a function body may be indented on purpose.
         return self._margin > 0

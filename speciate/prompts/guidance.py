@@ -1,4 +1,4 @@
-"""Advice for changes: the prompt that asks for a piece of it, and how one is read and shown."""
+"""Guidance prompts: request a piece of advice, parse it, and show it in later prompts."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def guidance_prompt(
     improved: Sequence[Individual],
     failed: Sequence[Individual],
 ) -> Prompt:
-    """Build the prompt that asks for a piece of advice, by the template ``guidance``.
+    """Build the prompt for a new piece of advice from the template ``guidance``.
 
-    At most ``policy.prompt_tokens`` long: the programs that failed are left out first, the last one first, then those
-    that improved, then the problem's examples; at last the middle of whatever is there is cut out.
+    The prompt has at most ``policy.prompt_tokens`` tokens. Failed programs are dropped first, from the last one, then
+    improved ones, then the problem's examples; finally the middle of the remaining text is cut.
 
     Args:
         problem: The problem.
-        policy: Who is asked.
-        pieces: The advice there is, no advice among it.
-        parent: The piece to improve on; no advice where a new idea is asked for.
-        improved: Programs that took a place in the archive, most useful first.
+        policy: The policy to ask.
+        pieces: Current pieces of advice.
+        parent: Piece to improve on; no advice for a new idea.
+        improved: Programs that entered the archive, most useful first.
         failed: Programs that failed, most useful first.
     """
     values = system_values(problem, policy, with_base=True) | {
         "form": _FORM,
         "advice": "\n\n".join(
-            _standing(piece, marked=piece.number == parent.number != NO_ADVICE)
+            _with_results(piece, marked=piece.number == parent.number != NO_ADVICE)
             for piece in sorted(pieces, key=lambda piece: -piece.gain.mean)
         ),
     }
     template = template_of(problem, TemplateName.GUIDANCE)
     prompt = Prompt("", "")
-    for shown in _less_and_less(problem, improved, failed):
+    for shown in _reduced(problem, improved, failed):
         prompt = Prompt(system="", user=storable(fill(template, values | shown)))
         if prompt_tokens(prompt) <= policy.prompt_tokens:
             break
@@ -64,18 +64,18 @@ def guidance_prompt(
 
 
 def read_advice(completion: str) -> str:
-    """Return the advice in a completion as it may be stored and shown; empty where there is none."""
+    """Return the advice in a completion, ready to store and show; empty if there is none."""
     head, closing, _ = after_thoughts(completion).rpartition(_CLOSING)
     _, opening, text = head.rpartition(_OPENING)
     return printable(text).strip()[:MAX_ADVICE_CHARS].rstrip() if opening and closing else ""
 
 
 def advice_text(advice: Advice) -> str:
-    """Return a piece as a prompt carries it: data in a fence, whatever a model wrote."""
+    """Return a piece as prompts show it: fenced, because it is a model's text."""
     return fenced(advice.text) if advice.text else ""
 
 
-def _less_and_less(
+def _reduced(
     problem: Problem, improved: Sequence[Individual], failed: Sequence[Individual]
 ) -> Iterator[dict[str, str]]:
     shown = [*improved, *failed]
@@ -89,13 +89,13 @@ def _less_and_less(
     yield {"problem": problem_text(problem, examples=False), "improved": "", "failed": ""}
 
 
-def _standing(piece: Advice, *, marked: bool) -> str:
-    """Return a piece with what it led to."""
+def _with_results(piece: Advice, *, marked: bool) -> str:
+    """Return a piece with its results."""
     gain = piece.gain
     name = "No advice" if piece.number == NO_ADVICE else f"Advice {piece.number}"
     tried = "Not tried yet."
     if gain.late_judged:
         late = gain.late_won / gain.late_judged
-        tried = f"Of its latest answers {late:.0%} came among the best; answers in all: {gain.judged}."
+        tried = f"Success rate of its latest answers: {late:.0%}. Answers in total: {gain.judged}."
     heading = f"### {name}{' (the one to improve on)' if marked else ''}\n{tried}"
     return f"{heading}\n{fenced(piece.text)}" if piece.text else heading

@@ -1,4 +1,4 @@
-"""The prompt that asks a policy for children of chosen parents, or for a first program."""
+"""Build the prompt for children of selected parents, or for a first program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speciate.prompts.template import default_template, fill, requests, template
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
 _LEAST_CHARS: Final = 400
-"""A program or description that is cut keeps at least so much."""
+"""Minimum length of a cut program or description."""
 _CUT_NOTE_CHARS: Final = 64
 
 
@@ -36,27 +36,27 @@ def build_prompt(
 ) -> Prompt:
     """Build the prompt for one selection.
 
-    The stable part comes first (form of the answer, then the problem), so that a server's prefix cache holds it for a
-    whole run; inspirations, further parents, the parent with its feedback and the request follow, in rising order of
-    what a model attends to. The wording is that of the templates, the problem's own where it has any.
+    The stable part comes first (form of the answer, then the problem), so that a server's prefix cache holds it for the
+    whole run. Inspirations, further parents, the parent with its feedback and the request follow in order of increasing
+    importance. The wording comes from the templates, the problem's own if it has any.
 
-    A prompt is at most ``policy.prompt_tokens`` long, by ``token_bound``. What does not fit is left out in this order,
-    the least useful first, until the rest fits: the inspirations, the last one first; further parents, the last one
-    first; texts of feedback, the last one by name first; the problem's examples; the middle of the program to change;
-    the middle of the description; at last the middle of whatever is there.
+    A prompt has at most ``policy.prompt_tokens`` tokens by ``token_bound``. Until it fits, these parts are dropped or
+    cut in this order: inspirations from the last one; further parents from the last one; feedback texts, last name
+    first; the problem's examples; the middle of the program to change; the middle of the description; the middle of the
+    prompt.
 
     Args:
         problem: The problem.
-        role: From scratch, or a change of ``parents[0]``.
-        parents: First the one to change, then those to recombine with it.
+        role: Write from scratch, or change ``parents[0]``.
+        parents: The parent to change, then those to recombine with it.
         inspirations: Further programs to show, most useful first.
-        policy: Who is asked, in which edit format, for how many answers and with how long a prompt.
+        policy: Determines edit format, number of answers and length of the prompt.
         rng: Draws the wording of the request and the order of the inspirations.
-        goal: Shape (k,): a weighting of the rewards that the answer should aim for, summing to 1.
+        goal: Shape (k,): weighting of the rewards to aim for, summing to 1.
         advice: Advice for the change, in a fence.
 
     Raises:
-        InvalidInputError: The policy's codec cannot write this problem.
+        InvalidInputError: The policy's codec cannot encode this problem.
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
@@ -80,13 +80,13 @@ def build_prompt(
 
 @dataclass(frozen=True, slots=True)
 class _PromptParts:
-    """What a prompt shows, as text: that of which something may be left out or cut.
+    """Parts of a prompt that may be dropped or cut.
 
     Attributes:
         problem: The problem.
         others: Further programs, most useful first.
-        parent: The program to change, or nothing.
-        feedback: Texts that its evaluation left behind.
+        parent: The program to change, or empty.
+        feedback: Feedback texts of its evaluation.
     """
 
     problem: str
@@ -96,7 +96,7 @@ class _PromptParts:
 
 
 class _Writer:
-    """Writes one prompt, with as much in it as it is told to show."""
+    """Writes one prompt from given parts."""
 
     def __init__(
         self,
@@ -117,17 +117,17 @@ class _Writer:
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
     def requests(self, shown: _PromptParts) -> list[str]:
-        """Return the wordings of the request that fit what is shown."""
+        """Return the wordings of the request that fit the parts."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
         values = {"candidate": word, "others": f"{word}s" if shown.others else ""}
-        # A template that was never checked may hold none.
+        # An unchecked template may hold no request.
         return requests(template_of(self.problem, self._wordings), values) or requests(
             default_template(self._wordings), values
         )
 
     def prompt(self, shown: _PromptParts, request: str) -> Prompt:
         """Return the prompt."""
-        form = f"Answer in the form given at the top{': edits of the program to change' if self._edits else ''}."
+        form = f"Answer in the form given above{': edits of the program to change' if self._edits else ''}."
         values = {
             "problem": shown.problem,
             "others": "\n\n".join(shown.others),
@@ -142,14 +142,14 @@ class _Writer:
         return Prompt(system=storable(self._system), user=storable(user))
 
     def tokens(self, shown: _PromptParts) -> int:
-        """Return the bound on the tokens of the prompt with the longest of the requests that may be drawn."""
+        """Return the token bound of the prompt with its longest possible request."""
         return prompt_tokens(self.prompt(shown, max(self.requests(shown), key=token_bound)))
 
 
 def _fitting(writer: _Writer, shown: _PromptParts, most: int) -> _PromptParts:
-    """Return what is to be shown so that the prompt has at most ``most`` tokens, or as little as there can be."""
+    """Drop or cut parts until the prompt has at most ``most`` tokens, or no part can shrink."""
     over = 0
-    for less in _less_and_less(writer.problem, shown):
+    for less in _reduced(writer.problem, shown):
         if (over := writer.tokens(less) - most) <= 0:
             return less
         shown = less
@@ -163,8 +163,8 @@ def _fitting(writer: _Writer, shown: _PromptParts, most: int) -> _PromptParts:
     return shown
 
 
-def _less_and_less(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
-    """Yield everything, then what is left after each omission."""
+def _reduced(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
+    """Yield all parts, then the rest after each omission."""
     yield shown
     while shown.others:
         shown = replace(shown, others=shown.others[:-1])
@@ -176,22 +176,22 @@ def _less_and_less(problem: Problem, shown: _PromptParts) -> Iterator[_PromptPar
 
 
 def _cut(text: str, over: int) -> int:
-    # A character is at least one byte: so many characters less are enough.
+    # A character has at least one byte, so cutting this many characters suffices.
     return max(_LEAST_CHARS, len(text) - over - _CUT_NOTE_CHARS)
 
 
 def _goal(problem: Problem, goal: Sequence[float]) -> str:
     weights = ", ".join(f"{o.name} {w:.2f}" for o, w in zip(problem.space.selected, goal, strict=True))
-    return f"\n\nThis time the rewards count with these weights: {weights}."
+    return f"\n\nFor this answer, weight the rewards as follows: {weights}."
 
 
 def member_text(problem: Problem, member: Individual, most_chars: int | None = None) -> str:
-    """Return a program with its rewards and what it lacks for the targets, or why it has none."""
+    """Return a program with its rewards and unmet targets, or its failure."""
     parts = [f"### Program {member.number}"]
     if member.rewards is not None:
         parts.append(rewards_text(problem, member.rewards))
         if member.stopped_at is not None:
-            parts.append(f"Not measured from stage {member.stopped_at} on: the worst values stand there.")
+            parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts.append(missing_text(problem, member.rewards, member.stopped_at))
     if member.failure is not None:
         parts.append(failure_text(member.failure))

@@ -1,7 +1,4 @@
-"""From a completion to children: which programs a model wrote, and why the rest cannot be used.
-
-Whatever the text, the outcome is a list of answers; nothing in here raises on hostile input.
-"""
+"""Parse completions into candidates, and reject unusable answers with a reason. Never raises on hostile input."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
 from speciate.prompts.evolve_blocks import blocks_or_none
-from speciate.prompts.fences import Fenced, fenced_blocks, sections
+from speciate.prompts.fences import by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
@@ -36,8 +33,8 @@ class Answer:
     """One answer of a completion.
 
     Attributes:
-        program: Program text (or data document). Kept for a rejected one where it can be stored, else empty.
-        failure: Why it is rejected, or None.
+        program: Program text (or data document); empty if a rejected one cannot be stored.
+        failure: The rejection, or None.
     """
 
     program: str
@@ -45,23 +42,23 @@ class Answer:
 
 
 def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str | None) -> list[Answer]:
-    """Read the answers out of a completion.
+    """Return the answers of a completion.
 
     Args:
-        text: What the policy wrote.
-        problem: Says whether candidates are Python programs (kinds ``cases`` and ``evaluator``) or data.
+        text: The completion.
+        problem: Determines the kind of candidate.
         policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
-        parent: Program that was to be changed; None stands for the problem's seed program, if there is one. Diffs are
-            applied to it, and its protected regions are kept.
+        parent: Program to change; None stands for the problem's seed program, if there is one. Diffs are applied to it,
+            and its protected regions are kept.
 
     Returns:
-        One to m answers in the order in which they were written. A completion without any gives one rejected answer.
+        One to m answers in the order written. A completion without any gives one rejected answer.
     """
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
     body = after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
     if policy.codec is not None:
-        base = None  # a codec writes whole candidates
+        base = None  # codecs encode whole candidates
     raw = _written(body, base, problem, policy)
     if not raw:
         return [Answer("", _nothing(problem, f"nothing to read in {len(text)} characters of completion"))]
@@ -80,13 +77,13 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
 
 
 def after_thoughts(text: str) -> str:
-    """Return what a model wrote after it had thought."""
+    """Return the text after a model's reasoning."""
     _, end, rest = text.rpartition(_THOUGHT_END)
     return rest if end else text
 
 
 def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -> list[str | Failure]:
-    """Apply SEARCH/REPLACE blocks where there are any, also for a policy that was asked for a rewrite."""
+    """Apply SEARCH/REPLACE blocks if there are any, even if the policy was asked for a rewrite."""
     groups = read_edits(text, several=wanted > 1)
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
@@ -94,34 +91,36 @@ def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -
 
 
 def _texts(text: str, wanted: int, language: Language | None) -> list[str | Failure]:
-    """Return answers whose grammar is not ours to check: documents, and programs that are not Python.
+    """Return answers whose syntax is not checked: documents, and programs in languages other than Python.
 
-    Of blocks with labels, those in the problem's language count where there are any: models say how to build, too.
+    Blocks labelled with the problem's language are preferred, because models also quote build commands.
     """
-    tagged = _tagged(text)
-    if tagged:
-        return [*tagged] if wanted > 1 else [tagged[-1]]
-    blocks = [block for block in fenced_blocks(text) if block.text.strip()]
-    if language is not None:
-        blocks = [block for block in blocks if block.info in language.labels] or blocks
-    if blocks:
-        return [block.text for block in (blocks if wanted > 1 else blocks[-1:])]
-    return [*sections(text)] if wanted > 1 else [text] if text.strip() else []
+    found = _tagged(text)
+    if not found:
+        blocks = filled_blocks(text)
+        if language is not None:
+            blocks = [block for block in blocks if block.info in language.labels] or blocks
+        found = [block.text for block in blocks]
+    if found:
+        return [*(found if wanted > 1 else found[-1:])]
+    if wanted > 1:
+        return [*sections(text)]
+    return [text] if text.strip() else []
 
 
 def _tagged(text: str) -> list[str]:
-    # Written out, since a lazy regex over unclosed tags takes quadratic time.
+    # An explicit loop: a lazy regex over unclosed tags takes quadratic time.
     found: list[str] = []
     opening = _ANSWER.search(text)
     while opening is not None and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
-        # From the last opening on: a model that speaks of its answer names the tag before.
+        # From the last opening tag on: a model may mention the tag before its answer.
         found.append(_unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
         opening = _ANSWER.search(text, end)
     return found
 
 
 def _unfenced(text: str) -> str:
-    """Return what stands in the fence where a text is one fenced block and nothing else."""
+    """Return the content of a text that is a single fenced block."""
     lines = text.strip().split("\n")
     if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
         return text
@@ -131,41 +130,46 @@ def _unfenced(text: str) -> str:
 
 def _programs(text: str, wanted: int, problem: Problem) -> list[str | Failure]:
     entry = problem.entry_point if problem.kind is ProblemKind.CASES else None
-    blocks = [block for block in fenced_blocks(text) if block.text.strip()]
+    blocks = filled_blocks(text)
     if not blocks:
-        parts = sections(text) if wanted > 1 and not is_program(text) else [text]
-        return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
-    labelled = [block for block in blocks if block.may_be_python] or blocks
+        return [*_plain_programs(text, several=wanted > 1)]
+    blocks = [block for block in blocks if block.may_be_python] or blocks
     if wanted == 1:
-        return [_best(labelled, entry, whole=text)]
-    by_section: dict[int, list[Fenced]] = {}
-    for block in labelled:
-        by_section.setdefault(block.section, []).append(block)
-    if len(by_section) == 1:
-        return [block.text for block in labelled]
-    return [_best(group, entry) for group in by_section.values()]
+        whole = _all_fenced(text)
+        return [_best([block.text for block in blocks], entry) if whole is None else whole]
+    groups = by_section(blocks)
+    return [*groups[0]] if len(groups) == 1 else [_best(group, entry) for group in groups]
 
 
-def _best(blocks: Sequence[Fenced], entry: str | None, whole: str = "") -> str:
+def _plain_programs(text: str, *, several: bool) -> list[str]:
+    """Return the programs of a completion without fences."""
+    parts = sections(text) if several and not is_program(text) else [text]
+    return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
+
+
+def _best(texts: Sequence[str], entry: str | None) -> str:
     """Return the program among several blocks: the last one that is not a fragment.
 
-    Models draft first and answer last, but also close with a short example of use: of the blocks that are Python,
-    those with the entry point (else those at least half as long as the longest) count, and the last of them wins.
+    Models draft first and answer last, but also end with a short usage example. Of the blocks that are valid Python,
+    the last one with the entry point is chosen, else the last one at least half as long as the longest.
     """
-    if (program := _all_fenced(whole)) is not None:
-        return program
-    if len(blocks) == 1:
-        return blocks[0].text
-    good = [b.text for b in blocks if len(b.text) <= MAX_PROGRAM_BYTES and isinstance(parse_python(b.text), ast.Module)]
-    if not good:
-        return max((b.text for b in blocks), key=len)
-    defining = [text for text in good if entry in defined_names(text)] if entry else []
-    longest = max(len(text) for text in good)
-    return (defining or [text for text in good if 2 * len(text) >= longest])[-1]
+    if len(texts) == 1:
+        return texts[0]
+    valid = [text for text in texts if _is_python(text)]
+    if not valid:
+        return max(texts, key=len)
+    if entry and (defining := [text for text in valid if entry in defined_names(text)]):
+        return defining[-1]
+    longest = max(map(len, valid))
+    return [text for text in valid if 2 * len(text) >= longest][-1]
+
+
+def _is_python(text: str) -> bool:
+    return len(text) <= MAX_PROGRAM_BYTES and isinstance(parse_python(text), ast.Module)
 
 
 def _all_fenced(whole: str) -> str | None:
-    """Return all from the first to the last fence where that is Python: the fences between stand in a docstring."""
+    """Return the text from the first to the last fence if it is Python: the inner fences are then in a docstring."""
     if whole.count("```") <= 2 or len(whole) > MAX_PROGRAM_BYTES:
         return None
     start, end = whole.find("\n", whole.find("```")), whole.rfind("\n```")
@@ -186,7 +190,7 @@ def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
         program = kept.strip()
     elif base is None:
         program = kept.lstrip("\n").rstrip() + "\n"
-    # Again, since the parent's text came in: its regions were kept, or a diff was applied to it.
+    # Check again, because text of the parent was merged in.
     if failure := _unkeepable(program):
         return Answer("", failure)
     if not program.strip():
@@ -195,18 +199,23 @@ def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
 
 
 def _kept(raw: str, base: str | None, problem: Problem) -> str | Failure:
-    """Return the answer with what it leaves to its parent: other files, and all outside of the EVOLVE-BLOCKs."""
+    """Return the answer completed from its parent: other files, and everything outside of the EVOLVE-BLOCKs."""
     if problem.kind is ProblemKind.DATA:
         return raw
-    whole = with_files(base or "", raw, problem) if problem.many_files else raw
-    keep = keep_files_protected if problem.many_files else keep_protected
-    kept = whole if isinstance(whole, Failure) else keep(base or "", whole)
+    kept = _completed(raw, base or "", problem)
     if base is None or isinstance(kept, Failure) or not blocks_or_none(problem.seed_program):
         return kept
     if protected_digest(kept) != protected_digest(problem.seed_program):
-        detail = "what stands outside of the EVOLVE-BLOCKs is not what stands there in the seed program"
+        detail = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
         return rejected(Reason.PROTECTED_REGION_CHANGED, detail)
     return kept
+
+
+def _completed(raw: str, base: str, problem: Problem) -> str | Failure:
+    if not problem.many_files:
+        return keep_protected(base, raw)
+    whole = with_files(base, raw, problem)
+    return whole if isinstance(whole, Failure) else keep_files_protected(base, whole)
 
 
 def _syntax(program: str, problem: Problem) -> Failure | None:

@@ -1,4 +1,4 @@
-"""Answers that hold some files of a program, put together with the files of the parent."""
+"""Merge the files of an answer with the files of its parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speciate.domain.files import FilesError, files_of, heading_in, sections_of,
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import Edit, apply_edit
 from speciate.prompts.evolve_blocks import blocks_or_none
-from speciate.prompts.fences import fenced_blocks, sections
+from speciate.prompts.fences import by_section, filled_blocks, sections
 from speciate.prompts.protected import keep_protected
 from speciate.prompts.python_source import parse_python
 from speciate.prompts.rejection import Reason, rejected
@@ -23,35 +23,36 @@ def file_sets(text: str, wanted: int) -> list[str | Failure]:
     """Return the answers of a completion, each with the files that it changes or adds.
 
     Args:
-        text: What the policy wrote.
-        wanted: m. With one, all blocks are the files of one answer; with more, those between two separators are.
+        text: The completion.
+        wanted: m. With one, all blocks are files of one answer; otherwise separators divide answers.
     """
-    blocks = [block for block in fenced_blocks(_headings_inside(text)) if block.text.strip()]
+    blocks = filled_blocks(_headings_inside(text))
     if not blocks:
         parts = sections(text) if wanted > 1 else [text]
-        return [part for part in parts if any(heading_in(line) for line in part.split("\n"))]
-    answers: dict[int, list[str]] = {}
-    for block in blocks:
-        answers.setdefault(block.section if wanted > 1 else 0, []).append(block.text)
-    if wanted > 1 and len(answers) == 1:
-        return [block.text for block in blocks]
-    return [_joined(texts) for texts in answers.values()]
+        return [part for part in parts if _has_heading(part)]
+    if wanted == 1:
+        return [_joined([block.text for block in blocks])]
+    groups = by_section(blocks)
+    return [*groups[0]] if len(groups) == 1 else [_joined(texts) for texts in groups]
+
+
+def _has_heading(text: str) -> bool:
+    return any(heading_in(line) for line in text.split("\n"))
 
 
 def with_files(base: str, answer: str, problem: Problem) -> str | Failure:
-    """Return the base with the files of an answer in place of its own; an answer without a heading is the main file.
+    """Return the base with its files replaced by those of an answer; text without a heading is the main file.
 
     Args:
-        base: The parent or the seed program; empty for none.
+        base: The parent or the seed program; may be empty.
         answer: Some files, each under its heading.
-        problem: Says which file is the main one.
+        problem: Determines the main file.
     """
-    headed = any(heading_in(line) for line in answer.split("\n"))
     try:
-        files = sections_of(answer) if headed else {problem.main_file: answer.strip("\n") + "\n"}
+        files = sections_of(answer) if _has_heading(answer) else {problem.main_file: answer.strip("\n") + "\n"}
         files = (sections_of(base) if base else {}) | files
         program = text_of_sections(files)
-        sections_of(program)  # base and answer together may be too many
+        sections_of(program)  # together they may have too many files
     except FilesError as error:
         return rejected(Reason.FILES_MALFORMED, str(error))
     if wrong := problem.wrong_files(files):
@@ -60,9 +61,9 @@ def with_files(base: str, answer: str, problem: Problem) -> str | Failure:
 
 
 def keep_files_protected(base: str, program: str) -> str | Failure:
-    """Return the program with everything outside of the EVOLVE-BLOCKs as the base has it, whole files included.
+    """Return the program with everything outside of the base's EVOLVE-BLOCKs restored, whole files included.
 
-    Both hold the files of a whole program. A base without regions protects nothing; see ``keep_protected``.
+    Both texts hold all files of a program. A base without regions protects nothing; see ``keep_protected``.
     """
     if not blocks_or_none(base):
         return keep_protected("", program)
@@ -75,7 +76,7 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
         if blocks_or_none(section):
             outcome = keep_protected(section, after[name])
         elif after[name].rstrip() != section.rstrip():
-            outcome = rejected(Reason.PROTECTED_REGION_CHANGED, "there is no EVOLVE-BLOCK: nothing in it may change")
+            outcome = rejected(Reason.PROTECTED_REGION_CHANGED, "a file without EVOLVE-BLOCKs must not change")
         if isinstance(outcome, Failure):
             return rejected(Reason.PROTECTED_REGION_CHANGED, f"{name}: {outcome.detail}")
         kept[name] = outcome
@@ -83,9 +84,9 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
 
 
 def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:
-    """Return the program with an edit made in the file that it names; one that names none fits one place in all files.
+    """Apply an edit to the file that it names; without a name its lines must match exactly one place in all files.
 
-    An edit with nothing under SEARCH adds a file that is not there.
+    An edit with an empty SEARCH adds a new file.
     """
     if edit.file is None:
         return apply_edit(text, edit, number)
@@ -105,7 +106,7 @@ def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:
 
 
 def syntax_failure(program: str) -> Failure | None:
-    """Return why the first file that is not Python is none, or None."""
+    """Return the failure of the first file that is not valid Python, or None."""
     for name, text in files_of(program).items():
         tree = parse_python(text)
         if isinstance(tree, Failure):
@@ -114,7 +115,7 @@ def syntax_failure(program: str) -> Failure | None:
 
 
 def _headings_inside(text: str) -> str:
-    """Move headings that stand right above a fence into it: models put them there as often."""
+    """Move headings directly above a fence into it: models often put them there."""
     lines: list[str] = []
     fence: str | None = None
     for line in text.split("\n"):
@@ -133,8 +134,8 @@ def _headings_inside(text: str) -> str:
 
 
 def _joined(texts: Sequence[str]) -> str | Failure:
-    """Return the files of several blocks as one answer, a later one in place of an earlier one of the same name."""
-    headed = [text for text in texts if any(heading_in(line) for line in text.split("\n"))]
+    """Return the files of several blocks as one answer; a later file replaces an earlier one of the same name."""
+    headed = [text for text in texts if _has_heading(text)]
     if not headed:
         return texts[-1]
     try:

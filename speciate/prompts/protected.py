@@ -1,4 +1,4 @@
-"""Keeps what stands outside of the EVOLVE-BLOCKs: a child's regions are put into the parent's own text."""
+"""Restore text outside of EVOLVE-BLOCKs: a child's regions are inserted into the parent's text."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from speciate.prompts.rejection import Reason, rejected
 
 
 def keep_protected(base: str, child: str) -> str | Failure:
-    """Return the child with every byte outside of the base's regions as the base has it.
+    """Return the child with every byte outside of the base's regions as in the base.
 
-    Accepted are: the whole program with its markers; the whole program with markers missing, when their places are
-    certain; the marked regions alone; and, for a base with one region, what belongs inside of it. Trailing blanks do
-    not count as a change. A base without regions protects nothing, and its child may not mark any: what a policy
-    writes must not decide what its descendants may change.
+    Accepted forms: the whole program with markers; the whole program without markers, if their places are certain; the
+    marked regions alone; and, for a base with one region, only its content. Trailing blanks do not count as a change. A
+    base without regions protects nothing, and its child may not add markers, because a policy must not decide what its
+    descendants may change.
 
     Args:
         base: The parent, or the seed program.
-        child: What the policy wrote, or what became of the parent under its diff.
+        child: The policy's program, or the parent with its diff applied.
 
     Returns:
         The child, or the failure ``protected_region_changed`` with the first line that differs.
@@ -53,12 +53,12 @@ def keep_protected(base: str, child: str) -> str | Failure:
 
 
 def protected_digest(text: str) -> str:
-    """Return the SHA-256 of all that stands outside of the EVOLVE-BLOCKs of a program."""
+    """Return the SHA-256 of the text outside of a program's EVOLVE-BLOCKs."""
     return digest_of(outside_of(text, blocks_or_none(text)))
 
 
 def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failure | None:
-    """Read a child by its own markers; None when it has none."""
+    """Return the contents of a child's own regions; None without markers."""
     own = blocks_or_none(child)
     if len(own) != len(blocks):
         return (
@@ -75,7 +75,7 @@ def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failu
 
 
 def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
-    """Find the protected pieces in a child without markers; None unless each has exactly one possible place."""
+    """Locate the protected pieces in a child without markers; None unless each has exactly one possible place."""
     pieces = _plain(outside)
     lines = [line.rstrip() for line in child.strip("\r\n").split("\n")]
     first, *between, last = pieces
@@ -84,16 +84,21 @@ def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
     position, end = len(first), len(lines) - len(last)
     contents: list[str] = []
     for piece in between:
-        places = [i for i in range(position, end - len(piece) + 1) if lines[i : i + len(piece)] == piece]
-        if len(places) != 1:
+        place = _only_place(lines, piece, position, end)
+        if place is None:
             return None
-        contents.append(_text(lines[position : places[0]]))
-        position = places[0] + len(piece)
+        contents.append(_text(lines[position:place]))
+        position = place + len(piece)
     return [*contents, _text(lines[position:end])] if position <= end and any(pieces) else None
 
 
+def _only_place(lines: Sequence[str], piece: Sequence[str], start: int, end: int) -> int | None:
+    places = [i for i in range(start, end - len(piece) + 1) if lines[i : i + len(piece)] == piece]
+    return places[0] if len(places) == 1 else None
+
+
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
-    """Take the child for the inside of the only region; None when it repeats what stands outside."""
+    """Take the child as the content of the only region; None if it repeats definitions from outside."""
     if len(blocks) != 1:
         return None
     outside = "".join(outside_of(base, blocks))

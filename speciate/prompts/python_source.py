@@ -1,4 +1,4 @@
-"""Reading hostile Python: whatever the text, the answer is a tree or a failure."""
+"""Parse untrusted Python without executing it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PASSIVE: Final = (ast.Expr, ast.Pass)
 
 
 def parse_python(text: str) -> ast.Module | Failure:
-    """Return the syntax tree, or the failure ``syntax_error`` with line and message. Nothing is executed."""
+    """Return the syntax tree, or the failure ``syntax_error`` with line and message."""
     with warnings.catch_warnings():
-        # An invalid escape sequence in a candidate is its own affair, not a line in our log.
+        # Invalid escape sequences in candidates do not belong in our log.
         warnings.simplefilter("ignore")
         try:
             return _tree(text)
         except SyntaxError as error:
             return rejected(Reason.SYNTAX_ERROR, f"line {error.lineno or '?'}: {error.msg}")
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-            # Null bytes, surrogates, endless digits, nesting deeper than the parser's stack.
+            # Null bytes, surrogates, too many digits, nesting deeper than the parser's stack.
             return rejected(Reason.SYNTAX_ERROR, f"the parser gave up: {type(error).__name__}")
 
 
@@ -34,19 +34,19 @@ def _tree(text: str) -> ast.Module:
         try:
             return ast.parse(text)
         except SystemError:
-            # CPython 3.11 counts the nesting of all threads' trees in one place, and may find that its count is off.
+            # CPython 3.11 shares its nesting counter between threads, so concurrent parsing may raise this error.
             continue
     return ast.parse(text)
 
 
 def is_program(text: str) -> bool:
-    """Tell whether a text is Python that does something; a sentence of one word would parse as well."""
+    """Return True if a text is Python with effect; a one-word sentence would also parse."""
     tree = parse_python(text)
     return isinstance(tree, ast.Module) and any(not isinstance(node, _PASSIVE) for node in tree.body)
 
 
 def defined_names(text: str) -> frozenset[str]:
-    """Return the names that a program's top level defines as functions or classes; none when it does not parse."""
+    """Return the top-level functions and classes of a program; empty if it does not parse."""
     tree = parse_python(text)
     if isinstance(tree, Failure):
         return frozenset()
@@ -55,12 +55,12 @@ def defined_names(text: str) -> frozenset[str]:
 
 
 def shape_key(text: str) -> str:
-    """Return a key that two programs share exactly when their syntax trees are equal (else their texts)."""
+    """Return a key that is equal for programs with equal syntax trees (or, if they do not parse, equal texts)."""
     try:
         files = sections_of(text) if text.startswith(_FILE) else {}
     except FilesError:
         files = {}
-    if len(files) > 1:  # what a file is called, and which one holds what, is part of the shape
+    if len(files) > 1:  # names and contents of files are part of the shape
         return "\n".join(f"{heading(name)}\n{shape_key(section)}" for name, section in sorted(files.items()))
     tree = parse_python(text)
     if isinstance(tree, Failure):

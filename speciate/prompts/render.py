@@ -1,4 +1,4 @@
-"""Rewards, failures and programs as text for a prompt: bounded, named, and fenced where the text is hostile."""
+"""Render problems, rewards, failures and feedback as prompt text: bounded, named, and fenced if untrusted."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NEGATION: Final = re.compile(r"\bnot\b")
 
 
 def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
-    """Return the part of a prompt that is the same for the whole run: task, rewards, targets, limits, examples.
+    """Return the part of a prompt that is the same for a whole run: task, rewards, targets, limits, examples.
 
     Args:
         problem: The problem.
-        examples: Whether the visible cases are shown.
-        description_chars: Length at which the middle of the description is cut out; None for all of it.
+        examples: True to include the visible cases.
+        description_chars: Length beyond which the middle of the description is cut; None for no limit.
     """
     secret = secret_objectives(problem)
     rewards = [_objective_line(o) for o in problem.objectives if o.name not in secret][: 2 * _MAX_REWARDS]
@@ -52,7 +52,7 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
 
 
 def secret_objectives(problem: Problem) -> frozenset[str]:
-    """Return the objectives that only hidden cases count towards: their values would give those cases away."""
+    """Return the objectives that only hidden cases count towards: their values would reveal those cases."""
     if problem.kind is not ProblemKind.CASES:
         return frozenset()
     first = problem.objectives[0].name
@@ -64,21 +64,19 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     shown = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
-    lines = [
-        f"- {o.name} = {number(value)}{_standing(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]
-    ]
+    lines = [f"- {o.name} = {number(value)}{_status(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]]
     if len(shown) <= _MAX_REWARDS:
-        lines = [f"- {o.name} = {number(value)}{_standing(o, value)}" for o, value in shown]
+        lines = [f"- {o.name} = {number(value)}{_status(o, value)}" for o, value in shown]
     else:
-        lines.append(f"- … and {len(shown) - _MAX_REWARDS} more that are closer to their best end")
+        lines.append(f"- … and {len(shown) - _MAX_REWARDS} more, closer to their best end")
     return "\n".join(lines)
 
 
 def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | None = None) -> str:
-    """Say which targets a raw reward vector of shape (d,) meets and what each other one still lacks, the unlock first.
+    """Return the targets that a raw reward vector of shape (d,) meets, and the conditions missing for each other one.
 
-    No target is met by what was not measured, from the stage ``stopped_at`` on. Of a target that rests on hidden cases
-    nothing is said, unless it unlocks the problem.
+    The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target. Targets that depend on
+    hidden cases are omitted, except the unlock target.
     """
     secret = secret_objectives(problem)
     mask = problem.targets_met(rewards, stopped_at=stopped_at)
@@ -89,7 +87,7 @@ def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | N
     unmet = [target for i, target in known if not mask >> i & 1]
     lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
     if len(unmet) > _MAX_TARGETS:
-        lines.append(f"Targets not met besides: {len(unmet) - _MAX_TARGETS}.")
+        lines.append(f"Further targets not met: {len(unmet) - _MAX_TARGETS}.")
     return "\n".join(lines)
 
 
@@ -113,18 +111,18 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
     return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or target.rule}."
 
 
-# The same few comparisons are asked of every program that is shown.
+# Every program shown is checked against the same few comparisons.
 _comparison: Final = lru_cache(maxsize=1024)(parse_rule)
 
 
 def failure_text(failure: Failure) -> str:
-    """Say why a program has no rewards."""
+    """Return the failure of a program as text."""
     head = f"It failed: {failure.kind.value} ({_one_line(failure.reason)})."
     return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
 
 
 def artifact_texts(member: Individual) -> tuple[str, ...]:
-    """Return the feedback on a program by name, each text and all together bounded."""
+    """Return the feedback on a program by name, each text and the total bounded."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):
@@ -136,12 +134,12 @@ def artifact_texts(member: Individual) -> tuple[str, ...]:
 
 
 def _one_line(name: str) -> str:
-    # Where the candidate shares a process with its scorer, names are its own words, too, and stand in no fence.
+    # In kind 'in_process' the candidate can choose these names, and they are not fenced.
     return bounded(printable(name), 80).replace("\n", " ")
 
 
 def number(value: float) -> str:
-    """Return a reward as short text."""
+    """Return a reward as a short text."""
     return f"{value:.6g}"
 
 
@@ -158,7 +156,7 @@ def _objective_line(objective: Objective) -> str:
     return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
 
 
-def _standing(objective: Objective, value: float) -> str:
+def _status(objective: Objective, value: float) -> str:
     maximised = objective.direction is Direction.MAXIMIZE
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
@@ -186,8 +184,8 @@ def _setting(problem: Problem) -> str:
     if problem.language is not None:
         entry = _language(problem.language)
     if problem.many_files:
-        called = "run" if problem.language is not None else "called, and imports the others"
-        entry += f"A program is a set of files, each under a heading; {problem.main_file} is the one that is {called}. "
+        role = "is run" if problem.language is not None else "is called and imports the others"
+        entry += f"A program is a set of files, each under a heading; {problem.main_file} {role}. "
     limits = problem.limits
     use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."
@@ -197,7 +195,7 @@ def _language(language: Language) -> str:
     built = f"built with `{' '.join(language.build)}` and " if language.build else ""
     spoken = {
         Exchange.TEXT: "It reads a text from standard input and writes its answer to standard output.",
-        Exchange.JSON: "It reads one line of JSON, the list of its arguments, and writes its answer as JSON.",
+        Exchange.JSON: "It reads its arguments as a JSON list on one line and writes its answer as JSON.",
     }
     return (
         f"Programs are written in {language.name}, stored as {language.file}, {built}run with"

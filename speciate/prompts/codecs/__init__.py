@@ -1,4 +1,4 @@
-"""Codecs: how tasks speak with models too small for English. One file for each, and one line in ``CODECS``."""
+"""Codecs for models too small for English. A new codec is one file and one line in ``CODECS``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from speciate.prompts.codecs.maze import MazeCodec
 from speciate.prompts.codecs.programs import ProgramsCodec
 
 CODECS: Final[dict[str, Codec]] = {"maze": MazeCodec(), "programs": ProgramsCodec()}
-"""The codecs by the name that a policy gives."""
+"""Codecs by name."""
 
 
 def codec_of(name: str) -> Codec:
     """Return a codec.
 
     Raises:
-        InvalidInputError: There is none of that name; the message lists those there are.
+        InvalidInputError: The name is unknown; the message lists the codecs.
     """
     if name not in CODECS:
-        raise InvalidInputError(f"no codec is called {name!r}.", remedy=f"Codecs: {', '.join(CODECS)}.")
+        raise InvalidInputError(f"unknown codec {name!r}.", remedy=f"Codecs: {', '.join(CODECS)}.")
     return CODECS[name]
 
 

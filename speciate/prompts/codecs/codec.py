@@ -1,4 +1,4 @@
-"""What every codec provides: the language in which a task speaks with models too small for English."""
+"""The protocol of codecs, which translate between problems and the tokens of a tiny model, and their common tokens."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 
 ONE: Final = "<one>"
-"""Ends a prompt that asks for one answer."""
+"""Ends a prompt for one answer."""
 MANY: Final = "<many>"
-"""Ends a prompt that asks for several answers, each of them closed by ``CLOSE``."""
+"""Ends a prompt for several answers, each closed by ``CLOSE``."""
 EDIT: Final = "<edit>"
-"""Stands between the problem and the answer that is to be changed."""
+"""Separates the problem from the answer to change."""
 CLOSE: Final = ";"
 """Closes each of several answers."""
 GOALS: Final = tuple(f"<w{level}>" for level in range(10))
-"""How a weighting is written into a prompt: one token for each reward, in tenths."""
+"""Tokens of a weighting: one per reward, in tenths."""
 
 WORDS: Final = (ONE, MANY, EDIT, CLOSE, *GOALS)
-"""The tokens that all codecs share."""
+"""Tokens common to all codecs."""
 
 
 class Codec(Protocol):
-    """Writes a problem as tokens and reads answers; tokens are separated by single blanks.
+    """Encodes a problem as tokens and decodes answers; tokens are separated by single blanks.
 
-    A prompt holds the problem first, so that a server's prefix cache serves all its prompts, then ``EDIT`` with the
-    parent and how it fared, if there is one, then ``ONE`` or ``MANY``.
+    A prompt holds the problem first, for the server's prefix cache, then ``EDIT`` with the parent and its results, if
+    there is one, then ``ONE`` or ``MANY``.
     """
 
     def prompt(
@@ -37,21 +37,21 @@ class Codec(Protocol):
 
         Args:
             problem: The problem.
-            answers: m, how many answers are asked for in one completion.
-            parent: The candidate to change. One that these tokens cannot express is left out.
+            answers: m, the answers per completion.
+            parent: The candidate to change; omitted if these tokens cannot express it.
             goal: Shape (k,): the weighting to aim for, summing to 1, or None.
 
         Raises:
-            InvalidInputError: The problem is not one of this task.
+            InvalidInputError: The problem does not belong to this task.
         """
         ...
 
     def read(self, text: str, *, answers: int) -> list[str]:
-        """Return the candidates of a completion, in order, at most ``answers``; unreadable ones as empty texts."""
+        """Return at most ``answers`` candidates of a completion, in order; unreadable ones as empty texts."""
         ...
 
     def write(self, candidate: str) -> list[str] | None:
-        """Return the tokens of a candidate, or None when there are none for it."""
+        """Return the tokens of a candidate, or None if it cannot be expressed."""
         ...
 
 
@@ -61,7 +61,7 @@ def goal_tokens(goal: Sequence[float] | None) -> list[str]:
 
 
 def split_answers(text: str, answers: int) -> list[list[str]]:
-    """Return the tokens of each answer of a completion; of an unfinished last one, too, when only one is wanted."""
+    """Return the tokens of each answer in a completion; an unfinished last one counts only if one answer is wanted."""
     tokens = text.split()
     if answers == 1:
         return [tokens[: tokens.index(CLOSE)] if CLOSE in tokens else tokens]

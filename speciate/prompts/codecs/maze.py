@@ -1,4 +1,4 @@
-"""Mazes as tokens: one for every cell that can be walked on, one for the budget; a route is its cells in order.
+"""Codec for mazes: one token per walkable cell and one for the budget; a route is its cells in order.
 
 ``S60 .50 .40 G41 … <b17> <one>`` is a prompt, ``60 50 40 41 …`` an answer.
 """
@@ -16,7 +16,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
 
 FILE: Final = "maze.json"
-"""The file of a maze problem that holds ``{"rows": ["S.#…", …], "budget": 17}``."""
+"""File of a maze problem with ``{"rows": ["S.#…", …], "budget": 17}``."""
 
 _MARKS: Final = "SE.GDL"
 _CELL: Final = re.compile(r"\d\d")
@@ -24,12 +24,12 @@ _MET: Final = ("exit", "gold", "diamond", "lava")
 
 
 class MazeCodec:
-    """Writes mazes with sides of at most ten cells."""
+    """Encodes mazes with sides of at most ten cells."""
 
     def prompt(
         self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
-        """Return the maze, its budget, the parent with how it fared, and how many routes are wanted."""
+        """Return the maze, its budget, the parent with its results, and the number of routes."""
         tokens = list(_maze_tokens(problem))
         route = None if parent is None else self.write(parent.program)
         if parent is not None and route:
@@ -67,7 +67,7 @@ def _maze_tokens(problem: Problem) -> Iterator[str]:
         yield f"<b{budget}>"
     except (KeyError, TypeError, ValueError):
         raise InvalidInputError(
-            f"problem {problem.slug!r} is no maze, and codec 'maze' writes nothing else.",
+            f"problem {problem.slug!r} is not a maze, as codec 'maze' requires.",
             remedy="Give the run a problem of 'speciate problems import task:maze', or another policy.",
         ) from None
 

@@ -1,4 +1,4 @@
-"""Step functions as tokens: cases as pairs of input and output, a program as levels with the thresholds between them.
+"""Codec for step functions: cases as pairs of input and output, a program as levels separated by thresholds.
 
 ``x3 y5 x19 y1 … <one>`` is a prompt; ``y5 x10 y1`` is the program ``5 if x < 10 else 1``.
 """
@@ -15,9 +15,9 @@ from speciate.domain.problem import Case, Problem, ProblemKind
 from speciate.prompts.codecs.codec import EDIT, MANY, ONE, WORDS, goal_tokens, split_answers
 
 INPUTS: Final = 32
-"""Inputs are the integers from 0 to this, exclusive; thresholds likewise, but for 0."""
+"""Inputs are integers from 0 up to this number, exclusive; thresholds are at least 1."""
 LEVELS: Final = 10
-"""Outputs are the integers from 0 to this, exclusive."""
+"""Outputs are integers from 0 up to this number, exclusive."""
 
 _HEAD: Final = "def solve(x):\n    return "
 _STEP: Final = re.compile(r"(\d+) if x < (\d+) else ")
@@ -26,12 +26,12 @@ _ANSWER: Final = re.compile(r"y\d( x([1-9]|[12]\d|3[01]) y\d)*")
 
 
 class ProgramsCodec:
-    """Writes problems whose cases map one small integer to another."""
+    """Encodes problems whose cases map one small integer to another."""
 
     def prompt(
         self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
-        """Return the cases, the parent with which of them it passed, and how many programs are wanted."""
+        """Return the cases, the parent with its passed cases, and the number of programs."""
         tokens = _case_tokens(problem)
         program = None if parent is None else self.write(parent.program)
         if parent is not None and program:
@@ -45,7 +45,7 @@ class ProgramsCodec:
         return [python_of(tokens.split()) if _ANSWER.fullmatch(tokens) else "" for tokens in written]
 
     def write(self, candidate: str) -> list[str] | None:
-        """Return the tokens of a program that ``read`` could have given."""
+        """Return the tokens of a program as written by ``read``, or None for any other."""
         match = _PROGRAM.fullmatch(candidate)
         if match is None:
             return None
@@ -55,18 +55,18 @@ class ProgramsCodec:
 
 
 def python_of(tokens: Sequence[str]) -> str:
-    """Return the Python program that levels and thresholds stand for."""
+    """Return the Python program for levels and thresholds."""
     steps = (f"{tokens[i][1:]} if x < {tokens[i + 1][1:]} else " for i in range(0, len(tokens) - 1, 2))
     return f"{_HEAD}{''.join(steps)}{tokens[-1][1:]}\n"
 
 
 def passed_token(case: int, passed: float) -> str:
-    """Return the token that says whether a parent passes a case, counted from 0."""
+    """Return the token of a parent's result on a case, counted from 0."""
     return f"<c{case}{'+' if passed >= 1 else '-'}>"
 
 
 def vocabulary(cases: int) -> tuple[str, ...]:
-    """Return all tokens of problems with some number of cases."""
+    """Return all tokens of problems with this number of cases."""
     outcomes = [passed_token(case, value) for case in range(cases) for value in (0.0, 1.0)]
     return (*WORDS, *(f"x{i}" for i in range(INPUTS)), *(f"y{i}" for i in range(LEVELS)), *outcomes)
 
@@ -75,7 +75,7 @@ def _case_tokens(problem: Problem) -> list[str]:
     if problem.kind is not ProblemKind.CASES or any(case.hidden or not _is_small(case) for case in problem.cases):
         raise InvalidInputError(
             f"problem {problem.slug!r} does not map one integer below {INPUTS} to one below {LEVELS} in every case,"
-            " or hides one, and codec 'programs' writes nothing else.",
+            " or hides one, as codec 'programs' requires.",
             remedy="Give the run a problem of 'speciate problems import task:programs', or another policy.",
         )
     return [token for case in problem.cases for token in (f"x{case.input[0]}", f"y{case.expected}")]

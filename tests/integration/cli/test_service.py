@@ -325,7 +325,7 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
 def test_a_codec_that_does_not_fit_is_refused_before_the_run(ready: Cli) -> None:
     refused = ready("run", "sorting-network-8", "-p", "maze-vpo", "--budget", 10)
     assert refused.code == ExitCode.INVALID
-    assert "is no maze" in refused.err
+    assert "is not a maze" in refused.err
     assert ready("policies", "add", "odd", "--kind", "embedded", "--model", "m", "--codec", "chess",
                  "--prompt-format", "completion").code == ExitCode.INVALID  # fmt: skip
 

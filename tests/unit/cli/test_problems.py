@@ -150,7 +150,7 @@ def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: StandIn) 
     definition["prompts"] = {"propose_requests": "Start\x1b[2J somewhere."}
     service.on("GET", "/v1/problems/circle-packing-26@2", say({**VERSION, "definition": definition}))
     outcome = cli("problems", "prompt", "circle-packing-26@2")
-    assert "Start\ufffd[2J somewhere. Answer in the form given at the top." in outcome.lines
+    assert "Start\ufffd[2J somewhere. Answer in the form given above." in outcome.lines
 
 
 def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:

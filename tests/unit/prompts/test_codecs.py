@@ -95,7 +95,7 @@ def test_an_unknown_codec_is_refused_with_the_known_ones():
 
 
 def test_a_codec_is_asked_by_completion():
-    with pytest.raises(ValueError, match="set prompt_format to 'completion'"):
+    with pytest.raises(ValueError, match="needs prompt_format 'completion'"):
         Policy(slug="tiny", kind="any", codec="maze")
 
 

@@ -128,7 +128,7 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
     user = ask((Individual(1, "x = 1", tuple(i / 100 for i in range(100))),), (), of=many).user
     assert "- r0 = 0 " in user
     assert "- r99 = " not in user
-    assert "60 more that are closer to their best end" in user
+    assert "60 more, closer to their best end" in user
     assert "Does not meet the unlock target t: not r0 < 1." in user
 
 
@@ -159,6 +159,6 @@ def test_what_a_cascade_left_out_meets_no_target(ask: Ask, problem: Callable[...
     whole = Individual(1, "x", (2.4, 9.0))
     assert "Meets the unlock target record" in ask((whole,), (), of=staged).user
     told = ask((replace(whole, stopped_at="full"),), (), of=staged).user
-    assert "Not measured from stage full on: the worst values stand there." in told
+    assert "Not measured from stage full on: worst values are shown instead." in told
     assert "Meets the target good (sum_of_radii >= 2)." in told
     assert "Still missing for the unlock target record" in told

@@ -73,8 +73,8 @@ def test_a_request_whose_placeholder_is_empty_is_never_drawn() -> None:
         (TemplateName.PROPOSE, "$problem\n\n$parent\n\n$request", 3, "unknown placeholder $parent"),
         (TemplateName.SYSTEM, "$form", 1, "$caution is missing"),
         (TemplateName.SYSTEM, "Be good.\n$caution", 1, "$form is missing"),
-        (TemplateName.CHANGE_REQUESTS, "\nBeat the $others.\n", 1, "holds no request that always fits"),
-        (TemplateName.PROPOSE_REQUESTS, " \n", 1, "holds no request that always fits"),
+        (TemplateName.CHANGE_REQUESTS, "\nBeat the $others.\n", 1, "has no request without $others"),
+        (TemplateName.PROPOSE_REQUESTS, " \n", 1, "has no request without $others"),
     ],
 )
 def test_flaws_say_line_and_what_was_expected(name: TemplateName, text: str, line: int, words: str) -> None:

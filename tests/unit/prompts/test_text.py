@@ -105,7 +105,7 @@ def test_at_last_the_middle_of_program_and_description_is_cut(shorten: Shorten) 
     user = shorten(2500, parents=(big,), description="Start. " + "ü" * 50_000 + " End.")
     assert "Start." in user
     assert "End." in user
-    assert user.rstrip().endswith("Answer in the form given at the top.")
+    assert user.rstrip().endswith("Answer in the form given above.")
 
 
 def test_nothing_is_too_much(shorten: Shorten, problem: Callable[..., Problem], policy: Callable[..., Policy]) -> None:
