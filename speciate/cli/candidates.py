@@ -9,8 +9,18 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, resolve_run
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
+from speciate.cli.common import (
+    AsJson,
+    Limit,
+    RunId,
+    client,
+    command_group,
+    examples,
+    first_records,
+    invalid_argument,
+    resolve_run,
+)
+from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -56,13 +66,13 @@ def list_(
     with client(ctx) as service:
         run = resolve_run(service, run_id)
         found = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(c.number, c.island, c.role.value, _numbers(c.parents), _result(c), ", ".join(c.targets)) for c in found]
-    empty = output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None)
-    output.print_table((">number", ">island", "role", "parents", "rewards", "meets"), rows, empty=empty)
+    output.print_records(
+        found,
+        (">number", ">island", "role", "parents", "rewards", "meets"),
+        lambda c: (c.number, c.island, c.role.value, _numbers(c.parents), _result(c), ", ".join(c.targets)),
+        empty=output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None),
+        as_json=as_json,
+    )
 
 
 @app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
@@ -72,13 +82,13 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
         run = resolve_run(service, run_id)
         found = first_records(ctx, run.front(), limit)
         objectives = run.problem().definition.objectives if found and not as_json else ()
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(e.number, e.island, *(output.format_number(e.rewards[o.name]) for o in objectives)) for e in found]
-    columns = (">number", ">island", *(f">{o.directed}" for o in objectives))
-    output.print_table(columns, rows, empty="The archive has no elites yet.")
+    output.print_records(
+        found,
+        (">number", ">island", *(f">{o.directed}" for o in objectives)),
+        lambda e: (e.number, e.island, *(output.format_number(e.rewards[o.name]) for o in objectives)),
+        empty="The archive has no elites yet.",
+        as_json=as_json,
+    )
 
 
 @app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
@@ -108,12 +118,13 @@ def lineage(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """List the ancestors of a candidate."""
     with client(ctx) as service:
         found = service.candidates.lineage(resolve_candidate(service, name).id)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(c.number, c.role.value, _numbers(c.parents), _result(c)) for c in found]
-    output.print_table((">number", "role", "parents", "rewards"), rows, empty="The candidate has no ancestors.")
+    output.print_records(
+        found,
+        (">number", "role", "parents", "rewards"),
+        lambda c: (c.number, c.role.value, _numbers(c.parents), _result(c)),
+        empty="The candidate has no ancestors.",
+        as_json=as_json,
+    )
 
 
 def resolve_candidate(service: Client, name: str) -> CandidateDetail:
@@ -129,8 +140,7 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
             raise NotFoundError(f"there is no candidate {name!r}: expected an id, or RUN/NUMBER.")
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
-        flaw = FieldError(f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1", where="CANDIDATE")
-        raise InvalidInputError(f"The candidate is not valid: {flaw}", flaws=(flaw,))
+        raise invalid_argument("CANDIDATE", f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1")
     return resolve_run(service, run_id).candidate(int(number))
 
 

@@ -114,7 +114,7 @@ def resolve_run(service: Client, name: str) -> RunHandle:
     matching = (run for run in service.runs.list() if str(run.id).startswith(part) or str(run.id).endswith(part))
     found = list(islice(matching, 2))
     if len(found) > 1:
-        raise invalid_option("RUN", f"{name!r} matches several runs: expected more characters of the id")
+        raise invalid_argument("RUN", f"{name!r} matches several runs: expected more characters of the id")
     if not found:
         raise NotFoundError(f"there is no run {name!r}.")
     return found[0]
@@ -143,13 +143,13 @@ def parse_key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:
     for pair in pairs or []:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise invalid_option(option, f"is {pair!r}: expected key=value")
+            raise invalid_argument(option, f"is {pair!r}: expected key=value")
         try:
             values[key] = json.loads(text, parse_constant=_reject_constant)
         except json.JSONDecodeError:
             values[key] = text
         except _ConstantError:
-            raise invalid_option(option, f"{key} is {text}: expected a finite number") from None
+            raise invalid_argument(option, f"{key} is {text}: expected a finite number") from None
     return values
 
 
@@ -161,7 +161,7 @@ def _reject_constant(_: str) -> Any:
     raise _ConstantError
 
 
-def invalid_option(option: str, message: str) -> InvalidInputError:
-    """Return the error for an invalid option."""
+def invalid_argument(option: str, message: str) -> InvalidInputError:
+    """Return the error for an invalid option or argument."""
     flaw = FieldError(message, where=option)
-    return InvalidInputError(f"The option is not valid: {flaw}", flaws=(flaw,))
+    return InvalidInputError(f"Invalid argument: {flaw}", flaws=(flaw,))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +16,8 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+T = TypeVar("T")
 
 PLAIN_WIDTH: Final = 1000
 """Width of output that is not a terminal: wide enough never to wrap or truncate."""
@@ -71,11 +73,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         rows: Cells in column order; None is an empty cell.
         empty: Note printed instead of a table without rows.
     """
-    out = console()
-    made = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "", show_edge=False)
     cells = [["" if cell is None else sanitize(cell) for cell in row] for row in rows]
+    if not cells:
+        print_note(empty)
+        return
+    out = console()
+    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "", show_edge=False)
     for i, name in enumerate(columns):
-        made.add_column(
+        table.add_column(
             name.removeprefix(">"),
             justify="right" if name.startswith(">") else "left",
             no_wrap=not out.is_terminal,
@@ -84,17 +89,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
             min_width=max((len(row[i]) for row in cells if _ID.search(row[i])), default=None),
         )
     for row in cells:
-        made.add_row(*map(Text, row))
-    if made.row_count == 0:
-        print_note(empty)
-        return
+        table.add_row(*map(Text, row))
     if out.is_terminal:
-        out.print(made, crop=False)
+        out.print(table, crop=False)
         return
     with out.capture() as captured:
-        out.print(made)
+        out.print(table)
     for line in captured.get().splitlines():
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def print_records(
+    records: Iterable[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    empty: str,
+    as_json: bool,
+) -> None:
+    """Print records as JSON Lines, or as a table; ``row`` returns the cells of a record."""
+    if as_json:
+        for record in records:
+            print_json(record)
+    else:
+        print_table(columns, map(row, records), empty=empty)
 
 
 def empty_message(what: str, hint: str, **filters: object) -> str:
@@ -129,6 +147,16 @@ def format_number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def format_spent(used: float, limit: float | None) -> str:
+    """Format a spent amount with its limit, if there is one."""
+    return format_number(used) if limit is None else f"{format_number(used)} of {format_number(limit)}"
+
+
+def format_state(state: str, reason: str | None) -> str:
+    """Format a state with its reason, if there is one."""
+    return f"{state}: {reason}" if reason else state
 
 
 def pluralize(count: int, one: str, more: str = "") -> str:

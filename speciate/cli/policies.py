@@ -220,17 +220,16 @@ def list_(
     """List policy versions, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.policies.list(slug), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (p.name, p.definition.kind, p.definition.model, p.definition.base_url,
-         p.definition.training_method, output.format_time(p.created_at))
-        for p in found
-    ]  # fmt: skip
-    empty = output.empty_message("policies", "speciate policies add program-mutator --kind program_mutator", name=slug)
-    output.print_table(("policy", "kind", "model", "endpoint", "training", "registered"), rows, empty=empty)
+    output.print_records(
+        found,
+        ("policy", "kind", "model", "endpoint", "training", "registered"),
+        lambda p: (p.name, p.definition.kind, p.definition.model, p.definition.base_url,
+                   p.definition.training_method, output.format_time(p.created_at)),
+        empty=output.empty_message(
+            "policies", "speciate policies add program-mutator --kind program_mutator", name=slug
+        ),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 @app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))

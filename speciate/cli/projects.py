@@ -47,12 +47,13 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     """List projects, oldest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.projects.list(), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title) for p in found]
-    output.print_table(("project", ">concurrent runs", ">evaluations/day", ">tokens/day", "title"), rows, empty="")
+    output.print_records(
+        found,
+        ("project", ">concurrent runs", ">evaluations/day", ">tokens/day", "title"),
+        lambda p: (p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title),
+        empty="",
+        as_json=as_json,
+    )
 
 
 @app.command("show", epilog=examples("speciate projects show lab"))
@@ -96,18 +97,7 @@ def quota(
     """
     from speciate.client import arguments
 
-    given = {"runs": runs, "evaluations": evaluations, "tokens": tokens}
-    removed = unlimited or []
-    if unknown := [what for what in removed if what not in _FIELDS]:
-        raise InvalidInputError(f"--unlimited {unknown[0]}: expected {', '.join(_FIELDS)}.")
-    if both := [what for what in removed if given[what] is not None]:
-        raise InvalidInputError(f"--{both[0]} and --unlimited {both[0]} exclude each other.")
-    limits: dict[str, int | None] = {_FIELDS[what]: value for what, value in given.items() if value is not None}
-    limits |= {_FIELDS[what]: None for what in removed}
-    if not limits:
-        raise InvalidInputError(
-            "no quota is given.", remedy="Set --runs, --evaluations, --tokens or --unlimited QUOTA."
-        )
+    limits = _new_limits({"runs": runs, "evaluations": evaluations, "tokens": tokens}, unlimited or [])
     with client(ctx) as service:
         changed = service.projects.limit(name, arguments.quota(**limits))
     if as_json:
@@ -115,6 +105,21 @@ def quota(
     else:
         now = ", ".join(f"{what} {_limit(getattr(changed.quota, field))}" for what, field in _FIELDS.items())
         output.print_line(f"{changed.slug}: {now}")
+
+
+def _new_limits(given: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:
+    """Return the changed quotas by field; None removes the limit."""
+    for name in removed:
+        if name not in _FIELDS:
+            raise InvalidInputError(f"--unlimited {name}: expected {', '.join(_FIELDS)}.")
+        if given[name] is not None:
+            raise InvalidInputError(f"--{name} and --unlimited {name} exclude each other.")
+    limits = {_FIELDS[name]: value for name, value in given.items() if value is not None or name in removed}
+    if not limits:
+        raise InvalidInputError(
+            "no quota is given.", remedy="Set --runs, --evaluations, --tokens or --unlimited QUOTA."
+        )
+    return limits
 
 
 def _limit(value: int | None) -> str:
@@ -132,12 +137,10 @@ def audit_command(
     """List requests that changed something in the project, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.audit(everything=everything), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address) for a in found
-    ]
-    columns = ("time (UTC)", "principal", "project", "action", "object", ">status", "from")
-    output.print_table(columns, rows, empty="No changes were requested yet.")
+    output.print_records(
+        found,
+        ("time (UTC)", "principal", "project", "action", "object", ">status", "from"),
+        lambda a: (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address),
+        empty="No changes were requested yet.",
+        as_json=as_json,
+    )

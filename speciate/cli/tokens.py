@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_option
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_argument
 
 if TYPE_CHECKING:
     from speciate.ports.records.projects import TokenRecord
@@ -61,24 +61,14 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     """List the tokens of the project, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.tokens.list(), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (
-            t.id,
-            t.name,
-            t.prefix + "…",
-            t.scope.value,
-            _state(t),
-            output.format_time(t.last_used_at) or "never",
-            output.format_time(t.created_at),
-        )
-        for t in found
-    ]
-    columns = ("id", "name", "token", "scope", "state", "last used", "created")
-    output.print_table(columns, rows, empty="The project has no tokens yet: speciate tokens create --help")
+    output.print_records(
+        found,
+        ("id", "name", "token", "scope", "state", "last used", "created"),
+        lambda t: (t.id, t.name, t.prefix + "…", t.scope.value, _state(t),
+                   output.format_time(t.last_used_at) or "never", output.format_time(t.created_at)),
+        empty="The project has no tokens yet: speciate tokens create --help",
+        as_json=as_json,
+    )  # fmt: skip
 
 
 @app.command("revoke", epilog=examples("speciate tokens revoke 019a…"))
@@ -99,7 +89,7 @@ def revoke(
 def _parse_lifetime(text: str) -> timedelta:
     match = _LIFETIME.fullmatch(text)
     if match is None:
-        raise invalid_option("--expires", f"is {text!r}: expected hours or days, such as 12h or 90d")
+        raise invalid_argument("--expires", f"is {text!r}: expected hours or days, such as 12h or 90d")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

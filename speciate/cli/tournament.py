@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command_group, examples, invalid_option
+from speciate.cli.common import AsJson, client, command_group, examples, invalid_argument
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.domain.errors import FieldError, InvalidInputError
 
@@ -178,14 +178,14 @@ def export(
     from speciate.cli.tournament_report import FORMATS, write
 
     if out is None and kind is None:
-        raise invalid_option("--out", "and --format are both missing: expected a file, a format or both")
+        raise invalid_argument("--out", "and --format are both missing: expected a file, a format or both")
     chosen = kind or (out.suffix.removeprefix(".") if out else "")
     if chosen not in FORMATS:
         expected = ", ".join(FORMATS)
         raise (
-            invalid_option("--format", f"is {kind!r}: expected {expected}")
+            invalid_argument("--format", f"is {kind!r}: expected {expected}")
             if kind
-            else invalid_option(
+            else invalid_argument(
                 "--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}"
             )
         )
@@ -236,5 +236,5 @@ def _read(path: Path) -> dict[str, Any]:
         flaw = FieldError(str(error), file=str(path))
         raise InvalidInputError(f"The declaration cannot be read: {flaw}", flaws=(flaw,)) from None
     if not isinstance(found, dict):
-        raise invalid_option("--file", f"{path} is not a table: expected slug, problems, entrants, …")
+        raise invalid_argument("--file", f"{path} is not a table: expected slug, problems, entrants, …")
     return found

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, examples, first_records, invalid_option, note_more, resolve_run
+from speciate.cli.common import AsJson, Limit, client, examples, first_records, invalid_argument, note_more, resolve_run
 
 if TYPE_CHECKING:
-    from speciate.client import Client
-    from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+    from speciate.ports.records.unlocks import ObjectiveRecord, TargetUnlocks, UnlockRecord
 
 UNLOCKS_EXAMPLES: Final = examples(
     "speciate unlocks",
     "speciate unlocks --policy qwen --first --json",
-    "speciate unlocks --problem maze-7 --who",
+    "speciate unlocks --problem maze-7 --by-policy",
     "speciate unlocks --problem packing --records",
     "speciate unlocks --every-target --out unlocks.parquet",
 )
+
+_COLUMNS: Final = (
+    "problem", "target", "policy", "mutator", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate",
+)  # fmt: skip
 
 
 def unlocks_command(
@@ -37,8 +40,8 @@ def unlocks_command(
     every_target: Annotated[
         bool, typer.Option("--every-target", help="Include reached targets that do not unlock the problem.")
     ] = False,
-    who: Annotated[
-        bool, typer.Option("--who", help="Compare the policies on --problem: first, only, never, and effort spent.")
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Compare policies on --problem: first, only, never, and effort.")
     ] = False,
     records: Annotated[
         bool, typer.Option("--records", help="Show the record history of --problem by objective.")
@@ -53,84 +56,87 @@ def unlocks_command(
 
     Every unlock was confirmed by a second evaluation.
     """
-    if who or records:
-        others = {"--run": run, "--policy": policy, "--strategy": strategy, "--first": first, "--out": out}
-        _require_only_problem("--who" if who else "--records", problem, {"--records": who and records, **others})
+    filters = {"problem": problem, "policy": policy, "strategy": strategy}
+    if by_policy or records:
+        others: dict[str, object] = {"--records": by_policy and records, "--run": run, "--policy": policy}
+        others |= {"--strategy": strategy, "--first": first, "--out": out}
+        chosen = _only_problem("--by-policy" if by_policy else "--records", problem, others)
+        if by_policy:
+            _print_by_policy(ctx, chosen, every_target=every_target, as_json=as_json)
+        else:
+            _print_records(ctx, chosen, limit, as_json=as_json)
+        return
     with client(ctx) as service:
-        if who:
-            return _show_who(service.problem_unlocks(problem or ""), every_target=every_target, as_json=as_json)
-        if records:
-            return _show_records(ctx, service, problem or "", limit, as_json=as_json)
         run_id = None if run is None else resolve_run(service, run).id
-        named = {"problem": problem, "policy": policy, "strategy": strategy}
-        found = service.unlocks(run=run_id, **named, first=first, unlocks_only=not every_target)
+        found = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
         if out is not None:
-            return _write(out, found, as_json=as_json)
+            _write(out, found, as_json=as_json)
+            return
         shown = first_records(ctx, found, limit)
-    if as_json:
-        for record in shown:
-            output.print_json(record)
-        return None
-    rows = [
-        (f"{u.problem}@{u.problem_version}", _label(u.target, forgeable=u.forgeable), _proposers(u), _mutator(u),
-         u.strategy, u.seed, output.format_number(u.evaluations), output.format_number(u.tokens), f"{u.seconds:.1f}",
-         f"{u.run_id}/{u.number}")
-        for u in shown
-    ]  # fmt: skip
-    numbers = (">seed", ">evaluations", ">tokens", ">seconds")
-    columns = ("problem", "target", "policy", "mutator", "strategy", *numbers, "candidate")
-    what = "reached targets" if every_target else "unlocks"
-    hint = "speciate run --help" if every_target else "see --every-target"
-    output.print_table(columns, rows, empty=output.empty_message(what, hint, run=run, **named))
-    return None
+    what, hint = ("reached targets", "speciate run --help") if every_target else ("unlocks", "see --every-target")
+    empty = output.empty_message(what, hint, run=run, **filters)
+    output.print_records(shown, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 
-def _show_who(found: ProblemUnlocks, *, every_target: bool, as_json: bool) -> None:
+def _row(unlock: UnlockRecord) -> tuple[object, ...]:
+    return (
+        f"{unlock.problem}@{unlock.problem_version}",
+        _label(unlock.target, forgeable=unlock.forgeable),
+        _proposers(unlock),
+        _mutator(unlock),
+        unlock.strategy,
+        unlock.seed,
+        output.format_number(unlock.evaluations),
+        output.format_number(unlock.tokens),
+        f"{unlock.seconds:.1f}",
+        f"{unlock.run_id}/{unlock.number}",
+    )
+
+
+def _print_by_policy(ctx: typer.Context, problem: str, *, every_target: bool, as_json: bool) -> None:
+    with client(ctx) as service:
+        found = service.problem_unlocks(problem)
     if as_json:
         output.print_json(found)
         return
     for target in found.targets:
-        if not target.unlock and not every_target:
-            continue
-        marked = _label(target.target, forgeable=found.forgeable)
-        output.print_line(f"{found.problem}@{found.version}, {marked}", style="bold")
-        if target.first is not None:
-            by = f"{target.first.policy_label}, {target.first.strategy}"
-            output.print_line(
-                f"first: {by}, {output.format_time(target.first.at)}, {target.first.run_id}/{target.first.number}"
-            )
-        if target.only is not None:
-            output.print_line(f"only: {target.only}")
-        if target.never:
-            output.print_line(f"never: {', '.join(target.never)}")
-        rows = [
-            (a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.format_number(a.evaluations),
-             output.format_number(a.tokens), f"{a.seconds:.1f}",
-             "never" if a.first is None else output.format_number(a.first.evaluations))
-            for a in target.attempts
-        ]  # fmt: skip
-        columns = (
-            "policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">evaluations to first",
-        )  # fmt: skip
-        output.print_table(columns, rows, empty="No policy has attempted it.")
+        if target.unlock or every_target:
+            label = _label(target.target, forgeable=found.forgeable)
+            output.print_line(f"{found.problem}@{found.version}, {label}", style="bold")
+            _print_attempts(target)
 
 
-def _show_records(ctx: typer.Context, service: Client, problem: str, limit: int, *, as_json: bool) -> None:
-    found = service.problem_records(problem)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    shown = _newest(found, limit)
+def _print_attempts(target: TargetUnlocks) -> None:
+    if (first := target.first) is not None:
+        when = output.format_time(first.at)
+        output.print_line(f"first: {first.policy_label}, {first.strategy}, {when}, {first.run_id}/{first.number}")
+    if target.only is not None:
+        output.print_line(f"only: {target.only}")
+    if target.never:
+        output.print_line(f"never: {', '.join(target.never)}")
+    output.print_table(
+        ("policy", "mutator", "strategy", ">reached", ">evaluations", ">tokens", ">seconds", ">evaluations to first"),
+        [(a.policy, a.mutator or "", a.strategy, f"{a.reached} of {a.runs}", output.format_number(a.evaluations),
+          output.format_number(a.tokens), f"{a.seconds:.1f}",
+          "never" if a.first is None else output.format_number(a.first.evaluations)) for a in target.attempts],
+        empty="No policy has attempted it.",
+    )  # fmt: skip
+
+
+def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: bool) -> None:
+    with client(ctx) as service:
+        found = service.problem_records(problem)
+    shown = found if as_json else _newest(found, limit)
     if len(shown) < len(found):
         note_more(ctx, limit)
-    rows = [
-        (_label(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program",
-         r.strategy, r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}")
-        for r in shown
-    ]  # fmt: skip
-    columns = ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "when", "candidate")
-    output.print_table(columns, rows, empty=output.empty_message("records", "speciate run --help", problem=problem))
+    output.print_records(
+        shown,
+        ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
+        lambda r: (_label(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program", r.strategy,
+                   r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
+        empty=output.empty_message("records", "speciate run --help", problem=problem),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
@@ -150,7 +156,7 @@ def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
 
     kind = out.suffix.removeprefix(".")
     if kind not in WRITERS:
-        raise invalid_option("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
+        raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
     write_records(out, kind, Row, found)
     if as_json:
         output.print_json({"file": str(out)})
@@ -158,13 +164,14 @@ def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
         output.print_line(f"{out}")
 
 
-def _require_only_problem(table: str, problem: str | None, others: dict[str, object]) -> None:
-    """Reject options that have no effect on the table of one problem."""
+def _only_problem(table: str, problem: str | None, others: dict[str, object]) -> str:
+    """Return the problem, and reject options that have no effect on its table."""
     if problem is None:
-        raise invalid_option("--problem", f"is missing: {table} requires it")
+        raise invalid_argument("--problem", f"is missing: {table} requires it")
     for option, given in others.items():
         if given:
-            raise invalid_option(option, f"does not apply to {table}: only --problem does")
+            raise invalid_argument(option, f"does not apply to {table}: only --problem does")
+    return problem
 
 
 def _label(name: str, *, forgeable: bool) -> str:

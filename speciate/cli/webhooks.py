@@ -59,13 +59,13 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     """List the webhooks of the project, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.webhooks.list(), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)) for w in found]
-    empty = "The project has no webhooks yet: speciate webhooks add --help"
-    output.print_table(("id", "URL", "events", "description", "created"), rows, empty=empty)
+    output.print_records(
+        found,
+        ("id", "URL", "events", "description", "created"),
+        lambda w: (w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)),
+        empty="The project has no webhooks yet: speciate webhooks add --help",
+        as_json=as_json,
+    )
 
 
 @app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
@@ -126,21 +126,11 @@ def deliveries(
     """List deliveries of a webhook, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [
-        (
-            d.event,
-            d.state.value,
-            d.attempts,
-            d.status,
-            d.error,
-            output.format_time(d.created_at),
-            output.format_time(d.due_at),
-        )
-        for d in found
-    ]
-    columns = ("event", "state", "attempts", "status", "last error", "created", "due")
-    output.print_table(columns, rows, empty="There are no deliveries yet.")
+    output.print_records(
+        found,
+        ("event", "state", "attempts", "status", "last error", "created", "due"),
+        lambda d: (d.event, d.state.value, d.attempts, d.status, d.error,
+                   output.format_time(d.created_at), output.format_time(d.due_at)),
+        empty="There are no deliveries yet.",
+        as_json=as_json,
+    )  # fmt: skip

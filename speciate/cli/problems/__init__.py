@@ -126,16 +126,13 @@ def list_(
         return
     with client(ctx) as service:
         found = first_records(ctx, service.problems.list(slug), limit)
-        if as_json:
-            for record in found:
-                output.print_json(record)
-            return
-        rows = [
-            (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title)
-            for p in found
-        ]
-    empty = output.empty_message("problems", "speciate problems add --bundled", name=slug)
-    output.print_table(("problem", "kind", "objectives", "targets", "title"), rows, empty=empty)
+    output.print_records(
+        found,
+        ("problem", "kind", "objectives", "targets", "title"),
+        lambda p: (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title),
+        empty=output.empty_message("problems", "speciate problems add --bundled", name=slug),
+        as_json=as_json,
+    )
 
 
 @app.command("show", epilog=examples("speciate problems show circle-packing-26", "speciate problems show sorting@2"))

@@ -34,13 +34,12 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
     """List problem sets, newest first."""
     with client(ctx) as service:
         found = first_records(ctx, service.problem_sets.list(), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    rows = [(s.slug, len(s.problems), s.title) for s in found]
-    output.print_table(
-        ("set", ">problems", "title"), rows, empty="There are no problem sets yet: speciate sets create --help"
+    output.print_records(
+        found,
+        ("set", ">problems", "title"),
+        lambda s: (s.slug, len(s.problems), s.title),
+        empty="There are no problem sets yet: speciate sets create --help",
+        as_json=as_json,
     )
 
 

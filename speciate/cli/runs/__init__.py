@@ -56,22 +56,12 @@ def list_(
     with client(ctx) as service:
         matching = service.runs.list(problem=problem, policy=policy, state=state, tags=tag or (), name=name)
         found = [run.record for run in first_records(ctx, matching, limit)]
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
-    labelled = any(record.name or record.tags for record in found)
-    rows = [
-        (r.id, r.state.value, f"{r.problem}@{r.problem_version}", _proposers(r), r.spec.strategy,
-         _spent(r), "unlocked" if r.unlocked else ", ".join(r.reached), *(_labels(r) if labelled else ()))
-        for r in found
-    ]  # fmt: skip
-    tags = " ".join(tag) if tag else None
-    empty = output.empty_message(
-        "runs", "speciate run --help", problem=problem, policy=policy, state=state, tag=tags, name=name
-    )
-    columns = ("run", "state", "problem", "policy", "strategy", ">spent", "reached")
-    output.print_table((*columns, *(_LABELS if labelled else ())), rows, empty=empty)
+    columns: tuple[str, ...] = ("run", "state", "problem", "policy", "strategy", ">spent", "reached")
+    if any(record.name or record.tags for record in found):
+        columns += _LABELS
+    filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
+    empty = output.empty_message("runs", "speciate run --help", **filters)
+    output.print_records(found, columns, lambda run: _row(run)[: len(columns)], empty=empty, as_json=as_json)
 
 
 @app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
@@ -83,32 +73,23 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(run.record)
         return
-    _show(run.record)
+    _print_run(run.record)
     if run.record.ensembles:
         output.print_line()
-        members = [
-            (m.role.value, f"{m.policy}@{m.policy_version}", output.format_number(m.weight), m.asked, m.won, m.tokens)
-            for m in run.record.ensembles
-        ]
         output.print_table(
-            ("role", "policy", ">weight", ">answers", ">in archive", ">tokens"), members, empty="no policies"
-        )
+            ("role", "policy", ">weight", ">answers", ">in archive", ">tokens"),
+            [(m.role.value, f"{m.policy}@{m.policy_version}", output.format_number(m.weight), m.asked, m.won, m.tokens)
+             for m in run.record.ensembles],
+            empty="no policies",
+        )  # fmt: skip
     if reached:
         output.print_line()
-        rows = [
-            (
-                u.target,
-                "unlock" if u.unlock else "",
-                u.state.value,
-                u.number,
-                u.evaluations,
-                u.tokens,
-                f"{u.seconds:.1f}",
-            )
-            for u in reached
-        ]
-        columns = ("target", "", "state", ">candidate", ">evaluations", ">tokens", ">seconds")
-        output.print_table(columns, rows, empty="no targets")
+        output.print_table(
+            ("target", "", "state", ">candidate", ">evaluations", ">tokens", ">seconds"),
+            [(u.target, "unlock" if u.unlock else "", u.state.value, u.number, u.evaluations, u.tokens,
+              f"{u.seconds:.1f}") for u in reached],
+            empty="no targets",
+        )  # fmt: skip
 
 
 @app.command("guidance", epilog=examples("speciate runs guidance RUN", "speciate runs guidance RUN --json"))
@@ -119,17 +100,16 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     """
     with client(ctx) as service:
         found = first_records(ctx, resolve_run(service, run_id).guidance(), limit)
-    if as_json:
-        for record in found:
-            output.print_json(record)
-        return
     from textwrap import shorten
 
-    rows = [
-        (a.number, a.parent or "", a.judged, a.won, "" if a.lives else "dropped", shorten(a.text, 200) or "no advice")
-        for a in found
-    ]
-    output.print_table((">advice", ">of", ">answers", ">in archive", "", "text"), rows, empty="This run has no advice.")
+    output.print_records(
+        found,
+        (">advice", ">parent", ">answers", ">in archive", "", "text"),
+        lambda a: (a.number, a.parent or "", a.judged, a.won, "" if a.lives else "dropped",
+                   shorten(a.text, 200) or "no advice"),
+        empty="This run has no advice.",
+        as_json=as_json,
+    )  # fmt: skip
 
 
 @app.command("watch", epilog=examples("speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind"))
@@ -228,36 +208,40 @@ def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -
     return count
 
 
-def _show(run: RunRecord) -> None:
-    counters = list(run.displayed())
-    mutators = [f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == "mutate" and run.mutator]
-    mutator = " + ".join(mutators) or (f"{run.mutator}@{run.mutator_version}" if run.mutator else None)
+def _row(run: RunRecord) -> tuple[object, ...]:
+    return (
+        run.id,
+        run.state.value,
+        f"{run.problem}@{run.problem_version}",
+        _proposers(run),
+        run.spec.strategy,
+        output.format_spent(run.spent.evaluations, run.spec.budget.evaluations),
+        "unlocked" if run.unlocked else ", ".join(run.reached),
+        *_labels(run),
+    )
+
+
+def _print_run(run: RunRecord) -> None:
+    plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
     output.print_fields(
         (
             ("run", run.id),
             *zip(_LABELS, _labels(run), strict=True),
-            ("state", run.state.value + (f": {run.reason}" if run.reason else "")),
+            ("state", output.format_state(run.state.value, run.reason)),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _proposers(run)),
-            ("mutator", mutator),
+            ("mutator", _mutators(run)),
             ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("seed", str(run.spec.seed)),
-            *((unit, _of_limit(round(spent, 1), limit)) for unit, spent, limit in run.spending),
+            *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
-            (
-                "candidates",
-                ", ".join(f"{value:,} {shown.label}" for _, shown, value in counters if shown.of_candidates),
-            ),
-            *((shown.label, f"{value:,}") for _, shown, value in counters if not shown.of_candidates),
+            *_counters(run),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.format_rewards(run.best)),
             ("best sum", output.format_number(run.best_scalar)),
-            (
-                "plateau",
-                f"archive unchanged for {_of_limit(run.since_improvement, run.spec.stop_on_plateau)} evaluations",
-            ),
+            ("plateau", f"archive unchanged for {plateau} evaluations"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),
@@ -268,29 +252,33 @@ def _show(run: RunRecord) -> None:
     )
 
 
+def _counters(run: RunRecord) -> list[tuple[str, str]]:
+    displayed = list(run.displayed())
+    candidates = ", ".join(f"{value:,} {shown.label}" for _, shown, value in displayed if shown.of_candidates)
+    others = [(shown.label, f"{value:,}") for _, shown, value in displayed if not shown.of_candidates]
+    return [("candidates", candidates), *others]
+
+
 def _labels(run: RunRecord) -> tuple[str, str]:
     return run.name, " ".join(run.tags)
 
 
 def _proposers(run: RunRecord) -> str:
-    several = [f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == "propose"]
-    return " + ".join(several) or f"{run.policy}@{run.policy_version}"
+    return _members(run, "propose") or f"{run.policy}@{run.policy_version}"
+
+
+def _mutators(run: RunRecord) -> str | None:
+    if run.mutator is None:
+        return None
+    return _members(run, "mutate") or f"{run.mutator}@{run.mutator_version}"
+
+
+def _members(run: RunRecord, role: str) -> str:
+    return " + ".join(f"{m.policy}@{m.policy_version}" for m in run.ensembles if m.role == role)
 
 
 def _print_state(run: RunRecord, *, as_json: bool) -> None:
     if as_json:
         output.print_json(run)
     else:
-        output.print_line(f"{run.id} is {run.state.value}" + (f": {run.reason}" if run.reason else ""))
-
-
-def _spent(run: RunRecord) -> str:
-    return _of_limit(run.spent.evaluations, run.spec.budget.evaluations)
-
-
-def _of_limit(used: float, limit: float | None) -> str:
-    return (
-        output.format_number(used)
-        if limit is None
-        else f"{output.format_number(used)} of {output.format_number(limit)}"
-    )
+        output.print_line(f"{run.id} is {output.format_state(run.state.value, run.reason)}")

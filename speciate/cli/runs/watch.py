@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -17,7 +17,7 @@ from rich.text import Text
 from speciate.cli import output
 from speciate.cli.common import retry_unavailable
 from speciate.cli.errors import ExitCode
-from speciate.cli.output import format_number, pluralize, sanitize
+from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
 from speciate.client import RunHandle
 from speciate.domain.errors import NotFoundError
 from speciate.domain.event import EventKind
@@ -187,10 +187,10 @@ class PlainRunView:
 def status_line(run: RunRecord) -> str:
     """Return name, state, spent budget and estimated time left on one line."""
     budget, spent = run.spec.budget, run.spent
-    parts = [_spent(spent.evaluations, budget.evaluations, "evaluations")]
+    parts = [f"{format_spent(spent.evaluations, budget.evaluations)} evaluations"]
     if spent.tokens or budget.tokens:
-        parts.append(_spent(spent.tokens, budget.tokens, "tokens"))
-    parts.append(_spent(round(spent.seconds, 1), budget.seconds, "s"))
+        parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens")
+    parts.append(f"{format_spent(round(spent.seconds, 1), budget.seconds)} s")
     if (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
@@ -234,45 +234,38 @@ def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, 
     if run.alarm:
         parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
     if run.state is not RunState.RUNNING:
-        reason = f": {sanitize(run.reason)}" if run.reason else ""
-        parts.append(Text(f"{run.state.value}{reason}", style=_STYLES.get(run.state, "")))
+        parts.append(Text(sanitize(format_state(run.state.value, run.reason)), style=_STYLES.get(run.state, "")))
     return Group(*parts)
 
 
 def event_line(event: EventRecord) -> str | None:
     """Return the line for an event that users want to see, or None."""
-    data: dict[str, Any] = dict(event.data)
-    match event.kind:
-        case EventKind.TARGET_CONFIRMED:
-            what = "unlocked" if data.get("unlock") else "reached"
-            line = f"{what} {data.get('target')} with candidate {data.get('candidate')}"
-            line += f" after {pluralize(data.get('evaluations', 0), 'evaluation')}"
-        case EventKind.TARGET_REFUTED:
-            line = f"refuted {data.get('target')} of candidate {data.get('candidate')}: {data.get('detail')}"
-        case EventKind.ALARM_RAISED:
-            line = f"alarm: {data.get('message')}"
-        case EventKind.ALARM_CLEARED:
-            line = "alarm cleared"
-        case EventKind.RUN_STALLED:
-            line = f"stalled: {data.get('message')}"
-        case EventKind.RUN_PAUSED:
-            line = f"paused: {data.get('reason') or 'by request'}"
-        case EventKind.RUN_GRANTED:
-            line = f"budget raised to {data.get('evaluations')} evaluations by its campaign"
-        case EventKind.RUN_RESUMED:
-            line = "resumed"
-        case EventKind.WORK_POISONED:
-            line = f"gave up {data.get('work')} of batch {data.get('batch')}: {data.get('reason')}"
-        case _:
-            return None
-    return sanitize(line).replace("\n", " ")
+    template = _EVENT_LINES.get(event.kind)
+    return None if template is None else sanitize(template(dict(event.data))).replace("\n", " ")
+
+
+def _confirmed(data: dict[str, Any]) -> str:
+    what = "unlocked" if data.get("unlock") else "reached"
+    evaluations = pluralize(data.get("evaluations", 0), "evaluation")
+    return f"{what} {data.get('target')} with candidate {data.get('candidate')} after {evaluations}"
+
+
+_EVENT_LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    EventKind.TARGET_CONFIRMED: _confirmed,
+    EventKind.TARGET_REFUTED: lambda data: (
+        f"refuted {data.get('target')} of candidate {data.get('candidate')}: {data.get('detail')}"
+    ),
+    EventKind.ALARM_RAISED: lambda data: f"alarm: {data.get('message')}",
+    EventKind.ALARM_CLEARED: lambda _: "alarm cleared",
+    EventKind.RUN_STALLED: lambda data: f"stalled: {data.get('message')}",
+    EventKind.RUN_PAUSED: lambda data: f"paused: {data.get('reason') or 'by request'}",
+    EventKind.RUN_GRANTED: lambda data: f"budget raised to {data.get('evaluations')} evaluations by its campaign",
+    EventKind.RUN_RESUMED: lambda _: "resumed",
+    EventKind.WORK_POISONED: lambda data: (
+        f"gave up {data.get('work')} of batch {data.get('batch')}: {data.get('reason')}"
+    ),
+}
 
 
 def _change(value: float, seed: float | None) -> str:
     return "" if seed is None or value == seed else f"{value - seed:+.6g}"
-
-
-def _spent(used: float, limit: float | None, unit: str) -> str:
-    return (
-        f"{format_number(used)} {unit}" if limit is None else f"{format_number(used)} of {format_number(limit)} {unit}"
-    )

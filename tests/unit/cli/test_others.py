@@ -106,7 +106,7 @@ def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: S
     there = "2026-01-01 22:04:05 EST"
     assert f"created      {there}" in cli("runs", "show", RUN).lines
     listed = cli("tokens", "list").lines[1]
-    assert f"ended {there}" in listed
+    assert f"expired {there}" in listed
     assert listed.endswith(f"never      {there}")
 
 
@@ -224,10 +224,10 @@ def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, serv
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--who"], "--problem: is missing: --who requires it"),
-        (["--problem", "p", "--who", "--records"], "--records: does not apply to --who"),
+        (["--by-policy"], "--problem: is missing: --by-policy requires it"),
+        (["--problem", "p", "--by-policy", "--records"], "--records: does not apply to --by-policy"),
         (["--problem", "p", "--records", "--policy", "m"], "--policy: does not apply to --records"),
-        (["--problem", "p", "--who", "--out", "u.csv"], "--out: does not apply to --who"),
+        (["--problem", "p", "--by-policy", "--out", "u.csv"], "--out: does not apply to --by-policy"),
     ],
 )
 def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[str], message: str) -> None:

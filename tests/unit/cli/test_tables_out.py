@@ -106,13 +106,15 @@ def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> No
     }  # fmt: skip
     found = {"problem": "packing", "version": 1, "evaluator_digest": "e", "forgeable": True, "targets": [target]}
     service.on("GET", "/v1/problems/packing/unlocks", say(found))
-    lines = cli("unlocks", "--problem", "packing", "--who").lines
+    lines = cli("unlocks", "--problem", "packing", "--by-policy").lines
     assert lines[0] == "packing@1, first (forgeable)"
     assert "only: m@3" in lines
     assert "never: n@1" in lines
     assert [line.split()[-1] for line in lines[-2:]] == ["1,234", "never"]
-    assert json.loads(cli("unlocks", "--problem", "packing", "--who", "--json").out)["targets"][0]["only"] == "m@3"
-    assert cli("unlocks", "--who").code == ExitCode.INVALID
+    assert (
+        json.loads(cli("unlocks", "--problem", "packing", "--by-policy", "--json").out)["targets"][0]["only"] == "m@3"
+    )
+    assert cli("unlocks", "--by-policy").code == ExitCode.INVALID
 
 
 def test_the_history_of_records(cli: Cli, service: StandIn) -> None:
