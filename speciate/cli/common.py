@@ -133,6 +133,11 @@ def note_more(ctx: typer.Context, limit: int) -> None:
     ctx.call_on_close(partial(print_note, f"… and more: --limit {10 * limit}"))
 
 
+def drop_none(**values: Any) -> dict[str, Any]:
+    """Return the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def parse_key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:
     """Parse ``key=value`` pairs. A value that is not JSON is a string.
 

@@ -13,11 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from speciate.cli.output import console, pluralize, sanitize
+from speciate.cli.output import console, format_state, pluralize, progress_bars, sanitize, titled_table
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
     from speciate.domain.problem import Problem
@@ -74,6 +72,21 @@ class DemoRun:
         choose = max if self.objective().direction.value == "maximize" else min
         self.best = choose((rewards[self.source.objective] for rewards in found), default=None)
 
+    @property
+    def budget(self) -> int | None:
+        """Evaluation budget of the run."""
+        return self.run.record.spec.budget.evaluations
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations spent so far."""
+        return self.run.record.spent.evaluations
+
+    @property
+    def stopped(self) -> bool:
+        """True if the run has ended or is paused."""
+        return self.run.state.ended or self.run.state.value == "paused"
+
     def objective(self) -> Objective:
         """Return the displayed objective."""
         return next(o for o in self.problem.objectives if o.name == self.source.objective)
@@ -123,8 +136,9 @@ def demo_command(
             except StopRequested:
                 out.print("Stopping …")
                 raise
-    out.print(f"Everything is stopped; the runs are kept in {sanitize(settings.data_dir)}.")
-    out.print("Look at them with `make up`: its dashboards show every run, as does `.venv/bin/speciate runs list`.")
+    out.print(f"Stopped. The runs are stored in {sanitize(settings.data_dir)}.")
+    option = "" if data_dir is None else f" --data-dir {data_dir}"
+    out.print(f"Browse them with: speciate up{option}", markup=False, soft_wrap=True)
     if not completed:
         raise typer.Exit(1)
 
@@ -146,41 +160,21 @@ def _start_runs(client: Client, seed: int, scale: float) -> list[DemoRun]:
 
 def _follow(runs: Sequence[DemoRun], out: Console) -> None:
     """Show progress until every run has ended: bars in a terminal, periodic lines elsewhere."""
-    with _progress(out) as progress:
-        bars = {
-            each.source.slug: progress.add_task(each.source.slug, total=each.run.record.spec.budget.evaluations, now="")
-            for each in runs
-        }
+    with progress_bars(out) as progress:
+        bars = [progress.add_task(each.source.slug, total=each.budget, status="") for each in runs]
         last = time.monotonic()
         while True:
-            for each in runs:
+            for bar, each in zip(bars, runs, strict=True):
                 each.refresh()
-                _update_bar(progress, bars[each.source.slug], each)
-            ended = all(each.run.state.ended or each.run.state.value == "paused" for each in runs)
+                progress.update(bar, completed=each.evaluations, status=_summary(each))
+            ended = all(each.stopped for each in runs)
             if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_INTERVAL_S):
                 last = time.monotonic()
                 for each in runs:
-                    out.print(f"{each.source.slug}: {each.run.record.spent.evaluations} evaluations, {_summary(each)}")
+                    out.print(f"{each.source.slug}: {each.evaluations} evaluations, {_summary(each)}")
             if ended:
                 return
             time.sleep(_POLL_S)
-
-
-def _progress(out: Console) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}", markup=False),
-    )
-    return Progress(*columns, console=out, disable=not out.is_terminal)
-
-
-def _update_bar(progress: Progress, bar: TaskID, each: DemoRun) -> None:
-    progress.update(bar, completed=each.run.record.spent.evaluations, now=_summary(each))
 
 
 def _summary(each: DemoRun) -> str:
@@ -196,40 +190,37 @@ def _format(value: float | None) -> str:
 
 def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
     """Print improvements and unlocks; return True if every run completed."""
-    improved = Table(title="Improvements (valid solutions only)", title_justify="left")
-    for heading in ("problem", "objective", "direction", "seed", "best", "evaluations", "failed"):
-        improved.add_column(heading, justify="left" if heading in {"problem", "objective", "direction"} else "right")
+    columns = ("problem", "objective", "direction", ">seed", ">best", ">evaluations", ">failed")
+    improved = titled_table("Improvements (valid solutions only)", columns)
     for each in runs:
-        record, name = each.run.record, each.source.objective
-        before = _format(None if each.seed is None else each.seed[name])
+        name = each.source.objective
         improved.add_row(
             each.source.slug,
             name,
             each.objective().direction.value,
-            before,
+            _format(None if each.seed is None else each.seed[name]),
             _format(each.best),
-            str(record.spent.evaluations),
-            str(record.failed),
+            str(each.evaluations),
+            str(each.run.record.failed),
         )
     out.print(improved)
     unlocks = [unlock for each in runs for unlock in each.run.unlocks()]
     out.print(_target_table(unlocks))
-    for each in runs:
-        if each.run.record.alarm or each.run.state.value != "completed":
-            out.print(Text(sanitize(f"{each.source.slug}: {each.run.state.value}, {each.run.record.reason}")))
-    unlocked = [unlock for unlock in unlocks if unlock.unlock]
+    incomplete = [each for each in runs if each.run.state.value != "completed"]
+    for each in incomplete:
+        out.print(Text(sanitize(f"{each.source.slug}: {format_state(each.run.state.value, each.run.record.reason)}")))
+    count = sum(unlock.unlock for unlock in unlocks)
     out.print(
-        f"{pluralize(len(unlocked), 'problem')} unlocked, each confirmed by a second evaluation."
-        if unlocked
+        f"{pluralize(count, 'problem')} unlocked, each confirmed by a second evaluation."
+        if count
         else "No problem was unlocked within these budgets. Try another --seed or a larger --scale."
     )
-    return all(each.run.state.value == "completed" for each in runs)
+    return not incomplete
 
 
 def _target_table(unlocks: Sequence[UnlockRecord]) -> Table:
-    table = Table(title="Targets reached (✔ unlocks the problem)", title_justify="left")
-    for heading in ("problem", "target", "", "policy", "candidate", "evaluations", "seconds"):
-        table.add_column(heading, justify="right" if heading in {"candidate", "evaluations", "seconds"} else "left")
+    columns = ("problem", "target", "", "policy", ">candidate", ">evaluations", ">seconds")
+    table = titled_table("Targets reached (✔ unlocks the problem)", columns)
     for unlock in unlocks:
         table.add_row(
             f"{unlock.problem}@{unlock.problem_version}",

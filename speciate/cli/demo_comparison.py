@@ -10,13 +10,13 @@ from uuid import UUID
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from speciate.cli.output import format_state, progress_bars, titled_table
 from speciate.domain.run import RunState
 from speciate.tournaments.statistics.significance import mcnemar
 
 if TYPE_CHECKING:
-    from speciate.client import Client
+    from speciate.client import Client, RunHandle
     from speciate.ports.records.policies import PolicyVersion
     from speciate.ports.records.problems import ProblemSet
 
@@ -111,29 +111,33 @@ def start(client: Client, seed: int, scale: float, out: Console) -> list[Compari
 
 def follow(client: Client, comparisons: Sequence[Comparison], out: Console) -> bool:
     """Show progress until all runs have ended; return True if all completed."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    runs = {run_id for each in comparisons for run_id in each.runs}
+    _wait(client, runs, out)
+    incomplete = _incomplete(client, runs, comparisons)
+    for run in incomplete[:3]:
+        out.print(f"run {run.record.id} is {format_state(run.state.value, run.record.reason)}", markup=False)
+    if incomplete:
+        out.print(f"{len(incomplete)} runs did not complete; their targets count as not reached.")
+    return not incomplete
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    open_runs = {run_id for each in comparisons for run_id in each.runs}
-    total, last = len(open_runs), time.monotonic()
-    with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
-        bar = progress.add_task("comparison", total=total)
-        while open_runs:
-            time.sleep(_POLL_S)
-            open_runs &= {run.record.id for state in _ACTIVE for run in client.runs.list(state=state)}
-            progress.update(bar, completed=total - len(open_runs))
-            if not out.is_terminal and (not open_runs or time.monotonic() - last >= _LINE_INTERVAL_S):
-                last = time.monotonic()
-                out.print(f"comparison: {total - len(open_runs)} of {total} runs")
+
+def _incomplete(client: Client, runs: set[UUID], comparisons: Sequence[Comparison]) -> list[RunHandle]:
     policies = {policy.id for each in comparisons for policy in each.policies.values()}
-    ended = [run for policy in policies for run in client.runs.list(policy=str(policy))]
-    known = {run_id for each in comparisons for run_id in each.runs}
-    unfinished = [run for run in ended if run.record.id in known and run.state is not RunState.COMPLETED]
-    for run in unfinished[:3]:
-        out.print(f"run {run.record.id} is {run.state.value}: {run.record.reason}", markup=False)
-    if unfinished:
-        out.print(f"{len(unfinished)} runs did not complete; their targets count as not reached.")
-    return not unfinished
+    ended = [run for policy in policies for run in client.runs.list(policy=str(policy)) if run.record.id in runs]
+    return [run for run in ended if run.state is not RunState.COMPLETED]
+
+
+def _wait(client: Client, runs: set[UUID], out: Console) -> None:
+    active, total, last = set(runs), len(runs), time.monotonic()
+    with progress_bars(out) as progress:
+        bar = progress.add_task("comparison", total=total, status="")
+        while active:
+            time.sleep(_POLL_S)
+            active &= {run.record.id for state in _ACTIVE for run in client.runs.list(state=state)}
+            progress.update(bar, completed=total - len(active))
+            if not out.is_terminal and (not active or time.monotonic() - last >= _LINE_INTERVAL_S):
+                last = time.monotonic()
+                out.print(f"comparison: {total - len(active)} of {total} runs")
 
 
 def report(client: Client, comparisons: Sequence[Comparison], out: Console) -> None:
@@ -142,9 +146,7 @@ def report(client: Client, comparisons: Sequence[Comparison], out: Console) -> N
         for target, reached in each.reached(client).items():
             count, answers = len(each.problems.problems), each.task.answers
             title = f"{each.task.name}: {target.replace('_', ' ')}, {count} held-out problems, {answers} answers each"
-            table = Table(title=title, title_justify="left")
-            for heading in ("policy", "reached", "only this policy", "only GRPO", "exact McNemar p"):
-                table.add_column(heading, justify="left" if heading == "policy" else "right")
+            table = titled_table(title, ("policy", ">reached", ">only this policy", ">only GRPO", ">exact McNemar p"))
             for method, met in reached.items():
                 if method == _BASELINE:
                     table.add_row(_LABELS[method], str(met.sum()), "", "", "")
@@ -154,4 +156,4 @@ def report(client: Client, comparisons: Sequence[Comparison], out: Console) -> N
                     _LABELS[method], str(met.sum()), str(pair.only_a), str(pair.only_b), f"{pair.p_value:.2g}"
                 )
             out.print(table)
-    out.print("One training run of each method; docs/evidence/reproduction.md compares several (`make reproduce`).")
+    out.print("One training run per method; docs/evidence/reproduction.md compares several.")

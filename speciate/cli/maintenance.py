@@ -67,7 +67,6 @@ def prune_command(
     audit log records how many of its entries were deleted.
     """
     from speciate.cli.servers import connected_stores
-    from speciate.domain.errors import ConfigurationError
     from speciate.domain.run import RunState
     from speciate.settings import load_settings
     from speciate.storage.database import check_version
@@ -76,31 +75,43 @@ def prune_command(
     states = (*UNSUCCESSFUL, RunState.COMPLETED) if completed else UNSUCCESSFUL
     now = datetime.now(UTC)
     audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
-    before = now - timedelta(days=audit_days)
+    audit_before = now - timedelta(days=audit_days)
     with connected_stores(data_dir) as stores:
         check_version(stores.engine)
         retention = RetentionStore(stores.engine)
-        found = retention.prunable(now - timedelta(days=older_than), states)
-        entries = stores.audit.count_old(before) if audit_days else 0
+        runs = retention.prunable(now - timedelta(days=older_than), states)
+        entries = stores.audit.count_old(audit_before) if audit_days else 0
         if not as_json:
-            _print_prunable(found)
+            _print_prunable(runs)
             if entries:
                 output.print_line(f"Audit log entries older than {audit_days:g} days: {entries:,}.")
-        if (found or entries) and not dry_run:
-            if not yes and not output.console().is_terminal:
-                raise ConfigurationError("not a terminal.", remedy="Pass --yes to confirm, or --dry-run to preview.")
-            if not yes and not typer.confirm("Delete this permanently?", err=as_json):
-                raise typer.Exit
-            _prune(retention, found, now)
+        pruned = bool(runs or entries) and not dry_run
+        if pruned:
+            _confirm(yes, as_json=as_json)
+            _prune(retention, runs, now)
             if entries:
-                entries = stores.audit.forget(before, "prune")
+                entries = stores.audit.forget(audit_before, "prune")
+    _print_result(runs, entries, pruned=pruned, as_json=as_json)
+
+
+def _print_result(runs: tuple[PrunableRun, ...], entries: int, *, pruned: bool, as_json: bool) -> None:
     if as_json:
-        size = sum(run.bytes for run in found)
-        pruned = bool(found or entries) and not dry_run
-        output.print_json({"runs": len(found), "bytes": size, "audit": entries, "pruned": pruned})
-    elif (found or entries) and not dry_run:
+        size = sum(run.bytes for run in runs)
+        output.print_json({"runs": len(runs), "bytes": size, "audit": entries, "pruned": pruned})
+    elif pruned:
         also = f", deleted {output.pluralize(entries, 'audit log entry', 'audit log entries')}" if entries else ""
-        output.print_line(f"Pruned {output.pluralize(len(found), 'run')}{also}. PostgreSQL reuses the space.")
+        output.print_line(f"Pruned {output.pluralize(len(runs), 'run')}{also}. PostgreSQL reuses the space.")
+
+
+def _confirm(yes: bool, *, as_json: bool) -> None:
+    from speciate.domain.errors import ConfigurationError
+
+    if yes:
+        return
+    if not output.console().is_terminal:
+        raise ConfigurationError("not a terminal.", remedy="Pass --yes to confirm, or --dry-run to preview.")
+    if not typer.confirm("Delete this permanently?", err=as_json):
+        raise typer.Exit
 
 
 def _print_prunable(found: tuple[PrunableRun, ...]) -> None:

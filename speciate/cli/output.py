@@ -16,6 +16,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
@@ -73,21 +74,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         rows: Cells in column order; None is an empty cell.
         empty: Note printed instead of a table without rows.
     """
-    cells = [["" if cell is None else sanitize(cell) for cell in row] for row in rows]
+    cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         print_note(empty)
         return
     out = console()
-    table = Table(box=None, pad_edge=False, header_style="bold" if out.is_terminal else "", show_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for i, name in enumerate(columns):
-        table.add_column(
-            name.removeprefix(">"),
-            justify="right" if name.startswith(">") else "left",
-            no_wrap=not out.is_terminal,
-            # Long cells wrap, except ids: they are there to be copied.
-            overflow="fold",
-            min_width=max((len(row[i]) for row in cells if _ID.search(row[i])), default=None),
-        )
+        # Long cells wrap, except ids: they are there to be copied.
+        id_width = max((len(row[i]) for row in cells if _ID.search(row[i])), default=None)
+        _add_column(table, name, no_wrap=not out.is_terminal, overflow="fold", min_width=id_width)
     for row in cells:
         table.add_row(*map(Text, row))
     if out.is_terminal:
@@ -95,8 +91,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         return
     with out.capture() as captured:
         out.print(table)
-    for line in captured.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")
+    sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
 def print_records(
@@ -113,6 +108,37 @@ def print_records(
             print_json(record)
     else:
         print_table(columns, map(row, records), empty=empty)
+
+
+def titled_table(title: str, columns: Sequence[str]) -> Table:
+    """Return an empty table with a border and a title; a ``>`` prefix aligns a column to the right."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        _add_column(table, name)
+    return table
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else sanitize(value)
+
+
+def _add_column(table: Table, name: str, **options: Any) -> None:
+    table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", **options)
+
+
+def progress_bars(out: Console) -> Progress:
+    """Return progress bars that end with the field ``status``; nothing is drawn unless ``out`` is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[status]}", markup=False),
+        console=out,
+        disable=not out.is_terminal,
+    )
 
 
 def empty_message(what: str, hint: str, **filters: object) -> str:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, parse_key_values
+from speciate.cli.common import (
+    AsJson,
+    Limit,
+    client,
+    command_group,
+    drop_none,
+    examples,
+    first_records,
+    parse_key_values,
+)
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.policies import KINDS
 
@@ -105,37 +114,29 @@ def add(
     An unchanged registration keeps its version; a changed one becomes the next version, as do different weights if the
     endpoint reveals them.
     """
-    start = _from_checkpoint(slug, kind, checkpoint, base_url)
-    options = parse_key_values(option, "--option")
-    if adapter is not None:
-        start |= _from_adapter(slug, adapter, checkpoint_digest)
+    start = _from_checkpoint(slug, kind, checkpoint, base_url) | _from_adapter(slug, adapter, checkpoint_digest)
+    options = start.pop("options", {}) | parse_key_values(option, "--option")
     if base is not None:
         options["base_model"] = base
-    options = start.pop("options", {}) | options
-    definition: dict[str, Any] = {
-        "slug": slug,
-        "kind": kind,
-        "base_url": base_url,
-        "model": model,
-        "api_key_env": api_key_env,
-        "description": description,
-        "training_method": training_method,
-        "checkpoint_digest": checkpoint_digest,
-        "prompt_format": prompt_format,
-        "codec": codec,
-        "edit_format": edit_format,
-        "answers_per_rollout": answers_per_rollout,
-        "prompt_tokens": prompt_tokens,
-        "timeout_s": timeout_s,
-        "sampling": parse_key_values(sampling, "--sampling") or None,
-        "options": options or None,
-    }
-    given = {name: value for name, value in definition.items() if value is not None}
-    definitions = [start | given] if slug else []
-    if bundled:
-        from speciate.policies.bundled import bundled_policies
-
-        definitions += [policy.definition() for policy in bundled_policies()]
+    given = drop_none(
+        slug=slug,
+        kind=kind,
+        base_url=base_url,
+        model=model,
+        api_key_env=api_key_env,
+        description=description,
+        training_method=training_method,
+        checkpoint_digest=checkpoint_digest,
+        prompt_format=prompt_format,
+        codec=codec,
+        edit_format=edit_format,
+        answers_per_rollout=answers_per_rollout,
+        prompt_tokens=prompt_tokens,
+        timeout_s=timeout_s,
+        sampling=parse_key_values(sampling, "--sampling") or None,
+        options=options or None,
+    )
+    definitions = ([start | given] if slug else []) + (_bundled() if bundled else [])
     if api_key_file is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file applies to one policy.", remedy="Omit --bundled.")
     if not definitions:
@@ -148,6 +149,12 @@ def add(
                 output.print_json(version)
             else:
                 output.print_line(f"{version.name}  {version.definition.kind}{_weights(version.definition)}")
+
+
+def _bundled() -> list[dict[str, Any]]:
+    from speciate.policies.bundled import bundled_policies
+
+    return [policy.definition() for policy in bundled_policies()]
 
 
 def _read_secret(source: str, what: str) -> str:
@@ -178,13 +185,13 @@ def _weights(policy: Policy) -> str:
     return f"  weights {(policy.checkpoint_digest or '')[:12]} ({_DIGEST_SOURCES[policy.served.digest_from.value]})"
 
 
-def _from_adapter(slug: str | None, adapter: str, digest: str | None) -> dict[str, Any]:
+def _from_adapter(slug: str | None, adapter: str | None, digest: str | None) -> dict[str, Any]:
     """Return policy fields from the name or directory of an adapter."""
+    if slug is None or adapter is None:
+        return {}
     from speciate.policies.adapters import adapter_name
     from speciate.policies.manifest import weights_digest
 
-    if slug is None:
-        return {}
     if "/" not in adapter and not Path(adapter).is_dir():
         return {"model": adapter}
     # The path is on the server. If it also exists on this machine, the digest can be computed.

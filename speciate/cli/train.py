@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, examples, parse_key_values
+from speciate.cli.common import AsJson, drop_none, examples, parse_key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -71,6 +71,34 @@ def train_command(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local directories: nothing is downloaded
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; rollout matrices are small
+    _require_training_extra()
+    from speciate.training.recipe import check_run, train_policy
+
+    given = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
+    _check_options(task, method, drop_none(**given), mutator=mutator)
+    config = (
+        None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
+    )
+    folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
+    folder = folder if folder.name.strip(".") else folder.resolve()  # sibling directories are named after it
+    with _open_task(task, data) as opened:
+        if config is None:
+            _train_base(task, seed, folder)
+        else:
+            check_run(opened, config, folder, resume=resume)
+            start = base or _train_base(task, seed, folder.with_name(f"{task}-base-{seed}"))
+            with _TrainingProgress(f"{task}, {method}") as progress:
+                train_policy(opened, config, start, folder, resume=resume, cpu=not gpu, progress=progress.step)
+    if as_json:
+        from speciate.policies.manifest import read_manifest
+
+        output.print_json(read_manifest(folder))
+        return
+    output.print_line(f"Saved the policy to {folder}.")
+    output.print_line(f"Next: speciate serve {folder}")
+
+
+def _require_training_extra() -> None:
     try:
         import torch  # noqa: F401
         import trl  # noqa: F401
@@ -79,49 +107,38 @@ def train_command(
             f"training requires {error.name}, which is not installed.",
             remedy="Run `pip install 'speciate[train]'`; without a GPU, first install torch from its CPU index.",
         ) from None
-    from speciate.training.recipe import BASES, check_run, grow_base, train_policy
-    from speciate.training.tasks import DATASETS, GENERATED
 
-    if task in DATASETS and base is None:
+
+def _check_options(task: str, method: str, given: dict[str, Any], *, mutator: bool) -> None:
+    from speciate.training.tasks import DATASETS
+
+    if task in DATASETS and "--base" not in given:
         raise InvalidInputError(
             f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
-    if method == "base" and mutator:
+    if method != "base":
+        return
+    if mutator:
         raise InvalidInputError(
             "--mutator does not apply to --method base.",
             remedy="Choose an estimator, such as --method vector_max_at_k.",
         )
-    given = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
-    if method == "base" and (unused := [option for option, value in given.items() if value is not None]):
+    if given:
         raise InvalidInputError(
-            f"{unused[0]} does not apply to --method base, which has a fixed recipe.",
+            f"{next(iter(given))} does not apply to --method base, which has a fixed recipe.",
             remedy="Omit it, or choose an estimator.",
         )
-    config = (
-        None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
-    )
-    folder = out or Path(f"{task}-{'mutator' if mutator else method}-{seed}")
-    if folder.name in ("", ".."):
-        folder = folder.resolve()  # sibling directories are named after it
-    with _open_task(task, data) as opened:
-        if config is not None:
-            check_run(opened, config, folder, resume=resume)
-        if base is None:
-            base = folder if config is None else folder.with_name(f"{task}-base-{seed}")
-            with _TrainingProgress(f"{task}, base") as progress:
-                from dataclasses import replace
 
-                grow_base(GENERATED[task], replace(BASES[task], seed=seed), base, progress.step)
-        if config is not None:
-            with _TrainingProgress(f"{task}, {method}") as progress:
-                train_policy(opened, config, base, folder, resume=resume, cpu=not gpu, progress=progress.step)
-    if as_json:
-        from speciate.policies.manifest import read_manifest
 
-        output.print_json(read_manifest(folder))
-        return
-    output.print_line(f"Saved the policy to {folder}.")
-    output.print_line(f"Next: speciate serve {folder}")
+def _train_base(task: str, seed: int, folder: Path) -> Path:
+    from dataclasses import replace
+
+    from speciate.training.recipe import BASES, grow_base
+    from speciate.training.tasks import GENERATED
+
+    with _TrainingProgress(f"{task}, base") as progress:
+        grow_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress.step)
+    return folder
 
 
 @contextmanager
@@ -171,23 +188,28 @@ def build_config(
     for name, value in parse_key_values(settings, "--set").items():
         if name in _OPTIONS:  # they name the output directory
             raise InvalidInputError(f"--set {name}: {name} has its own option.", remedy=f"Write --{name} {value}.")
-        *path, last = name.split(".")
-        place = values
-        for part in path:
-            inner = place.get(part)
-            place = inner if isinstance(inner, dict) else {}
-        if last not in place:
-            groups = {k: inner for k, inner in values.items() if isinstance(inner, dict)}
-            known = [*(set(values) - set(groups)), *(f"{k}.{n}" for k, inner in groups.items() for n in inner)]
-            raise InvalidInputError(
-                f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(known))}."
-            )
-        place[last] = value
+        _set_value(values, name, value)
     try:
         return TypeAdapter(TrainConfig).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInputError(f"--set {'.'.join(map(str, first['loc']))}: {validation_message(first)}.") from None
+
+
+def _set_value(values: dict[str, Any], name: str, value: object) -> None:
+    """Set a recipe value by its dotted name."""
+    *path, last = name.split(".")
+    group = values
+    for part in path:
+        inner = group.get(part)
+        group = inner if isinstance(inner, dict) else {}
+    if last not in group:
+        groups = {key: inner for key, inner in values.items() if isinstance(inner, dict)}
+        known = [*(set(values) - set(groups)), *(f"{key}.{each}" for key, inner in groups.items() for each in inner)]
+        raise InvalidInputError(
+            f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(known))}."
+        )
+    group[last] = value
 
 
 class _TrainingProgress:

@@ -15,6 +15,7 @@ from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from speciate.cli.doctor.findings import Finding
+    from speciate.settings import Settings
 
 _MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("FAIL", "bold red")}
 
@@ -30,29 +31,15 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
     Checks Python, settings, servers, sandbox, service and policies, and exits with 1 if a check fails. For a service on
     another machine (--url), checks that service and skips the servers and sandbox of this machine.
     """
-    from speciate.cli.doctor import machine
     from speciate.cli.doctor.findings import Status
-    from speciate.cli.doctor.secret_key import check_local_key
-    from speciate.cli.doctor.service import check_service
-    from speciate.settings import is_loopback, load_settings
+    from speciate.cli.doctor.machine import effective_settings
+    from speciate.settings import load_settings
 
     flags = dict(ctx.find_root().obj or {})
     settings = load_settings(**flags)
-    effective = machine.effective_settings(settings, flags)
-    remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
-    findings = []
+    effective = effective_settings(settings, flags)
     with output.console(stderr=True).status("Checking …"):
-        findings += [machine.python(), machine.environment()]
-        if not remote:
-            findings += [machine.data_dir(settings)]
-            findings += [machine.database(settings), machine.cache(settings)]
-            findings += check_local_key(settings)
-            findings += machine.sandbox(settings)
-        answers = list(check_service(flags.get(URL_FLAG)))
-        if remote and answers[-1].name == "api":
-            # The API was all there was to check.
-            answers = [replace(answers[-1], status=Status.BAD)]
-        findings += answers
+        findings = _run_checks(settings, flags.get(URL_FLAG), service_only=service_only)
     if as_json:
         settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
         output.print_json({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})
@@ -63,6 +50,25 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
         _print_findings(findings)
     if any(finding.status is Status.BAD for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> list[Finding]:
+    from speciate.cli.doctor import machine
+    from speciate.cli.doctor.findings import Status
+    from speciate.cli.doctor.secret_key import check_local_key
+    from speciate.cli.doctor.service import check_service
+    from speciate.settings import is_loopback
+
+    findings = [machine.python(), machine.environment()]
+    remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
+    if not remote:
+        findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
+        findings += check_local_key(settings)
+        findings += machine.sandbox(settings)
+    service = list(check_service(url))
+    if remote and service[-1].name == "api":  # unreachable: an error if the service is all there is to check
+        service = [replace(service[-1], status=Status.BAD)]
+    return findings + service
 
 
 def _print_findings(findings: list[Finding]) -> None:

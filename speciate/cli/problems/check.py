@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluators.choose import open_broker
 from speciate.cli import output
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.problem import Problem
 from speciate.settings import load_settings
 
@@ -56,17 +56,23 @@ class SeedCheck:
                 "The definition is valid. It has no seed program to score: policies write candidates from scratch."
             )
             return
-        if (failure := self.evaluation.failure) is not None:
-            # Most of these failures are in the evaluator script, not in the program.
-            script = failure.reason == "invalid_rewards" or failure.reason.startswith("evaluator_")
-            failing = "the evaluator fails on the seed program" if script else "the seed program fails"
-            output.print_line(f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})")
-            if failure.detail:
-                output.print_text(failure.detail)
-            for name, text in self.evaluation.artifacts.items():
-                output.print_line(f"--- {name}")
-                output.print_text(text)
-            return
+        if self.evaluation.failure is not None:
+            self._show_failure(self.evaluation, self.evaluation.failure)
+        else:
+            self._show_scores(problem, self.evaluation)
+
+    def _show_failure(self, evaluation: Evaluation, failure: Failure) -> None:
+        # Most of these failures are in the evaluator script, not in the program.
+        script = failure.reason == "invalid_rewards" or failure.reason.startswith("evaluator_")
+        failing = "the evaluator fails on the seed program" if script else "the seed program fails"
+        output.print_line(f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})")
+        if failure.detail:
+            output.print_text(failure.detail)
+        for name, text in evaluation.artifacts.items():
+            output.print_line(f"--- {name}")
+            output.print_text(text)
+
+    def _show_scores(self, problem: Problem, evaluation: Evaluation) -> None:
         values = self._rewards(problem) or {}
         rows = [(o.name, f"{values[o.name]:.6g}", o.direction.value, o.role.value) for o in problem.objectives]
         output.print_table(("objective", ">seed", "direction", "role"), rows, empty="no objectives")
@@ -74,7 +80,7 @@ class SeedCheck:
         targets = [("yes" if t.name in self.met else "no", t.name, t.rule) for t in problem.targets]
         output.print_table(("met", "target", "rule"), targets, empty="no targets")
         output.print_line()
-        output.print_line(f"Scored in {self.evaluation.wall_s * 1000:.0f} ms in sandbox tier {self.evaluation.tier}.")
+        output.print_line(f"Scored in {evaluation.wall_s * 1000:.0f} ms in sandbox tier {evaluation.tier}.")
         if unlock := next((t.name for t in problem.targets if t.unlock and t.name in self.met), None):
             output.print_line(
                 f"warning: the seed program already meets {unlock!r}: the problem is unlocked from the start."

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, examples, parse_key_values
+from speciate.cli.common import AsJson, client, drop_none, examples, parse_key_values
 from speciate.domain.errors import InvalidInputError
 
 RUN_EXAMPLES: Final = examples(
@@ -99,9 +99,9 @@ def run_command(
             metavar="BATCHES", help="Let the policy write advice for its own prompts every this many batches."
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Display name, one line.")] = None,
+    name: Annotated[str, typer.Option(help="Display name, one line.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
-    note: Annotated[str | None, typer.Option(help="Free-text note.")] = None,
+    note: Annotated[str, typer.Option(help="Free-text note.")] = "",
     idempotency_key: Annotated[
         str | None, typer.Option(help="Key that makes a repeated request return the same run.")
     ] = None,
@@ -113,18 +113,18 @@ def run_command(
     At least one of --budget, --tokens and --seconds is required. With --json, prints the run and, with --watch, its
     events, one per line.
     """
-    limits = {"evaluations": budget, "tokens": tokens, "seconds": seconds}
-    if all(value is None for value in limits.values()):
+    limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds)
+    if not limits:
         raise InvalidInputError("the run has no budget.", remedy="Set --budget N, --tokens N or --seconds S.")
     with client(ctx) as service:
         run = service.runs.create(
             problem,
             parse_policies(policy, "--policy"),
             mutator=parse_policies(mutator, "--mutator") if mutator else None,
-            budget={name: value for name, value in limits.items() if value is not None},
-            name=name or "",
+            budget=limits,
+            name=name,
             tags=tag or (),
-            note=note or "",
+            note=note,
             idempotency_key=idempotency_key,
             strategy=strategy,
             policy_choice=choice,
@@ -137,8 +137,8 @@ def run_command(
             stop_on_unlock=stop_on_unlock,
             stop_on_plateau=stop_on_plateau,
             reuse_results=reuse_results,
-            novelty=_set_options(same=same, near=reject_near),
-            guidance=_set_options(every=guidance),
+            novelty=drop_none(same=same, near=reject_near) or None,
+            guidance=drop_none(every=guidance) or None,
         )
         if as_json:
             output.print_json(run.record)
@@ -169,11 +169,6 @@ def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
     if len(weights) < len(named):
         raise InvalidInputError(f"{option} {' '.join(named)}: a policy is repeated.")
     return weights
-
-
-def _set_options(**values: object) -> dict[str, object] | None:
-    """Return the options that are set, or None if none is."""
-    return {name: value for name, value in values.items() if value is not None} or None
 
 
 def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
