@@ -67,6 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/v1/openapi.json",
         separate_input_output_schemas=False,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     for router in (*OPEN, *OPEN_PAGES):
         app.include_router(router)

@@ -29,7 +29,7 @@ class Diff:
     minimal: bool
 
 
-def unified(old: str, new: str, *, before: str, after: str) -> Diff:
+def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
     """Return what changed from one text to another, with three lines of context.
 
     Args:

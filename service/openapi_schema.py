@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -10,11 +11,26 @@ from pydantic import TypeAdapter
 
 from service.problem_details import MEDIA_TYPE, ProblemDetails
 
+TAGS: Final = {
+    "runs": "Start, steer and label runs.",
+    "run results": "Candidates, archive, events and other results of a run.",
+    "problems": "Versioned problems and frozen problem sets.",
+    "policies": "Versioned policies.",
+    "unlocks": "Reached targets.",
+    "tournaments": "Declared head-to-head comparisons of policies.",
+    "campaigns": "Searches of many problems that share one budget.",
+    "access": "Tokens, projects, quotas and the audit log.",
+    "webhooks": "Notifications of events.",
+    "monitoring": "Health, metrics and workers.",
+}
+
 _ERROR_RESPONSE: Final = {
     "description": "Error: RFC 9457 problem details with a stable type.",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
 }
 _OPEN: Final = ("/healthz", "/readyz")
+_SECTION: Final = re.compile(r"\n+(?:Attributes|Raises):\n(?P<items>(?:[ \n].*\n?)*)")
+_ITEM: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -25,13 +41,16 @@ def document(app: FastAPI) -> dict[str, Any]:
             version=app.version,
             summary=app.summary,
             routes=app.routes,
+            tags=[{"name": name, "description": text} for name, text in TAGS.items()],
             separate_input_output_schemas=False,
         )
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        ours = TypeAdapter(ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= ours.pop("$defs") | {"ProblemDetails": ours}
+        errors = TypeAdapter(ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= errors.pop("$defs") | {"ProblemDetails": errors}
+        for schema in schemas.values():
+            describe_properties(schema)
         found["components"]["schemas"] = dict(sorted(schemas.items()))
         found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in found["paths"].items():
@@ -41,3 +60,14 @@ def document(app: FastAPI) -> dict[str, Any]:
                 operation["security"] = [{}] if path in _OPEN else [{"token": []}, {}]
         app.openapi_schema = found
     return app.openapi_schema
+
+
+def describe_properties(schema: dict[str, Any]) -> None:
+    """Move the ``Attributes`` section of a docstring into the descriptions of the properties."""
+    match = _SECTION.search(schema.get("description", ""))
+    if match is None:
+        return
+    schema["description"] = schema["description"].replace(match[0], "\n").strip()
+    for name, text in _ITEM.findall(match["items"]):
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", re.sub(r"\s+", " ", text).replace("``", "`"))

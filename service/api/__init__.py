@@ -1,4 +1,4 @@
-"""The routes, one small file for each thing that can be asked about."""
+"""The REST API, one module per resource."""
 
 from __future__ import annotations
 
@@ -7,51 +7,37 @@ from typing import Final
 from fastapi import APIRouter
 
 from service.api import (
-    audit,
+    administration,
     candidates,
     declarations,
     events,
-    health,
-    metrics,
+    monitoring,
     policies,
-    problem_sets,
     problems,
-    projects,
-    rollouts,
     run_results,
     runs,
-    steering,
-    strategies,
-    tokens,
     unlocks,
     webhooks,
-    workers,
 )
 
-OPEN: Final[tuple[APIRouter, ...]] = (health.router,)
-"""What anybody may ask."""
+OPEN: Final[tuple[APIRouter, ...]] = (monitoring.probes,)
+"""Routers without authentication."""
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    # What is asked most comes first: FastAPI tries one router after the other. Steering stands before ``runs``, since
-    # ``/v1/runs/{id}:pause`` would otherwise be read as the run with the id "…:pause".
-    steering.router,
+    # The busiest routes come first, because FastAPI tries routes in order.
     runs.router,
     events.router,
     run_results.router,
     unlocks.router,
-    workers.router,
-    metrics.router,
+    monitoring.router,
     problems.router,
-    problem_sets.router,
+    problems.problem_sets,
     policies.router,
-    strategies.router,
+    runs.strategies,
     candidates.router,
-    rollouts.router,
     declarations.tournaments_router,
     declarations.campaigns_router,
-    tokens.router,
-    projects.router,
-    audit.router,
+    administration.router,
     webhooks.router,
 )
-"""In the order in which paths are tried."""
+"""Routers in matching order."""

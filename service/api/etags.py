@@ -1,6 +1,6 @@
-"""Entity tags of runs: a run's commits are counted, so their number says whether anything has changed.
+"""Entity tags of runs, and changes that are conditional on them.
 
-Running seconds go on between commits; a tag stands for what has been committed.
+A tag stands for the committed state of a run. The running seconds that a response shows do not change it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from speciate.domain.run import RunState
 from speciate.ports.records.runs import RunRecord
 from speciate.storage.runs.store import PostgresRunStore
 
-IfMatch = Annotated[str | None, Header(description="ETag that the run must still have, else 412")]
-IfNoneMatch = Annotated[str | None, Header(description="ETag that is known already: 304 while the run still has it")]
+IfMatch = Annotated[str | None, Header(description="Change the run only if it still has this ETag, else 412.")]
+IfNoneMatch = Annotated[str | None, Header(description="Respond 304 if the run still has this ETag.")]
 
 
 def etag(run: RunRecord) -> str:
-    """Return the tag of a run."""
+    """Return the entity tag of a run."""
     return _tag(run.revision, run.state)
 
 
-def names(header: str, tag: str) -> bool:
-    """Tell whether a list of tags, as headers carry it, names this one."""
+def matches(header: str, tag: str) -> bool:
+    """Return True if the tags listed in a header include a tag."""
     given = [each.strip().removeprefix("W/") for each in header.split(",")]
     return "*" in given or tag in given
 
 
-def matching(header: str | None, runs: PostgresRunStore) -> PostgresRunStore:
-    """Return the same runs, each to be changed only while it is as the sender of ``If-Match`` believes.
+def store_if_match(header: str | None, runs: PostgresRunStore) -> PostgresRunStore:
+    """Return a store whose changes require that the run still matches ``If-Match``.
 
-    Its changes raise ``PreconditionFailedError`` where the run has changed since.
+    Its changes raise ``PreconditionFailedError`` if the run does not match.
     """
     if header is None:
         return runs
 
     def require(revision: int, state: RunState) -> None:
-        if not names(header, tag := _tag(revision, state)):
+        if not matches(header, tag := _tag(revision, state)):
             raise PreconditionFailedError(
-                f"the run has ETag {tag} now: it has changed since it was read.",
-                remedy="Read it again and decide anew.",
+                f"the run has changed since it was read; its ETag is now {tag}.",
+                remedy="Read the run again before changing it.",
             )
 
     return replace(runs, require=require)

@@ -1,4 +1,4 @@
-"""A run's events: live as server-sent events, or as JSON pages."""
+"""Route for the events of a run: JSON pages, or a live stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.stores import Stores
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])
 
-After = Annotated[int, Query(ge=0, lt=2**63, description="sequence number after which to begin")]
-LastEventId = Annotated[str | None, Header(description="`id` of the last event that was received; goes before `after`")]
+After = Annotated[int, Query(ge=0, lt=2**63, description="Sequence number of the last event to skip.")]
+LastEventId = Annotated[str | None, Header(description="`id` of the last event received. Overrides `after`.")]
 
 
 @router.get(
     "/events",
     response_model=Page[EventRecord],
-    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A page, or a stream."}},
+    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A page or a stream."}},
 )
 async def list_events(
     request: Request,
@@ -37,11 +37,11 @@ async def list_events(
     cursor: Cursor = None,
     last_event_id: LastEventId = None,
 ) -> Page[EventRecord] | Response:
-    """Read a run's events in order.
+    """Return the events of a run in order.
 
-    With ``Accept: text/event-stream`` they come as they happen: ``id`` is the event's sequence number, ``event`` its
-    kind, ``data`` the event as JSON. ``Last-Event-ID`` resumes without loss or repetition, silence is broken by
-    comments, and ``event: end`` says that the run has ended and nothing more comes.
+    With `Accept: text/event-stream`, events arrive as they happen: `id` is the sequence number of the event, `event`
+    its kind and `data` the event as JSON. `Last-Event-ID` resumes without loss or repetition. Comments keep a silent
+    connection open. `event: end` follows the last event of a run.
     """
     if MEDIA_TYPE in request.headers.get("accept", ""):
         viewer = await app_state.hub.join(run_id, _position(last_event_id, after))
@@ -59,6 +59,6 @@ def _position(last_event_id: str | None, after: int) -> int:
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
-        flaw = FieldError("is not an id of this stream: expected a number", where="Last-Event-ID")
-        raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))
+        flaw = FieldError("expected the id of an event, which is a number", where="Last-Event-ID")
+        raise InvalidInputError(f"The stream position is not valid: {flaw}", flaws=(flaw,))
     return int(last_event_id)

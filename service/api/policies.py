@@ -1,4 +1,4 @@
-"""Policies: versioned, never changed; asked only by workers, and here to see whether they answer."""
+"""Routes for policies: register, list, read and ping."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from service import policy_registration
-from service.api.schemas import NameInPath, PingAnswer, PolicySubmission
+from service.api.schemas import NameInPath, PingResponse, PolicySubmission
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictR
 @router.get("")
 def list_policies(
     stores: StoresDep,
-    slug: Annotated[str | None, Query(max_length=80, pattern=SLUG, description="of this policy only")] = None,
+    slug: Annotated[str | None, Query(max_length=80, pattern=SLUG, description="Limit to a policy.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[PolicyVersion]:
@@ -30,14 +30,17 @@ def list_policies(
     return stores.catalog.policies(slug=slug, limit=limit, cursor=cursor)
 
 
-@router.post("", status_code=201, responses={200: {"model": PolicyVersion, "description": "It was there already."}})
+@router.post(
+    "", status_code=201, responses={200: {"model": PolicyVersion, "description": "This version exists already."}}
+)
 async def add_policy(
     body: PolicySubmission, app_state: AppStateDep, stores: StoresDep, principal: PrincipalDep, response: Response
 ) -> PolicyVersion:
-    """Register a policy; the same registration again is the same version, and other weights are another one.
+    """Register a policy. The same registration returns the same version; other weights make another version.
 
-    Its endpoint is asked which models and adapters it serves, unless ``check`` is false; 503 says what is amiss. Only
-    the operator names a variable of the workers (``api_key_env``): anybody else sends the key itself.
+    Unless `check` is false, the service asks the endpoint which models and adapters it serves. If the endpoint does not
+    serve the policy, the response is 503 and names the reason. Only the operator may use `api_key_env`, a variable of
+    the workers; other callers send the key as `api_key`.
     """
     version, new = await policy_registration.register(body, app_state, stores, principal)
     response.status_code = 201 if new else 200
@@ -46,26 +49,26 @@ async def add_policy(
 
 
 @router.post("/{name}:ping")
-async def ping_policy(name: NameInPath, app_state: AppStateDep, stores: StoresDep) -> PingAnswer:
-    """Ask a policy for a sign of life; 503 says why it cannot be used."""
+async def ping_policy(name: NameInPath, app_state: AppStateDep, stores: StoresDep) -> PingResponse:
+    """Check that the endpoint of a policy works. If not, the response is 503 and names the reason."""
     version = await to_thread.run_sync(stores.catalog.policy, name)
-    sign = await policy_registration.ping(version.definition, app_state)
-    return PingAnswer(
+    result = await policy_registration.ping(version.definition, app_state)
+    return PingResponse(
         policy=version.definition.slug,
         version=version.version,
-        message=sign.message,
-        seconds=round(sign.seconds, 3),
+        message=result.message,
+        seconds=round(result.seconds, 3),
     )
 
 
 @router.get("/{name}")
 def get_policy(name: NameInPath, stores: StoresDep) -> PolicyVersion:
-    """Read a policy version."""
+    """Return a policy version."""
     return stores.catalog.policy(name)
 
 
 @router.get("/{name}/versions")
-def list_versions(
+def list_policy_versions(
     name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[PolicyVersion]:
     """List the versions of a policy, newest first."""

@@ -1,20 +1,21 @@
-"""Problems: versioned, never changed."""
+"""Routes for problems and problem sets."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.api.schemas import NameInPath, ProblemSubmission
+from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission
 from service.dependencies import Cursor, Limit, StoresDep
-from service.strict_json import LargeRoute
-from speciate.domain.problem import Problem
+from service.strict_json import LargeRoute, StrictRoute
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.ports.records.base import Page
-from speciate.ports.records.problems import ProblemSummary, ProblemVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
+problem_sets = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
 
 
 @router.get("")
@@ -23,13 +24,18 @@ def list_problems(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) 
     return stores.catalog.problems(limit=limit, cursor=cursor)
 
 
-@router.post("", status_code=201, responses={200: {"model": ProblemVersion, "description": "It was there already."}})
+@router.post(
+    "", status_code=201, responses={200: {"model": ProblemVersion, "description": "This version exists already."}}
+)
 def add_problem(body: ProblemSubmission, stores: StoresDep, response: Response) -> ProblemVersion:
-    """Submit a problem; the same definition again is the same version.
+    """Submit a problem. Submitting the same definition again returns the same version.
 
-    Flaws of a submitted ``problem.toml`` come with file, line and what was expected.
+    Errors in a submitted `problem.toml` name the file, the line and the expected value.
     """
-    problem = _read(body)
+    if body.toml is not None:
+        problem = parse_problem(body.toml, body.files, file=body.file)
+    else:
+        problem = parse_definition(body.definition or {})
     version, new = stores.catalog.add_problem(problem)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/problems/{version.id}"
@@ -38,12 +44,12 @@ def add_problem(body: ProblemSubmission, stores: StoresDep, response: Response) 
 
 @router.get("/{name}")
 def get_problem(name: NameInPath, stores: StoresDep) -> ProblemVersion:
-    """Read a problem version."""
+    """Return a problem version."""
     return stores.catalog.problem(name)
 
 
 @router.get("/{name}/versions")
-def list_versions(
+def list_problem_versions(
     name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[ProblemSummary]:
     """List the versions of a problem, newest first."""
@@ -52,18 +58,40 @@ def list_versions(
 
 
 @router.get("/{name}/unlocks")
-def problem_unlocks(name: NameInPath, stores: StoresDep) -> ProblemUnlocks:
-    """Who unlocked this version first, who alone, and who never, with how much was tried. No other version counts."""
+def get_problem_unlocks(name: NameInPath, stores: StoresDep) -> ProblemUnlocks:
+    """Return which policies unlocked this version first, alone or never, with the attempts made.
+
+    Other versions of the problem do not count.
+    """
     return stores.unlocks.of_problem(stores.catalog.problem(name))
 
 
 @router.get("/{name}/records")
-def problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRecord]:
-    """Read the history of records: candidates better in an objective than every earlier one, the newest first."""
+def get_problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRecord]:
+    """Return the record history: candidates that improved on all earlier ones in an objective, newest first."""
     return Page[ObjectiveRecord](items=stores.unlocks.records(stores.catalog.problem(name)))
 
 
-def _read(body: ProblemSubmission) -> Problem:
-    if body.toml is not None:
-        return parse_problem(body.toml, body.files, file=body.file)
-    return parse_definition(body.definition or {})
+@problem_sets.get("")
+def list_problem_sets(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSet]:
+    """List problem sets, newest first."""
+    return stores.catalog.problem_sets(limit=limit, cursor=cursor)
+
+
+@problem_sets.post("", status_code=201)
+def create_problem_set(body: ProblemSetSubmission, stores: StoresDep, response: Response) -> ProblemSet:
+    """Freeze a list of problem versions under a name. A name that is taken gives 409."""
+    members = stores.catalog.problem_ids(body.problems)
+    first = {member: i for i, member in reversed(list(enumerate(members)))}
+    if repeated := [i for i, member in enumerate(members) if first[member] < i]:
+        flaws = tuple(FieldError("repeats a problem version of the list", f"problems.{i}") for i in repeated)
+        raise InvalidInputError(f"The problem set is not valid: {flaws[0]}.", flaws=flaws)
+    created = stores.catalog.add_problem_set(body.slug, body.title, members)
+    response.headers["Location"] = f"/v1/problem-sets/{created.slug}"
+    return created
+
+
+@problem_sets.get("/{name}")
+def get_problem_set(name: NameInPath, stores: StoresDep) -> ProblemSet:
+    """Return a problem set by id or slug."""
+    return stores.catalog.problem_set(name)

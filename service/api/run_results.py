@@ -1,4 +1,4 @@
-"""What a run has produced: candidates, archive, front, completions, reached targets, and all of it as a file."""
+"""Routes for the results of a run: candidates, archive, Pareto front, rollouts, guidance, unlocks and export."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, Can
 from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage.candidates.listing import CandidateFilter
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run records"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])
 
 
 @router.get("/candidates")
 @serialize_in_thread
-def list_candidates(
+def list_run_candidates(
     run_id: RunId,
     stores: StoresDep,
-    status: CandidateStatus | None = None,
-    island: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
-    role: Annotated[PolicyRole | None, Query(description="what a policy was asked to do for it")] = None,
-    policy: Annotated[Name | None, Query(description="this policy version was asked for it")] = None,
+    status: Annotated[CandidateStatus | None, Query(description="Limit to an outcome.")] = None,
+    island: Annotated[int | None, Query(ge=0, lt=2**31, description="Limit to an island.")] = None,
+    role: Annotated[PolicyRole | None, Query(description="Limit to candidates generated in this role.")] = None,
+    policy: Annotated[Name | None, Query(description="Limit to candidates of a policy version.")] = None,
     target: Annotated[
         str | None,
-        Query(max_length=80, description="its rewards meet this target, confirmed or not; `any`: one of the targets"),
+        Query(max_length=80, description="Limit to candidates that meet a target, confirmed or not, or `any` target."),
     ] = None,
     rule: Annotated[
         str | None,
-        Query(max_length=2000, description="its rewards meet a rule as targets have, such as `gain >= 5 and cost < 9`"),
+        Query(max_length=2000, description="Limit to candidates that satisfy a rule such as `gain >= 5 and cost < 9`."),
     ] = None,
-    elite: Annotated[bool, Query(description="it holds a cell of the archive now")] = False,
+    elite: Annotated[bool, Query(description="Limit to the current elites of the archive.")] = False,
     sort: Annotated[
         str | None,
         Query(
             max_length=80,
-            description="`number`: newest first; the name of a reward, or `scalar`: best first, among equals the"
-            " earliest first, those without one last",
+            description="Sort key. `number`: newest first. A reward name or `scalar`: best first, ties by number,"
+            " candidates without a value last.",
         ),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[CandidateRecord]:
-    """List a run's candidates without their texts, newest first unless `sort` says otherwise."""
-    wanted = CandidateFilter(
+    """List the candidates of a run without their texts, newest first by default."""
+    filters = CandidateFilter(
         status=status,
         island=island,
         role=role,
@@ -62,49 +62,55 @@ def list_candidates(
         elite=elite,
         sort=sort,
     )
-    return stores.queries.candidates(run_id, wanted, limit=limit, cursor=cursor)
+    return stores.queries.candidates(run_id, filters, limit=limit, cursor=cursor)
 
 
 @router.get("/candidates/{number}")
-def get_candidate(run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], stores: StoresDep) -> CandidateDetail:
-    """Read the candidate of a run that has a number, with its texts."""
+def get_run_candidate(
+    run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], stores: StoresDep
+) -> CandidateDetail:
+    """Return the candidate with this number, including its texts."""
     return stores.queries.candidate_of(run_id, number)
 
 
 @router.get("/front")
-def get_front(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
-    """Read the elites that no other elite dominates, best first by the first objective."""
+def get_run_front(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
+    """Return the Pareto front of the archive, best first by the first objective."""
     return Page[EliteRecord](items=stores.queries.front(run_id))
 
 
 @router.get("/archive")
 @serialize_in_thread
-def get_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
-    """Read the holder of every cell, by island and cell."""
+def get_run_archive(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
+    """Return the elite of every cell, by island and cell."""
     return Page[EliteRecord](items=stores.queries.archive(run_id))
 
 
 @router.get("/rollouts")
-def list_rollouts(run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[RolloutRecord]:
-    """List a run's completions without their texts, newest first."""
+def list_run_rollouts(
+    run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+) -> Page[RolloutRecord]:
+    """List the rollouts of a run without their texts, newest first."""
     return stores.queries.rollouts(run_id, limit=limit, cursor=cursor)
 
 
 @router.get("/guidance")
-def list_guidance(run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[AdviceRecord]:
-    """List the advice that a run wrote for its own prompts, newest first, with what it led to."""
+def list_run_guidance(
+    run_id: RunId, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+) -> Page[AdviceRecord]:
+    """List the advice that the run wrote for its own prompts, newest first, with its effect."""
     return stores.queries.advice(run_id, limit=limit, cursor=cursor)
 
 
 @router.get("/unlocks")
-def list_unlocks(
+def list_run_unlocks(
     run_id: RunId,
     stores: StoresDep,
     state: StateFilter = ClaimState.CONFIRMED,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
-    """List the targets that a run reached, the cheapest first."""
+    """List the targets that the run reached, cheapest first."""
     stores.runs.get(run_id)
     return stores.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
 
@@ -112,10 +118,10 @@ def list_unlocks(
 @router.get(
     "/export",
     response_class=StreamingResponse,
-    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "One candidate a line."}},
+    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "A candidate per line."}},
 )
-def export(run_id: RunId, stores: StoresDep) -> StreamingResponse:
-    """Stream every candidate with its texts as JSON Lines, in order of number."""
-    stores.runs.get(run_id)  # an unknown run is refused before the answer begins
+def export_run(run_id: RunId, stores: StoresDep) -> StreamingResponse:
+    """Stream every candidate with its texts as JSON Lines, by number."""
+    stores.runs.get(run_id)  # raise 404 before the response begins
     headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
     return StreamingResponse(json_lines(stores.queries.export(run_id)), media_type=JSON_LINES, headers=headers)

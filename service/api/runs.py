@@ -1,4 +1,4 @@
-"""Runs: starting, listing and reading them."""
+"""Routes for runs: start, list, read, label, pause, resume, cancel. Also the list of strategies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from service.api.etags import IfMatch, IfNoneMatch, etag, matching, names
-from service.api.schemas import Name, RunId, RunSubmission
+from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
+from service.api.schemas import Name, RunId, RunSubmission, SteeringRequest
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
@@ -16,17 +16,20 @@ from speciate.domain.run import RunState
 from speciate.domain.values import WORD
 from speciate.policies import can_advise
 from speciate.ports.records.base import Page
-from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.runs import RunRecord, StrategyRecord
 from speciate.runs.declarations import policies_of
-from speciate.runs.steer import label_run, start_run
+from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run, start_run
+from speciate.search.strategies import STRATEGIES
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
+strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
 
 IdempotencyKey = Annotated[
     str | None,
     Header(
         pattern=WORD,
-        description="The same request with the same key again answers the same run; another one is refused.",
+        description="Repeating a request with the same key returns the object created first."
+        " A different request with the same key gives 409.",
     ),
 ]
 
@@ -35,11 +38,11 @@ IdempotencyKey = Annotated[
 @serialize_in_thread
 def list_runs(
     stores: StoresDep,
-    problem: Annotated[Name | None, Query(description="runs on this problem version")] = None,
-    policy: Annotated[Name | None, Query(description="runs of this policy version")] = None,
-    state: RunState | None = None,
-    tag: Annotated[Tags, Query(description="runs that have this tag; given several times, all of them")] = (),
-    name: Annotated[RunName, Query(description="runs with this text in their name, in capitals or not")] = "",
+    problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
+    policy: Annotated[Name | None, Query(description="Limit to a policy version.")] = None,
+    state: Annotated[RunState | None, Query(description="Limit to a state.")] = None,
+    tag: Annotated[Tags, Query(description="Limit to runs with this tag. Repeat it to require several.")] = (),
+    name: Annotated[RunName, Query(description="Limit to names that contain this text, ignoring case.")] = "",
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RunRecord]:
@@ -59,7 +62,7 @@ def list_runs(
 def create_run(
     body: RunSubmission, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> RunRecord:
-    """Start a run. Send an ``Idempotency-Key`` so that repeating a request that got no answer starts no second run."""
+    """Start a run. Send an `Idempotency-Key` to make it safe to repeat the request after a lost response."""
     problem = stores.catalog.problem(body.problem)
     policy, mutator, ensembles = policies_of(body.policy.items(), (body.mutator or {}).items(), stores.catalog)
     run_id, _ = start_run(
@@ -74,29 +77,75 @@ def create_run(
         idempotency_key=idempotency_key,
         can_advise=can_advise,
     )
-    run = stores.runs.get(run_id)
     response.headers["Location"] = f"/v1/runs/{run_id}"
-    response.headers["ETag"] = etag(run)
-    return run
+    return _current(run_id, stores, response)
 
 
-@router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "It is as If-None-Match says."}})
+@router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "The ETag still matches."}})
 def get_run(run_id: RunId, stores: StoresDep, if_none_match: IfNoneMatch = None) -> Response:
-    """Read a run with its progress."""
+    """Return a run with its progress."""
     run = stores.runs.get(run_id)
     headers = {"ETag": etag(run), "Cache-Control": "no-cache"}
-    if if_none_match is not None and names(if_none_match, etag(run)):
+    if if_none_match is not None and matches(if_none_match, etag(run)):
         return Response(status_code=304, headers=headers)
     return Response(run.model_dump_json(), headers=headers, media_type="application/json")
 
 
-@router.patch("/{run_id}")
+# Every change reads the run first, so that a run of another project gives 404.
+@router.patch("/{run_id}", name="label_run")
 def label(
     run_id: RunId, body: Relabelling, stores: StoresDep, response: Response, if_match: IfMatch = None
 ) -> RunRecord:
-    """Change what people call a run: name, tags and note, at any time. Nothing of them changes what it does."""
-    stores.runs.get(run_id)  # of this project
-    label_run(matching(if_match, stores.runs), stores.signals, run_id, body)
+    """Change name, tags or note of a run, in any state. Labels do not affect the search."""
+    stores.runs.get(run_id)
+    label_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body)
+    return _current(run_id, stores, response)
+
+
+@router.post("/{run_id}:pause", name="pause_run")
+def pause(
+    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
+) -> RunRecord:
+    """Pause a run. Work in flight still counts."""
+    stores.runs.get(run_id)
+    pause_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body.reason if body else None)
+    return _current(run_id, stores, response)
+
+
+@router.post("/{run_id}:resume", name="resume_run")
+def resume(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Resume a paused run."""
+    stores.runs.get(run_id)
+    resume_run(store_if_match(if_match, stores.runs), stores.signals, run_id)
+    return _current(run_id, stores, response)
+
+
+@router.post("/{run_id}:cancel", name="cancel_run")
+def cancel(
+    run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
+) -> RunRecord:
+    """Cancel a run. Work in flight is discarded; committed results stay."""
+    stores.runs.get(run_id)
+    cancel_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body.reason if body else None)
+    return _current(run_id, stores, response)
+
+
+@strategies.get("")
+def list_strategies() -> Page[StrategyRecord]:
+    """List the strategies with the JSON schemas of their options."""
+    return Page[StrategyRecord](
+        items=tuple(
+            StrategyRecord(
+                name=name,
+                description=(strategy.__doc__ or "").strip().partition("\n")[0],
+                options=strategy.Config.model_json_schema(),
+            )
+            for name, strategy in STRATEGIES.items()
+        )
+    )
+
+
+def _current(run_id: RunId, stores: StoresDep, response: Response) -> RunRecord:
     run = stores.runs.get(run_id)
     response.headers["ETag"] = etag(run)
     return run

@@ -1,4 +1,4 @@
-"""What clients send, and the few answers that are no records of ``speciate.ports.records``."""
+"""Request bodies, path parameters, and responses that are not records of ``speciate.ports.records``."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 def _findable(name: str) -> str:
     if "\x00" in name or len(name) > 200:
-        raise NotFoundError("nothing has such a name.")
+        raise NotFoundError("no object has this name.")
     return name
 
 
 NameInPath = Annotated[
-    str, Path(description="id, slug (the newest version) or slug@version"), AfterValidator(_findable)
+    str, Path(description="Id, `slug` (the newest version) or `slug@version`."), AfterValidator(_findable)
 ]
-"""A name in a path: whatever cannot be a name is one that nothing has, 404."""
+"""A name in a path. Malformed names are reported as missing (404)."""
 
-RunId = Annotated[UUID, Path(description="id of the run; 422 when it is no UUID")]
-CandidateId = Annotated[UUID, Path(description="id of the candidate; 422 when it is no UUID")]
-RolloutId = Annotated[UUID, Path(description="id of the rollout; 422 when it is no UUID")]
+RunId = Annotated[UUID, Path(description="Id of the run. A malformed id gives 422.")]
+CandidateId = Annotated[UUID, Path(description="Id of the candidate. A malformed id gives 422.")]
+RolloutId = Annotated[UUID, Path(description="Id of the rollout. A malformed id gives 422.")]
 
 
 def _sendable(key: SecretStr) -> SecretStr:
     text = key.get_secret_value().strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("expected printable ASCII characters without blanks, which a header can carry")
+        raise ValueError("expected printable ASCII characters without spaces")
     return SecretStr(text)
 
 
@@ -50,13 +50,13 @@ ApiKey = Annotated[SecretStr, Field(max_length=4096), AfterValidator(_sendable)]
 
 
 class ProblemSubmission(Value):
-    """A problem, either as JSON or as the texts of its files.
+    """A problem, either as JSON or as the text of its files.
 
     Attributes:
-        definition: Fields of a problem, texts in place.
-        toml: Text of ``problem.toml``; flaws are then reported with files and lines.
-        files: Texts of the files that it names, by name.
-        file: What messages call the definition.
+        definition: Fields of a problem, with file contents inline.
+        toml: Text of ``problem.toml``. Errors then name files and lines.
+        files: Contents of the files that it references, by name.
+        file: Name of the definition in error messages.
     """
 
     definition: dict[str, Any] | None = None
@@ -67,12 +67,18 @@ class ProblemSubmission(Value):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if (self.definition is None) == (self.toml is None):
-            raise ValueError("expected either 'definition' (an object) or 'toml' (a text, with 'files')")
+            raise ValueError("expected either 'definition' (an object) or 'toml' (a string, with 'files')")
         return self
 
 
 class ProblemSetSubmission(Value):
-    """A list of problem versions to freeze under a name."""
+    """A list of problem versions to freeze under a name.
+
+    Attributes:
+        slug: Name of the set.
+        title: One line for people.
+        problems: Ids or names of the problem versions, each once.
+    """
 
     slug: Slug
     title: str = Field(default="", max_length=200)
@@ -83,10 +89,11 @@ class PolicySubmission(Value):
     """A policy to register.
 
     Attributes:
-        definition: Who is asked, and how.
-        api_key: Key of its endpoint. It is kept sealed and never shown again; another one for the same definition
-            takes its place, also for runs under way.
-        check: Whether its endpoint is looked at first, which has to serve it; what it says of the weights is kept.
+        definition: The policy.
+        api_key: API key of its endpoint. Stored encrypted and never returned. A new key for the same definition
+            replaces the old one, also for running runs.
+        check: Contact the endpoint first. The request fails unless the endpoint serves the policy; the weights that
+            the endpoint reports are recorded.
     """
 
     definition: Policy
@@ -97,11 +104,11 @@ class PolicySubmission(Value):
     def _key_has_a_use(self) -> Self:
         variable = self.definition.api_key_env
         if self.definition.api_key_id is not None:
-            raise ValueError("definition.api_key_id is set by the service: leave it out, and send the key as 'api_key'")
+            raise ValueError("definition.api_key_id is set by the service: omit it and send the key as 'api_key'")
         if variable is not None and not variable.startswith(KEY_VARIABLE_PREFIX):
             raise ValueError(
-                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLE_PREFIX}, so that no policy can"
-                " name another secret of the workers; or send the key itself as 'api_key'"
+                f"definition.api_key_env: expected a name that begins with {KEY_VARIABLE_PREFIX}, so that policies"
+                " cannot read other secrets of the workers. Alternatively send the key as 'api_key'"
             )
         if self.api_key is not None and (variable is not None or not takes_key(self.definition)):
             kinds = " and ".join(name for name in KINDS if policy_kind(name).takes_key)
@@ -113,9 +120,9 @@ class RunSubmission(RunSpec, Labels):
     """A run to start.
 
     Attributes:
-        problem: Id, slug (the newest version) or slug@version.
-        policy: The same for the policy that is asked; several as an object of names and weights.
-        mutator: The same for another policy that changes parents, or several, if there is one.
+        problem: Id, ``slug`` (the newest version) or ``slug@version`` of the problem.
+        policy: Id or name of the policy, or an ensemble as an object of names and weights.
+        mutator: Another policy or ensemble that changes parents.
     """
 
     problem: Name
@@ -123,22 +130,33 @@ class RunSubmission(RunSpec, Labels):
     mutator: PolicyWeights | None = None
 
     def spec(self) -> RunSpec:
-        """Return what defines the run's course."""
+        """Return the spec of the run."""
         return RunSpec.model_validate(self.model_dump(include=set(RunSpec.model_fields)))
 
     def labels(self) -> Labels:
-        """Return what people call it."""
+        """Return name, tags and note of the run."""
         return Labels.model_validate(self.model_dump(include=set(Labels.model_fields)))
 
 
 class SteeringRequest(Value):
-    """Why a run is paused or cancelled; it is kept with the run."""
+    """Reason for pausing or cancelling.
+
+    Attributes:
+        reason: Text that is stored with the object.
+    """
 
     reason: str | None = Field(default=None, max_length=2000)
 
 
-class PingAnswer(Record):
-    """A policy that can be asked."""
+class PingResponse(Record):
+    """Result of contacting a policy endpoint.
+
+    Attributes:
+        policy: Slug of the policy.
+        version: Version of the policy.
+        message: What the endpoint returned, in one line.
+        seconds: Duration of the check.
+    """
 
     policy: str
     version: int
@@ -146,13 +164,15 @@ class PingAnswer(Record):
     seconds: float
 
 
-class DiffAnswer(Record):
-    """What a candidate changed in its first parent.
+class CandidateDiff(Record):
+    """Changes of a candidate relative to its first parent.
 
     Attributes:
-        parent: Number of that parent; None for a program written from scratch, which then is all new.
-        minimal: False where the programs are too large to be compared line by line: one block stands for another.
-        diff: Unified diff; hostile text.
+        run_id: Run of the candidate.
+        number: Number of the candidate in its run.
+        parent: Number of the parent. Null for a program written from scratch, whose diff is the whole program.
+        minimal: False if the programs are too large to compare line by line; the diff then replaces one block.
+        diff: Unified diff. Untrusted text.
     """
 
     run_id: UUID
@@ -162,21 +182,25 @@ class DiffAnswer(Record):
     diff: str
 
 
-class WorkersAnswer(Page[WorkerProcess]):
-    """The worker processes that are there, and the units of work that are leased or wait, oldest first."""
+class WorkersPage(Page[WorkerProcess]):
+    """Live worker processes and the work units in flight.
+
+    Attributes:
+        work: Leased and waiting work units, oldest first.
+    """
 
     work: tuple[WorkRecord, ...]
 
 
-class HealthAnswer(Record):
+class HealthResponse(Record):
     """The process is alive."""
 
     status: Literal["ok"] = "ok"
     version: str
 
 
-class ReadyAnswer(Record):
-    """The servers behind the service answer, and the schema is the newest."""
+class ReadinessResponse(Record):
+    """The process can serve requests: PostgreSQL and Redis respond, and the database schema is current."""
 
     status: Literal["ready"] = "ready"
     version: str

@@ -1,4 +1,4 @@
-"""The unlock record: which targets were reached, by which policy, and at what price."""
+"""Route for unlocks: reached targets, with the policy and the cost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from speciate.ports.records.unlocks import UnlockRecord
 router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"])
 
 StateFilter = Annotated[
-    ClaimState | Literal["any"], Query(description="claims in this state; only confirmed ones count as reached")
+    ClaimState | Literal["any"], Query(description="State of the claims. Only confirmed claims count as reached.")
 ]
 
 
 def state_of(state: StateFilter) -> ClaimState | None:
-    """Return the state that is asked for, or None for all of them."""
+    """Return the state to select, or None for any."""
     return state if isinstance(state, ClaimState) else None
 
 
@@ -30,19 +30,20 @@ def state_of(state: StateFilter) -> ClaimState | None:
 @serialize_in_thread
 def list_unlocks(
     stores: StoresDep,
-    run: Annotated[UUID | None, Query(description="of this run")] = None,
-    problem: Annotated[Name | None, Query(description="on this problem version")] = None,
-    policy: Annotated[Name | None, Query(description="by this policy version")] = None,
-    strategy: Annotated[str | None, Query(max_length=80, description="under this strategy")] = None,
+    run: Annotated[UUID | None, Query(description="Limit to a run.")] = None,
+    problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
+    policy: Annotated[Name | None, Query(description="Limit to a policy version.")] = None,
+    strategy: Annotated[str | None, Query(max_length=80, description="Limit to a strategy.")] = None,
     first: Annotated[
-        bool, Query(description="of each problem version, target, policy version and strategy the first confirmed one")
+        bool,
+        Query(description="Only the first confirmed claim per problem, target, policy (versions) and strategy."),
     ] = False,
-    unlocks_only: Annotated[bool, Query(description="leave out targets that do not unlock")] = False,
+    unlocks_only: Annotated[bool, Query(description="Omit targets that do not unlock.")] = False,
     state: StateFilter = ClaimState.CONFIRMED,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[UnlockRecord]:
-    """List reached targets, newest run first and within a run the cheapest first."""
+    """List reached targets, newest run first and cheapest first within a run."""
     return stores.unlocks.list(
         run_id=None if run is None else stores.runs.get(run).id,
         problem_id=None if problem is None else stores.catalog.problem(problem).id,

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from service.api.projects import ProjectRequest
-from service.api.tokens import TokenRequest
+from service.api.administration import ProjectRequest, TokenRequest
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors

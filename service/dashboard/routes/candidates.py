@@ -14,7 +14,7 @@ from service.dashboard.forms import SubmittedForm, form_errors
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.run_page import RunDep
-from service.diffs import Diff, unified
+from service.diffs import Diff, unified_diff
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
@@ -231,7 +231,7 @@ def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateD
 
 
 def _diff(candidate: CandidateDetail, parent: CandidateDetail) -> Diff:
-    return unified(
+    return unified_diff(
         parent.program,
         candidate.program,
         before=f"candidate {parent.number}",

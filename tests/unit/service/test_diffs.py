@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.diffs import MOST_LINES, unified
+from service.diffs import MOST_LINES, unified_diff
 
 
 def _apply(old: str, diff: str) -> str:
@@ -36,7 +36,7 @@ _programs = st.lists(st.sampled_from(["a", "b", "", "@@", "-x", "+y", "\u2028", 
 
 @given(_programs, _programs)
 def test_a_diff_leads_from_one_text_to_the_other(old: str, new: str) -> None:
-    diff = unified(old, new, before="old", after="new")
+    diff = unified_diff(old, new, before="old", after="new")
     assert diff.minimal
     assert _apply(old, diff.text) == new
 
@@ -46,14 +46,14 @@ def test_large_programs_take_bounded_work(count: int) -> None:
     head, tail = [f"h{i}" for i in range(50)], [f"t{i}" for i in range(50)]
     old = "\n".join(head + [str(i % 97) for i in range(count)] + tail)
     new = "\n".join([*head, *(str((i + 1) % 89) for i in range(count)), *tail])
-    diff = unified(old, new, before="old", after="new")
+    diff = unified_diff(old, new, before="old", after="new")
     assert diff.minimal == (count <= MOST_LINES)
     assert _apply(old, diff.text) == new
 
 
 def test_a_small_change_of_a_large_program_is_small() -> None:
     lines = [str(i % 7) for i in range(400_000)]
-    diff = unified("\n".join(lines), "\n".join([*lines[:1000], "new", *lines[1000:]]), before="old", after="new")
+    diff = unified_diff("\n".join(lines), "\n".join([*lines[:1000], "new", *lines[1000:]]), before="old", after="new")
     assert diff.minimal
     assert len(diff.text.split("\n")) < 15
 
@@ -61,7 +61,7 @@ def test_a_small_change_of_a_large_program_is_small() -> None:
 def test_patch_understands_it(tmp_path: Path) -> None:
     old, new = "a\nb\nc\nd\ne\nf\ng\nh\n", "a\nB\nc\nd\ne\nf\ng\nh\ni\n"
     (tmp_path / "file").write_text(old)
-    diff = unified(old, new, before="file", after="file")
+    diff = unified_diff(old, new, before="file", after="file")
     try:
         subprocess.run(["patch", "--silent", "file"], input=diff.text, cwd=tmp_path, text=True, check=True)
     except FileNotFoundError:
@@ -70,4 +70,4 @@ def test_patch_understands_it(tmp_path: Path) -> None:
 
 
 def test_nothing_changed() -> None:
-    assert unified("same", "same", before="a", after="b").text == ""
+    assert unified_diff("same", "same", before="a", after="b").text == ""
