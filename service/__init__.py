@@ -1,1 +1,1 @@
-"""The API process: REST, server-sent events and, later, the dashboard, over the stores of ``speciate.storage``."""
+"""The API process: REST API, event streams and dashboards."""

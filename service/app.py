@@ -1,4 +1,4 @@
-"""The application: one composition of stores, streams and routes. ``uvicorn --factory service.app:create_app``."""
+"""Create the API application. Start it with ``uvicorn --factory service.app:create_app``."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from speciate.storage.stores import open_stores
 from speciate.telemetry import configure_telemetry
 
 THREADS: Final = 14
-"""Requests that work at once; with those of streams and live views they stay within the connections."""
+"""Threads for requests. With those of streams and live views, they stay within the database connections."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the application; nothing is connected before it starts.
+    """Return the application. It connects to the servers on startup.
 
     Args:
-        settings: The effective settings; by default those of the environment.
+        settings: The effective settings. Default: from the environment.
 
     Raises:
-        ConfigurationError: A setting cannot be used, or the address is open to others without a token.
+        ConfigurationError: A setting is not valid, or the address is reachable by others and no token is set.
     """
     effective = load_settings() if settings is None else settings
     if settings is None:
-        # Configured by the environment, this is a process of its own, and its logs are ours.
+        # Without explicit settings this is a process of its own, which configures its own logging.
         configure_telemetry(effective, "speciate-api")
     check_exposure(effective)
     metrics = ServiceMetrics()
@@ -61,7 +61,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
         lifespan=_lifespan(effective, metrics),
-        # FastAPI's pages load their scripts from another origin.
+        # FastAPI's documentation pages load scripts from another origin.
         docs_url=None,
         redoc_url=None,
         openapi_url="/v1/openapi.json",
@@ -74,7 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (*ROUTERS, *PAGES):
         app.include_router(router, dependencies=[Depends(authorize)])
     errors.install(app)
-    # The last one added is the first one passed.
+    # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
     app.add_middleware(StreamLimit)
     app.add_middleware(AccessControl, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
@@ -117,7 +117,7 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
             hub.close_streams()
             dashboard.live.close()
 
-        # Once for the process; nobody waits for it but the first who ask, and they no longer than it takes.
+        # Compile the templates in the background, once per process.
         asyncio.get_running_loop().run_in_executor(None, warm)
         listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
         listener.add_done_callback(log_listener_failure)

@@ -1,4 +1,4 @@
-"""Who is let in: whom a request's token or cookie stands for, how often they may ask, and about which project."""
+"""Authentication: map a token or session cookie to a principal, apply rate limits, and select the project."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from speciate.storage.access.tokens import OPERATOR, Bearer
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
 
-_REFUSALS_A_SECOND: Final = 0.5
-_REFUSALS_AT_ONCE: Final = 20
+_FAILURES_PER_S: Final = 0.5
+_FAILURE_BURST: Final = 20
 
 
 class RefusedTokenError(NotAllowedError):
-    """A token or session that is unknown, expired or revoked."""
+    """The token or session is unknown, expired or revoked."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a request says of its sender.
+    """Credentials of a request.
 
     Attributes:
-        token: Its bearer token, if it has one.
-        session: The secret of its cookie, if it has one.
-        project: The project that it names.
-        chosen: The project that its cookie names.
-        address: Where it comes from.
+        token: Bearer token, if any.
+        session: Secret of the session cookie, if any.
+        project: Project named by the request header.
+        chosen: Project named by the cookie.
+        address: Client address.
     """
 
     token: str | None
@@ -45,79 +45,81 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Authenticator:
-    """Asks PostgreSQL at every request, so that what is revoked is out at once; call it in a thread.
+    """Authenticates requests. Reads PostgreSQL on every request, so that revocation has immediate effect. Blocks.
 
     Attributes:
         stores: The stores.
-        operator_token: The operator's token; None where the service is open on loopback.
-        requests: How often a token may ask; None is any number. The operator, who sets it, is not counted.
-        refusals: How often an address may send what is refused.
+        operator_token: Token of the operator, or None if the service is open on loopback.
+        requests: Rate limit per token, or None. Does not apply to the operator.
+        failures: Rate limit of failed authentications per address.
     """
 
     stores: Stores
     operator_token: str | None
     requests: RateLimiter | None
-    refusals: RateLimiter
+    failures: RateLimiter
 
     @classmethod
     def of(cls, settings: Settings, stores: Stores) -> Self:
-        """Return the one that settings ask for."""
+        """Return the authenticator for the settings."""
         url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
         rate, burst = settings.rate_limit, settings.rate_burst
         return cls(
             stores,
             None if settings.token is None else settings.token.get_secret_value(),
             RateLimiter(url, rate=rate, burst=burst) if rate else None,
-            RateLimiter(url, rate=_REFUSALS_A_SECOND, burst=_REFUSALS_AT_ONCE),
+            RateLimiter(url, rate=_FAILURES_PER_S, burst=_FAILURE_BURST),
         )
 
     def admit(self, credentials: Credentials) -> Principal:
-        """Return who asks.
+        """Return the principal of a request.
 
         Raises:
-            RefusedTokenError: By a token or session that is none.
-            TooManyRequestsError: They, or those who were refused at their address, ask too often.
-            ForbiddenError: The token belongs to another project than the one that is named.
-            NotFoundError: There is no project of this name.
+            RefusedTokenError: The token or session is not valid.
+            TooManyRequestsError: The token, or failed attempts from its address, exceed the rate limit.
+            ForbiddenError: The token belongs to another project than the request names.
+            NotFoundError: The project does not exist.
         """
         bearer = self.bearer(credentials)
         if self.requests is not None and bearer.token_id is not None:
-            _require(self.requests.wait_s(f"token:{bearer.token_id}"), "this token asks")
+            _require(self.requests.wait_s(f"token:{bearer.token_id}"), "this token sends requests")
         project_id, project = self._project(bearer, credentials)
         return of_bearer(bearer, project_id, project, session=credentials.token is None)
 
     def bearer(self, credentials: Credentials) -> Bearer:
-        """Return whom a request's token or cookie stands for; raises as ``admit`` does."""
-        # 256 random bits: nobody guesses them, so that nobody has to wait for those who try from the same address.
+        """Return the bearer of a token or cookie. Raises as ``admit`` does."""
+        # Generated tokens have 256 random bits and cannot be guessed, so failures from their address do not block them.
         if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
-            # Whoever chose this one may have chosen badly: it is not even looked at where somebody tried too often.
-            _require(self.refusals.wait_s(f"refused:{credentials.address}", count=False), "this address was refused")
+            # The operator chooses this token, so it may be weak: after too many failures it is not even checked.
+            _require(
+                self.failures.wait_s(f"refused:{credentials.address}", count=False),
+                "this address fails to authenticate",
+            )
         found = self._known(credentials)
         if found is None:
-            _require(self.refusals.wait_s(f"refused:{credentials.address}"), "this address was refused")
+            _require(self.failures.wait_s(f"refused:{credentials.address}"), "this address fails to authenticate")
             raise _refused(credentials)
         return found
 
     def revalidate(self, credentials: Credentials) -> None:
-        """Look whether whoever was let in still may be, for an answer that goes on.
+        """Check the credentials of an open stream again.
 
-        Nothing is guessed any more, so no limit counts it: those who were refused at the same address end nobody's
-        stream, and nobody keeps one open by being refused.
+        No rate limit applies, so that failed attempts from the same address do not end the stream.
 
         Raises:
-            RefusedTokenError: They may not.
+            RefusedTokenError: The token or session is no longer valid.
         """
         if self._known(credentials) is None:
             raise _refused(credentials)
 
     def local(self, credentials: Credentials) -> Principal:
-        """Return a program of this machine as who asks, where the service is open; raises as ``admit`` does."""
+        """Return the principal of a local program, where the service is open. Raises as ``admit`` does."""
         project_id, project = self._project(OPERATOR, credentials)
         return local(project_id, project)
 
     def close(self) -> None:
-        """Close every connection."""
-        for limit in (self.requests, self.refusals):
+        """Close all connections."""
+        for limit in (self.requests, self.failures):
             if limit is not None:
                 limit.close()
 
@@ -131,7 +133,7 @@ class Authenticator:
     def _project(self, bearer: Bearer, credentials: Credentials) -> tuple[UUID, str]:
         if bearer.project_id is not None:
             if credentials.project not in {None, bearer.project}:
-                raise ForbiddenError(f"this token belongs to project {bearer.project}, and to no other.")
+                raise ForbiddenError(f"this token belongs to project {bearer.project}.")
             return bearer.project_id, bearer.project
         if credentials.project is not None:
             return self._find(credentials.project)
@@ -144,25 +146,25 @@ class Authenticator:
         if name == DEFAULT_PROJECT:
             return DEFAULT_PROJECT_ID, name
         if "\x00" in name:
-            raise NotFoundError("no project has such a name.")
+            raise NotFoundError("no project has this name.")
         found = self.stores.projects.get(name)
         return found.id, found.slug
 
 
 def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
-    """Return a program of this machine as who asks."""
+    """Return the principal of a local program."""
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
 
 
 def _refused(credentials: Credentials) -> RefusedTokenError:
     return RefusedTokenError(
-        "the token is unknown, expired or revoked." if credentials.token is not None else "the session is over.",
-        remedy="Send another one as 'Authorization: Bearer TOKEN', or log in again.",
+        "the token is unknown, expired or revoked." if credentials.token is not None else "the session has ended.",
+        remedy="Send a valid token as 'Authorization: Bearer TOKEN', or log in again.",
     )
 
 
-def _require(wait_s: float, who: str) -> None:
+def _require(wait_s: float, what: str) -> None:
     if wait_s > 0:
         raise TooManyRequestsError(
-            f"{who} too often: the next one is answered in {wait_s:.1f} s.", retry_after_s=wait_s
+            f"{what} too often. The next request is accepted in {wait_s:.1f} s.", retry_after_s=wait_s
         )

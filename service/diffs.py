@@ -1,4 +1,4 @@
-"""Unified diffs of programs that nobody trusts: the work is bounded whatever they hold."""
+"""Unified diffs of untrusted programs, in bounded time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
-MOST_LINES: Final = 2000
-"""Lines on either side, without those that both begin or end with, above which no closest match is looked for."""
+MAX_LINES: Final = 2000
+"""Differing lines per side above which the diff is one block instead of a minimal diff."""
 
 _CONTEXT: Final = 3
 
 Opcode = tuple[str, int, int, int, int]
-"""What ``SequenceMatcher`` calls an opcode: a verb, lines [i1, i2) before, lines [j1, j2) after."""
+"""An opcode of ``SequenceMatcher``: verb, lines [i1, i2) before, lines [j1, j2) after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What changed.
+    """A unified diff.
 
     Attributes:
-        text: Unified diff; empty when nothing changed.
-        minimal: Whether it was looked for line by line, rather than one block standing for another.
+        text: Empty if nothing changed.
+        minimal: False if the diff replaces one block instead of comparing line by line.
     """
 
     text: str
@@ -30,23 +30,23 @@ class Diff:
 
 
 def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
-    """Return what changed from one text to another, with three lines of context.
+    """Return the unified diff of two texts with three lines of context.
 
     Args:
-        old: The text before; may be empty.
+        old: The text before. May be empty.
         new: The text after.
-        before: What the diff calls the first.
-        after: What it calls the second.
+        before: Header of the old text.
+        after: Header of the new text.
     """
-    # Line feeds only: ``splitlines`` would also cut at characters that may stand inside a Python string.
+    # ``splitlines`` would also split at characters that may occur inside a Python string.
     a, b = (text.split("\n") if text else [] for text in (old, new))
     if a == b:
         return Diff("", minimal=True)
     head = _shared(a, b)
     tail = _shared(a[head:][::-1], b[head:][::-1])
-    minimal = max(len(a), len(b)) - head - tail <= MOST_LINES
+    minimal = max(len(a), len(b)) - head - tail <= MAX_LINES
     lead, trail = min(head, _CONTEXT), min(tail, _CONTEXT)
-    # Only what differs is compared, with its context; matching takes far longer than linear time.
+    # Compare only the differing part with its context, because matching is slower than linear.
     skipped = head - lead
     a, b = (lines[skipped : len(lines) - tail + trail] for lines in (a, b))
     groups: Iterable[Sequence[Opcode]]
@@ -84,6 +84,6 @@ def _hunk(a: Sequence[str], b: Sequence[str], group: Sequence[Opcode], skipped: 
 
 
 def _span(start: int, stop: int, skipped: int) -> str:
-    # An empty span is named after the line before it.
+    # An empty span has the number of the line before it.
     length = stop - start
     return f"{start + skipped + (length > 0)},{length}"

@@ -1,7 +1,7 @@
-"""One watched run: its new events are read once in this process, however many viewers it has.
+"""Deliver the events of one run to all of its viewers, reading each event once per process.
 
-PostgreSQL is the truth: a viewer first reads what it has missed, then takes what the channel hands out, and goes back
-to PostgreSQL whenever the two do not join without a gap. So nothing is lost or sent twice, whatever Redis does.
+PostgreSQL is the source of truth. A viewer first reads the events it has missed, then receives new ones from the
+channel, and returns to PostgreSQL whenever the two leave a gap. No event is lost or repeated, whatever Redis does.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from speciate.domain.event import EventKind
 from speciate.ports.records.runs import EventRecord
 
 POLL_S: Final = 1.0
-"""How often PostgreSQL is asked when nothing wakes the channel."""
+"""Seconds between polls of PostgreSQL when nothing wakes the channel."""
 
 HEARTBEAT_S: Final = 15.0
-"""After how much silence a comment shows that the stream lives."""
+"""Seconds of silence after which a comment keeps the connection open."""
 
 PAGE: Final = 500
-"""Most events that are read at once."""
+"""Maximum number of events to read at once."""
 
 QUEUE: Final = 1000
-"""Events that wait for a slow viewer before it has to read them from PostgreSQL."""
+"""Events to queue for a slow viewer before it falls back to PostgreSQL."""
 
 END: Final = b"event: end\ndata: {}\n\n"
 _OPENING: Final = b"retry: 1000\n\n"
@@ -39,26 +39,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EventFrame:
-    """An event as it is sent; written once for all viewers."""
+    """An encoded event, shared by all viewers."""
 
     seq: int
     text: bytes
 
     @classmethod
     def of(cls, event: EventRecord) -> EventFrame:
-        """Return the frame of an event; JSON has no line ends, so hostile text cannot end the frame early."""
+        """Encode an event. JSON has no line breaks, so untrusted text cannot end the frame early."""
         return cls(event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
 
 
 class EventReader(Protocol):
-    """Reads a run's events without blocking the event loop."""
+    """Reads the events of a run without blocking the event loop."""
 
     async def events(self, after: int) -> tuple[EventRecord, ...]:
-        """Return at most ``PAGE`` events above a sequence number."""
+        """Return at most ``PAGE`` events after a sequence number."""
         ...
 
     async def end(self) -> int | None:
-        """Return the sequence number of the last event once the run has ended, else None."""
+        """Return the sequence number of the last event if the run has ended, else None."""
         ...
 
 
@@ -66,8 +66,8 @@ class Viewer:
     """One open stream.
 
     Attributes:
-        after: Sequence number of the last event that was sent.
-        goal: Sequence number after which nothing comes, once that is known.
+        after: Sequence number of the last event sent.
+        goal: Sequence number of the last event of the run, once known.
     """
 
     def __init__(self, reader: EventReader, *, after: int, goal: int | None, heartbeat_s: float = HEARTBEAT_S) -> None:
@@ -77,11 +77,11 @@ class Viewer:
         self._heartbeat_s = heartbeat_s
         self._pending: deque[EventFrame] = deque()
         self._news = asyncio.Event()
-        self._stale = True  # PostgreSQL holds events that were never offered here
+        self._stale = True  # PostgreSQL has events that this viewer was not offered
         self._closed = False
 
     def offer(self, frames: Sequence[EventFrame]) -> None:
-        """Hand over new events; a viewer that is too slow forgets them and reads them from PostgreSQL later."""
+        """Queue new events. When the queue is full, drop it and read PostgreSQL later."""
         self._pending.extend(frames)
         if len(self._pending) > QUEUE:
             self._pending.clear()
@@ -89,26 +89,26 @@ class Viewer:
         self._news.set()
 
     def finish(self, goal: int) -> None:
-        """Say which event is the last one."""
+        """Set the last event of the run."""
         self.goal = goal
         self._news.set()
 
     def close(self) -> None:
-        """End the stream without an ``end``: the viewer will connect again, perhaps to another process."""
+        """End the stream without an ``end`` event, so that the client reconnects, perhaps to another process."""
         self._closed = True
         self._news.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield what is sent, until the run has ended and all of its events were sent."""
+        """Yield the encoded stream until all events of an ended run have been sent."""
         yield _OPENING
         while not self._closed:
             if self.goal is not None and self.after >= self.goal:
                 yield END
                 return
             try:
-                frames = await (self._missed() if self._stale else self._handed_over())
+                frames = await (self._missed() if self._stale else self._offered())
             except UnavailableError as error:
-                _log.warning("a stream of events breaks off: %s", error)
+                _log.warning("event stream interrupted: %s", error)
                 return
             if frames:
                 self.after = frames[-1].seq
@@ -117,13 +117,13 @@ class Viewer:
                 yield _HEARTBEAT
 
     async def _missed(self) -> list[EventFrame]:
-        # What is handed over from here on joins what is read now, or leaves a gap that is noticed.
+        # Events offered from here on continue what is read now, or leave a gap that is detected.
         self._stale = False
         events = await self._reader.events(self.after)
         self._stale = self._stale or len(events) == PAGE
         return [EventFrame.of(event) for event in events]
 
-    async def _handed_over(self) -> list[EventFrame]:
+    async def _offered(self) -> list[EventFrame]:
         await _first(self._news.wait, self._heartbeat_s)
         self._news.clear()
         frames = [frame for frame in self._pending if frame.seq > self.after]
@@ -140,9 +140,9 @@ class EventChannel:
 
     Args:
         run_id: The run.
-        reader: Where it reads.
-        after: Sequence number from which it reads on.
-        poll_s: How often it asks when nothing wakes it.
+        reader: Reads the events.
+        after: Sequence number of the last event to skip.
+        poll_s: Seconds between polls when nothing wakes the channel.
     """
 
     def __init__(self, run_id: UUID, reader: EventReader, *, after: int, poll_s: float = POLL_S) -> None:
@@ -155,28 +155,28 @@ class EventChannel:
         self._ended = False
 
     def wake(self) -> None:
-        """Have it look for new events now."""
+        """Check for new events now."""
         self._wake.set()
 
     async def serve(self) -> None:
-        """Hand out new events until the run has ended."""
+        """Distribute new events until the run has ended."""
         goal = None
         while goal is None:
             await _first(self._wake.wait, self._poll_s)
             self._wake.clear()
             try:
-                goal = await self._hand_out()
+                goal = await self._distribute()
             except UnavailableError as error:
-                _log.warning("events of run %s are late: %s", self.run_id, error)
+                _log.warning("events of run %s are delayed: %s", self.run_id, error)
         for viewer in self.viewers:
             viewer.finish(goal)
 
-    async def _hand_out(self) -> int | None:
+    async def _distribute(self) -> int | None:
         full = True
         while full:
             events = await self._reader.events(self._last)
             full = len(events) == PAGE
-            # Kept, since what comes after may fail and is then tried again without these events.
+            # Remembered across calls, because a failure below repeats this method without these events.
             self._ended = self._ended or any(event.kind in _ENDINGS for event in events)
             if events:
                 self._last = events[-1].seq

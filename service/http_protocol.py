@@ -17,104 +17,104 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.problem_details import problem
 
 HEAD_S: Final = 10.0
-"""Seconds in which a request line and its headers have to be there, from the connection or their first byte on."""
+"""Seconds in which a request head must arrive, counted from the connection or from its first byte."""
 
 HEAD_BYTES: Final = 16 << 10
-"""Largest head that comes in pieces; one that is there at once is bounded by what is read at once."""
+"""Maximum size of a head that arrives in pieces. A head in one piece is limited by the read size."""
 
 SPARE_FILES: Final = 200
-"""Open files that connections leave to everything else."""
+"""File descriptors reserved for everything but connections."""
 
-MOST_CONNECTIONS: Final = 8192
+MAX_CONNECTIONS: Final = 8192
 
 LINGER_S: Final = 1.0
-"""Seconds for which a refused client may still read why."""
+"""Seconds for which a rejected client may still read the response."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """An HTTP/1.1 connection that is closed when a head takes too long, or when there are too many of them."""
+    """An HTTP/1.1 connection with limits on its head, its idle time and the number of connections."""
 
     head_s: float = HEAD_S
-    most: int = max(64, min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
+    most: int = max(64, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
 
-    _late: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
-    _refused = False
+    _rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, or refuse the connection."""
+        """Start the timeout of the first head, or reject the connection."""
         super().connection_made(transport)
         if len(self.connections) > self.most:
-            detail = f"This process serves {self.most} connections at once: try again, or run another one."
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail)
+            detail = f"This process serves at most {self.most} connections. Retry, or run another API process."
+            self._reject(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail)
         else:
-            self._wait()
+            self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; a head that is not complete keeps its time, and has an end."""
-        if self._refused:
+        """Parse received data and check the size of an incomplete head."""
+        if self._rejected:
             return
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self.send_400_response("The head is too long.")
+                self.send_400_response("The request head is too long.")
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a head, unless the connection waits already."""
+        """Start the timeout of a head, unless it runs already."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
-        if self._late is None:
-            self._wait()
+        if self._timer is None:
+            self._start_timer()
 
     def on_headers_complete(self) -> None:
-        """Go on with a request whose head is whole.
+        """Handle a complete head.
 
         Raises:
-            ValueError: It names no host, or several; the parser refuses the request with it.
+            ValueError: The head has no Host header, or several. The parser rejects the request.
         """
         self._in_head = False
-        self._waited()
+        self._stop_timer()
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
             raise ValueError("expected one Host")
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        self._waited()
+        """Clean up."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, as everything is refused."""
-        self._refuse(HTTPStatus.BAD_REQUEST, "bad-request", f"{msg} A head may have 16 KiB.")
+        """Reject malformed HTTP with problem details."""
+        self._reject(HTTPStatus.BAD_REQUEST, "bad-request", f"{msg} The limit for a head is 16 KiB.")
 
-    def _wait(self) -> None:
-        self._late = self.loop.call_later(self.head_s, self._too_late)
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(self.head_s, self._time_out)
 
-    def _waited(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _too_late(self) -> None:
-        self._late = None
+    def _time_out(self) -> None:
+        self._timer = None
         if self.cycle is not None and not self.cycle.response_complete:
-            self._wait()  # whoever sends ahead has the time from the end of the answer before
+            self._start_timer()  # a pipelined request has the full time after the previous response
             return
-        detail = f"The head of the request was not there within {self.head_s:g} s."
-        self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", detail)
+        detail = f"The request head did not arrive within {self.head_s:g} s."
+        self._reject(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", detail)
 
-    def _refuse(self, status: HTTPStatus, slug: str, detail: str) -> None:
-        if self._refused or self.transport.is_closing():
+    def _reject(self, status: HTTPStatus, slug: str, detail: str) -> None:
+        if self._rejected or self.transport.is_closing():
             return
         answer = problem(status, slug, status.phrase, detail, headers={"Connection": "close"})
         head = b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode())
         headers = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
-        self._waited()
+        self._stop_timer()
         self.transport.write(head + headers + b"\r\n" + bytes(answer.body))
-        # Closed at once, with something still on its way, the connection would be reset and the answer lost.
-        self._refused = True
+        # Closing the connection while the client still sends would reset it and lose the response.
+        self._rejected = True
         self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)

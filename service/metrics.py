@@ -1,4 +1,4 @@
-"""What ``/metrics`` says: this process's own traffic, and what PostgreSQL and Redis say of the whole installation."""
+"""Prometheus metrics: requests of this process, and gauges of the installation from PostgreSQL and Redis."""
 
 from __future__ import annotations
 
@@ -34,56 +34,56 @@ from speciate.storage.stores import Stores
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FRESH_S: Final = 5.0
-"""For so long one reading serves every scrape of this process."""
+"""Seconds for which a reading of the servers is reused."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0)
 
 
 class ServiceMetrics:
-    """The metrics of one process of the API."""
+    """Metrics of one API process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
-            "speciate_http_requests", "Answered requests.", ("method", "route", "status"), registry=self._registry
+            "speciate_http_requests", "HTTP requests.", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
             "speciate_http_request_seconds",
-            "Time until an answer began.",
+            "Seconds until the response began.",
             ("route",),
             buckets=_SECONDS,
             registry=self._registry,
         )
 
-    def book(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request; ``route`` is a template, never a path."""
+    def record(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record a request. ``route`` is a path template, which bounds the number of series."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def watch(self, installation: InstallationCollector) -> None:
-        """Show the installation, too."""
+        """Add the gauges of the installation."""
         self._registry.register(installation)
 
     def forget(self, installation: InstallationCollector) -> None:
-        """Show it no longer, and close what it holds."""
+        """Remove the gauges of the installation and close its connection."""
         self._registry.unregister(installation)
         installation.close()
 
     def text(self) -> bytes:
-        """Return everything in the format of Prometheus."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
 class InstallationCollector:
-    """Reads the stores for a registry; what does not answer is left out and said so.
+    """Collects gauges from the stores. ``speciate_up`` is 0 for a server that does not respond.
 
     Args:
         stores: The stores.
-        url: The database, for a connection of its own: metrics matter most when every other one is in use.
+        url: Database URL, for a separate connection. Metrics matter most when all other connections are in use.
         stall_s: Seconds without a commit after which a running run counts as stalled.
-        streams: Returns how many streams are open.
+        streams: Returns the number of open streams.
     """
 
     def __init__(self, stores: Stores, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
@@ -100,18 +100,18 @@ class InstallationCollector:
         self._engine.dispose()
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is depends on who answers."""
+        """Return nothing, because the metrics depend on which servers respond."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Return what this process holds, and what was read at most some seconds ago."""
+        """Yield metrics of this process and a reading of the servers that is at most some seconds old."""
         with self._lock:
             if time.monotonic() - self._read_at > _FRESH_S:
                 self._shared = tuple(self._read())
                 self._read_at = time.monotonic()
-        yield InfoMetricFamily("speciate", "What runs here.", value={"version": __version__})
-        yield GaugeMetricFamily("speciate_streams", "Open streams of this process.", value=self._streams())
-        connections = GaugeMetricFamily("speciate_database_connections", "Connections of this process.", labels=["use"])
+        yield InfoMetricFamily("speciate", "Version of the service.", value={"version": __version__})
+        yield GaugeMetricFamily("speciate_streams", "Open event streams of this process.", value=self._streams())
+        connections = GaugeMetricFamily("speciate_database_connections", "Database connections.", labels=["use"])
         pool = self._stores.engine.pool
         if isinstance(pool, QueuePool):
             connections.add_metric(["busy"], pool.checkedout())
@@ -120,7 +120,7 @@ class InstallationCollector:
         yield from self._shared
 
     def _read(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("speciate_up", "Whether a server answers.", labels=["server"])
+        up = GaugeMetricFamily("speciate_up", "1 if the server responds.", labels=["server"])
         try:
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
             yield _of_sealed(self._stores.secrets.without_retries(self._engine).check())
@@ -145,35 +145,35 @@ def _gauge(name: str, text: str, label: str, values: dict[str, float] | dict[str
 
 def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
     yield _gauge("speciate_runs", "Runs by state.", "state", gauges.runs)
-    candidates = CounterMetricFamily("speciate_candidates", "Candidates on record by outcome.", labels=["outcome"])
+    candidates = CounterMetricFamily("speciate_candidates", "Committed candidates by outcome.", labels=["outcome"])
     for outcome, count in sorted(gauges.candidates.items()):
         candidates.add_metric([outcome], count)
     yield candidates
-    spent = CounterMetricFamily("speciate_budget_spent", "What all runs took.", labels=["resource"])
+    spent = CounterMetricFamily("speciate_budget_spent", "Budget spent by all runs.", labels=["resource"])
     for resource, amount in sorted(gauges.spent.items()):
         spent.add_metric([resource], amount)
     yield spent
-    yield _gauge("speciate_budget_left", "What the budgets of running runs hold.", "resource", gauges.left)
+    yield _gauge("speciate_budget_left", "Remaining budget of running runs.", "resource", gauges.left)
     yield CounterMetricFamily("speciate_unlocks", "Confirmed unlocks.", value=gauges.unlocks)
-    yield GaugeMetricFamily("speciate_runs_stalled", "Running runs without a commit for long.", value=gauges.stalled)
-    yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs most of whose work fails.", value=gauges.alarmed)
+    yield GaugeMetricFamily("speciate_runs_stalled", "Running runs without a recent commit.", value=gauges.stalled)
+    yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs in which most work fails.", value=gauges.alarmed)
     yield from _of_work(gauges)
     if gauges.reconciler_age_s is not None:
-        text = "Seconds since the reconciler looked."
+        text = "Seconds since the last pass of the reconciler."
         yield GaugeMetricFamily("speciate_reconciler_age_seconds", text, value=gauges.reconciler_age_s)
 
 
 def _of_sealed(found: SecretsCheck) -> Metric:
     unopened = len(found.unopened)
     states = {"open": found.opened, "no_key": unopened * found.keyless, "other_key": unopened * (not found.keyless)}
-    return _gauge("speciate_sealed_secrets", "Sealed secrets by whether this process opens them.", "state", states)
+    return _gauge("speciate_sealed_secrets", "Encrypted secrets by decryption state.", "state", states)
 
 
 def _of_work(gauges: Gauges) -> Iterator[Metric]:
-    units = GaugeMetricFamily("speciate_queue_units", "Units of work of running runs.", labels=["kind", "state"])
-    oldest = GaugeMetricFamily("speciate_queue_oldest_seconds", "Age of the oldest that waits.", labels=["kind"])
+    units = GaugeMetricFamily("speciate_queue_units", "Work units of running runs.", labels=["kind", "state"])
+    oldest = GaugeMetricFamily("speciate_queue_oldest_seconds", "Age of the oldest waiting work unit.", labels=["kind"])
     found = {(each.kind, each.state): each for each in gauges.work}
-    # An empty queue is zero and not absent: rules and autoscalers must be able to tell it from a failed scrape.
+    # An empty queue is 0, not absent, so that alerts and autoscalers can distinguish it from a failed scrape.
     for kind in WorkKind:
         for state in ("ready", "leased"):
             each = found.get((kind.value, state))
@@ -183,7 +183,7 @@ def _of_work(gauges: Gauges) -> Iterator[Metric]:
     yield units
     yield oldest
     overdue = sum(each.overdue for each in gauges.work)
-    yield GaugeMetricFamily("speciate_leases_overdue", "Leases that expired and were not taken back.", value=overdue)
+    yield GaugeMetricFamily("speciate_leases_overdue", "Expired leases that have not been returned.", value=overdue)
 
 
 def _of_counters(found: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Metric]:
@@ -206,8 +206,8 @@ def _of_counters(found: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Met
 
 
 def _of_workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Metric]:
-    slots = GaugeMetricFamily("speciate_worker_slots", "Slots of the workers that are there.", labels=["queue", "tier"])
-    processes = GaugeMetricFamily("speciate_workers", "Workers that are there.", labels=["queue"])
+    slots = GaugeMetricFamily("speciate_worker_slots", "Slots of live workers.", labels=["queue", "tier"])
+    processes = GaugeMetricFamily("speciate_workers", "Live workers.", labels=["queue"])
     found: dict[tuple[str, str], int] = {}
     for worker in workers:
         for queue in worker.queues:

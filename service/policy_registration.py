@@ -1,7 +1,6 @@
-"""Registering a policy, over REST and from a page: whose key it may use, whether its endpoint answers, what is kept.
+"""Register policies: check permissions and the endpoint, then store the policy and its API key.
 
-Endpoints are asked in threads of their own: a slow one, or a slow name server, holds those that wait for policies, and
-never those that answer requests.
+Endpoints are contacted in separate threads, so that slow endpoints and name servers do not delay other requests.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from speciate.storage.stores import Stores
 
 @dataclass(frozen=True)
 class PingResult:
-    """A sign of life.
+    """Result of contacting a policy endpoint.
 
     Attributes:
-        message: What was found, in one line.
-        seconds: How long it took.
+        message: What the endpoint returned, in one line.
+        seconds: Duration of the check.
     """
 
     message: str
@@ -43,15 +42,15 @@ class PingResult:
 async def register(
     body: PolicySubmission, app_state: AppState, stores: Stores, principal: Principal
 ) -> tuple[PolicyVersion, bool]:
-    """Keep a policy as its endpoint serves it.
+    """Store a policy as its endpoint serves it.
 
     Returns:
-        The version, and whether it is a new one.
+        The version, and True if it is new.
 
     Raises:
-        ForbiddenError: It names a variable of the workers, and whoever asks is not the operator.
-        InvalidInputError: Its client cannot use it, or its address may not be asked.
-        UnavailableError: Its endpoint does not serve it, or there is no secret with which its key could be sealed.
+        ForbiddenError: The policy names an environment variable of the workers, and the caller is not the operator.
+        InvalidInputError: The policy is not valid, or egress rules forbid its URL.
+        UnavailableError: The endpoint does not serve the policy, or no secret is set to encrypt its key.
     """
     await _allow(body.definition, app_state, principal)
     policy = await to_thread.run_sync(_checked, body, app_state, limiter=app_state.pings)
@@ -59,23 +58,23 @@ async def register(
 
 
 async def try_out(body: PolicySubmission, app_state: AppState, principal: Principal) -> PingResult:
-    """Look at the endpoint of a policy that is not kept; raises as ``register`` does."""
+    """Check the endpoint of a policy without storing it. Raises as ``register`` does."""
     await _allow(body.definition, app_state, principal)
-    return await _signed(lambda: _ping(*_with_key(body, app_state)), app_state)
+    return await _timed(lambda: _ping(*_with_key(body, app_state)), app_state)
 
 
 async def ping(policy: Policy, app_state: AppState) -> PingResult:
-    """Look at the endpoint of a policy that is kept; raises ``UnavailableError`` when it cannot be used."""
-    return await _signed(lambda: _ping(policy, _context(app_state)), app_state)
+    """Check the endpoint of a stored policy. Raises ``UnavailableError`` if it does not work."""
+    return await _timed(lambda: _ping(policy, _context(app_state)), app_state)
 
 
 async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> None:
     if (variable := policy.api_key_env) is not None and not principal.all_projects:
-        # Its value is the operator's, and goes to whatever address the definition names.
+        # The policy would send a key of the operator to an arbitrary URL.
         raise ForbiddenError(
-            f"definition.api_key_env: the key in {variable} belongs to whoever runs the workers, and only the"
-            " operator's token may have it sent to an endpoint.",
-            remedy="Send a key of your own as 'api_key', or ask the operator to register the policy in your project.",
+            f"definition.api_key_env: {variable} holds a key of the operator. Only the operator token may send it to an"
+            " endpoint.",
+            remedy="Send your own key as 'api_key', or ask the operator to register the policy in your project.",
         )
     await to_thread.run_sync(_check_address, policy, app_state.settings.network, limiter=app_state.pings)
 
@@ -87,7 +86,7 @@ def _check_address(policy: Policy, network: AllowedNetworks) -> None:
 
 
 def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
-    """Return the policy as its endpoint serves it; its client knows which options and which endpoint the kind needs."""
+    """Return the policy as its endpoint serves it. Its client validates the options."""
     policy, context = _with_key(body, app_state)
     with _opened(policy, context) as client:
         return client.identify() if body.check and isinstance(client, IdentifyingClient) else policy
@@ -96,7 +95,7 @@ def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
 def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[PolicyVersion, bool]:
     version, new = stores.catalog.add_policy(policy)
     if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
-        # Cut off before this, the version has no key: sending the same again stores it.
+        # If the process stops before this line, the version has no key. Repeating the request stores it.
         stores.policy_keys.store(kept, body.api_key.get_secret_value())
     return version, new
 
@@ -105,7 +104,7 @@ def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, Clie
     policy, context = body.definition, _context(app_state)
     if (given := body.api_key) is not None:
         policy = policy.model_copy(update={"api_key_id": app_state.stores.policy_keys.new_id()})
-        # Not stored yet: only what is registered has a key.
+        # The key is stored only after registration.
         context = replace(context, key_of=lambda _: given.get_secret_value())
     return policy, context
 
@@ -114,10 +113,10 @@ def _context(app_state: AppState) -> ClientContext:
     return ClientContext(app_state.settings.network, app_state.stores.policy_keys.open)
 
 
-async def _signed(ask: Callable[[], str], app_state: AppState) -> PingResult:
-    begun = time.monotonic()
+async def _timed(ask: Callable[[], str], app_state: AppState) -> PingResult:
+    started = time.monotonic()
     message = await to_thread.run_sync(ask, limiter=app_state.pings)
-    return PingResult(message, time.monotonic() - begun)
+    return PingResult(message, time.monotonic() - started)
 
 
 def _ping(policy: Policy, context: ClientContext) -> str:
@@ -128,6 +127,6 @@ def _ping(policy: Policy, context: ClientContext) -> str:
 @contextmanager
 def _opened(policy: Policy, context: ClientContext) -> Iterator[PolicyClient]:
     client = build_client(policy, context)
-    # Some hold connections, and then close them like a file.
+    # Clients that hold connections are context managers.
     with client if isinstance(client, AbstractContextManager) else nullcontext():
         yield client

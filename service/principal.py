@@ -1,4 +1,4 @@
-"""Who asks: whoever a token, a session or this machine itself stands for, and the project that is asked about."""
+"""The principal of a request: its identity, scope and project."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SESSION_COOKIE: Final = "speciate_session"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """Identity of a request.
 
     Attributes:
         name: Name in the audit log.
-        scope: What they may do.
-        project_id: The project that they ask about.
-        project: Its name.
-        token_id: Their token, where there is one.
-        all_projects: Whether they may choose the project, and make and limit projects.
-        session: Whether they are known by a cookie.
+        scope: What the principal may do.
+        project_id: Project of the request.
+        project: Name of the project.
+        token_id: Token of the request, if any.
+        all_projects: True if the principal may select any project and administer projects.
+        session: True if a session cookie authenticated the request.
     """
 
     name: str
@@ -40,23 +40,23 @@ class Principal:
     session: bool = False
 
     def require(self, scope: Scope) -> None:
-        """Refuse what needs another scope; raises ``ForbiddenError``."""
+        """Raise ``ForbiddenError`` unless the scope includes another."""
         if not self.scope.includes(scope):
-            raise ForbiddenError(f"this needs a token with scope {scope.value}, and yours has {self.scope.value}.")
+            raise ForbiddenError(f"this request requires scope {scope.value}, the token has {self.scope.value}.")
 
     def require_all_projects(self) -> None:
-        """Refuse what only the operator does; raises ``ForbiddenError``."""
+        """Raise ``ForbiddenError`` unless the principal is the operator."""
         if not self.all_projects:
-            raise ForbiddenError("this is for the operator's token alone: it concerns all projects.")
+            raise ForbiddenError("this request affects all projects and requires the operator token.")
 
 
 def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:
-    """Return who asks by a token or session about a project."""
+    """Return the principal of a token or session in a project."""
     return Principal(bearer.name, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
 
 
 def principal_of(request: Request) -> Principal:
-    """Return who sent a request that was let in."""
+    """Return the principal of an authenticated request."""
     return cast("Principal", request.state.principal)
 
 
@@ -76,7 +76,7 @@ async def _operator(principal: PrincipalDep) -> None:
 
 
 NeedsAdmin: Final = Depends(_admin)
-"""For what is for scope ``admin``."""
+"""Dependency of routes that require scope ``admin``."""
 
 NeedsOperator: Final = Depends(_operator)
-"""For what is for the operator alone, or for programs of this machine where there is none."""
+"""Dependency of routes for the operator, or for local programs where no operator token is set."""

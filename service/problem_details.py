@@ -1,4 +1,4 @@
-"""How every refusal looks: RFC 9457 problem details, always JSON, never HTML, never an internal."""
+"""Error responses as RFC 9457 problem details."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:speciate:error:"
 
 
-class FlawDetails(BaseModel):
-    """One thing that is wrong with the input, and where."""
+class FieldErrorDetails(BaseModel):
+    """One invalid field of the input."""
 
-    message: str = Field(description="what is wrong and what was expected")
-    where: str = Field(default="", description="path to the value, such as targets.0.rule")
-    file: str | None = Field(default=None, description="name of the file, where files were submitted")
-    line: int | None = Field(default=None, description="line in that file or in the body, counted from 1")
-    column: int | None = Field(default=None, description="column in that line, counted from 1")
+    message: str = Field(description="What is wrong and what was expected.")
+    where: str = Field(default="", description="Path to the value, such as targets.0.rule.")
+    file: str | None = Field(default=None, description="File name, if files were submitted.")
+    line: int | None = Field(default=None, description="Line in the file or the body, from 1.")
+    column: int | None = Field(default=None, description="Column in the line, from 1.")
 
 
 class ProblemDetails(BaseModel):
-    """A refusal. ``type`` is stable; ``detail`` is for people."""
+    """An error response (RFC 9457)."""
 
-    type: str = Field(description="urn:speciate:error: followed by the stable name of the error")
-    title: str
-    status: int
-    detail: str
-    errors: tuple[FlawDetails, ...] = ()
+    type: str = Field(description="`urn:speciate:error:` followed by the stable name of the error.")
+    title: str = Field(description="Short description of the error type.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="What failed and what to do, for people.")
+    errors: tuple[FieldErrorDetails, ...] = Field(default=(), description="Invalid fields of the input.")
 
 
 def problem(
@@ -44,14 +44,14 @@ def problem(
     flaws: Iterable[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return the answer that refuses a request."""
+    """Return an error response."""
     details = ProblemDetails(
         type=TYPE_PREFIX + slug,
         title=title,
         status=status,
         detail=_plain(detail),
         errors=tuple(
-            FlawDetails(
+            FieldErrorDetails(
                 message=_plain(f.message),
                 where=_plain(f.where),
                 file=None if f.file is None else _plain(f.file),
@@ -67,5 +67,5 @@ def problem(
 
 
 def _plain(text: str) -> str:
-    # A message may quote what a user sent, and lone surrogates cannot be sent back.
+    # A message may quote user input, and lone surrogates cannot be encoded.
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The streams of this process: who watches which run, how many there may be, and how they end."""
+"""Manage the open event streams of this process: viewers, limits, wake-ups from Redis and shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from speciate.ports.records.runs import EventRecord, RunRecord
 from speciate.storage.stores import Stores
 
 MAX_STREAMS: Final = 1000
-"""Open streams of one process."""
+"""Maximum number of open streams of one process."""
 
 MEDIA_TYPE: Final = "text/event-stream"
 _READERS: Final = 4
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 class EventHub:
-    """All open streams of this process.
+    """The open event streams of this process.
 
     Attributes:
-        max_streams: Streams that may be open at once.
-        heartbeat_s: After how much silence a stream shows that it lives.
-        poll_s: How often a watched run is looked at when Redis wakes nobody.
+        max_streams: Maximum number of open streams.
+        heartbeat_s: Seconds of silence after which a stream sends a comment.
+        poll_s: Seconds between polls of a watched run without a wake-up from Redis.
     """
 
     def __init__(
@@ -57,43 +57,43 @@ class EventHub:
         self._closing = False
         self._viewers: set[Viewer] = set()
         self._channels: dict[UUID, tuple[EventChannel, asyncio.Task[None]]] = {}
-        # Threads of their own: neither do streams wait for slow requests nor the other way round.
+        # Separate threads, so that streams and requests do not delay each other.
         self._threads = CapacityLimiter(_READERS)
 
     @property
     def streams(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return len(self._viewers)
 
     @property
     def channels(self) -> int:
-        """Runs that are being watched while they go on."""
+        """Number of running runs with viewers."""
         return len(self._channels)
 
     async def join(self, run_id: UUID, after: int) -> Viewer:
-        """Return a viewer of a run's events; whoever gets it has to ``leave``.
+        """Return a viewer of the events of a run. The caller must ``leave`` it.
 
         Args:
             run_id: The run.
-            after: Sequence number of the last event that the viewer has.
+            after: Sequence number of the last event to skip.
 
         Raises:
-            NotFoundError: There is no such run.
-            InvalidInputError: The run never had that many events.
+            NotFoundError: The run does not exist.
+            InvalidInputError: The run does not have that many events.
             UnavailableError: Too many streams are open.
         """
         if self.streams >= self.max_streams:
             raise UnavailableError(
-                f"{self.max_streams} streams of events are open, which is the most this process serves.",
-                remedy="Close some, ask for the events as JSON pages, or run another API process.",
+                f"this process has {self.max_streams} open event streams, which is its limit.",
+                remedy="Close some, read the events as JSON pages, or run another API process.",
             )
         reader = _StoredEvents(self._stores, run_id, self._threads)
         run = await reader.run()
-        if self._closing:  # looked at after the last wait: a viewer that came now would be ended by nobody
-            raise UnavailableError("this process of the API is stopping.", remedy="Connect again in a moment.")
+        if self._closing:  # checked after the last await, since close_streams() no longer sees new viewers
+            raise UnavailableError("this API process is shutting down.", remedy="Reconnect in a moment.")
         if after > run.last_event:
             flaw = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
-            raise InvalidInputError(f"The position in the stream is not valid: {flaw}", flaws=(flaw,))
+            raise InvalidInputError(f"The stream position is not valid: {flaw}", flaws=(flaw,))
         goal = run.last_event if run.state.ended else None
         viewer = Viewer(reader, after=after, goal=goal, heartbeat_s=self.heartbeat_s)
         self._viewers.add(viewer)
@@ -102,7 +102,7 @@ class EventHub:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Forget a viewer, and its channel with the last one."""
+        """Remove a viewer, and its channel after the last viewer."""
         self._viewers.discard(viewer)
         for channel, task in list(self._channels.values()):
             channel.viewers.discard(viewer)
@@ -111,18 +111,18 @@ class EventHub:
                 task.cancel()
 
     def wake(self, run_id: UUID) -> None:
-        """Look for new events of a run, if somebody watches it."""
+        """Check for new events of a run, if it has viewers."""
         if run_id in self._channels:
             self._channels[run_id][0].wake()
 
     def close_streams(self) -> None:
-        """End every stream without an ``end``: this process stops, its viewers connect to another."""
+        """End every stream without an ``end`` event, so that clients reconnect to another process."""
         self._closing = True
         for viewer in self._viewers:
             viewer.close()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Close all streams and stop their tasks."""
         self.close_streams()
         tasks = [task for _, task in self._channels.values()]
         self._channels.clear()
@@ -143,13 +143,13 @@ class EventHub:
         if held is not None and held[0] is channel:
             del self._channels[channel.run_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("the events of run %s cannot be read", channel.run_id, exc_info=error)
+            _log.error("cannot read the events of run %s", channel.run_id, exc_info=error)
             for viewer in channel.viewers:
                 viewer.close()
 
 
 class EventStreamResponse(StreamingResponse):
-    """Sends a viewer's events, and has it leave however the connection ends."""
+    """A streaming response that removes its viewer when the connection ends."""
 
     def __init__(self, hub: EventHub, viewer: Viewer) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -157,7 +157,7 @@ class EventStreamResponse(StreamingResponse):
         self._leave = functools.partial(hub.leave, viewer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the run has ended or nobody listens."""
+        """Send events until the run has ended or the client has disconnected."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -184,30 +184,30 @@ class _StoredEvents:
         try:
             return await to_thread.run_sync(call, limiter=self.threads)
         except sqlalchemy.exc.TimeoutError as error:
-            raise UnavailableError("every database connection is in use.") from error
+            raise UnavailableError("all database connections are in use.") from error
 
 
 async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> None:
-    """Call ``wake`` with the id of every run that commits something, until cancelled; survives that Redis is away."""
-    away = False
+    """Call ``wake`` with the id of every run that commits, until cancelled. Reconnects when Redis is unavailable."""
+    unavailable = False
     while True:
         try:
             async with Redis.from_url(redis_url, socket_connect_timeout=5) as client, client.pubsub() as channel:
                 await channel.subscribe(COMMIT_CHANNEL)
-                away = False
+                unavailable = False
                 async for message in channel.listen():
                     _forward(message, wake)
         except (redis.RedisError, OSError) as error:
-            if not away:
-                _log.warning("Redis is away, streams of events ask PostgreSQL instead: %s", error)
-            away = True
+            if not unavailable:
+                _log.warning("Redis is unavailable, event streams poll PostgreSQL: %s", error)
+            unavailable = True
         await asyncio.sleep(_REDIS_RETRY_S)
 
 
 def log_listener_failure(task: asyncio.Task[None]) -> None:
-    """Log why listening ended, unless it was told to."""
+    """Log why the listener ended, unless it was cancelled."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("commits are not heard any more, streams of events ask PostgreSQL instead", exc_info=error)
+        _log.error("the commit listener failed, event streams poll PostgreSQL", exc_info=error)
 
 
 def _forward(message: dict[str, Any], wake: Callable[[UUID], None]) -> None:
@@ -216,4 +216,4 @@ def _forward(message: dict[str, Any], wake: Callable[[UUID], None]) -> None:
     try:
         wake(UUID(bytes(message["data"]).decode("ascii")))
     except ValueError:
-        _log.warning("Redis channel %s carried something that is no run", COMMIT_CHANNEL)
+        _log.warning("invalid message on Redis channel %s", COMMIT_CHANNEL)

@@ -1,7 +1,7 @@
-"""Reading request bodies: JSON as RFC 8259 has it, and only values that can be stored and given back unchanged.
+"""Parse request bodies strictly: RFC 8259 JSON with values that PostgreSQL can store.
 
-Python's reader takes ``NaN``, lets ``1e999`` become infinite and keeps lone surrogates; PostgreSQL refuses these and
-NUL characters. All of that is found here, with its place, before anything is done.
+Python's parser accepts ``NaN``, reads ``1e999`` as infinity and keeps lone surrogates. PostgreSQL rejects these and NUL
+characters. This module rejects all of them and names their place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from speciate.domain.errors import FieldError, InvalidInputError, TooLargeError
 from speciate.domain.unstorable import MAX_VALUES, storage_errors, values_within
 
 _LARGE: Final = 64 << 10
-"""Bytes above which a body is read in a thread: in the event loop all others would wait for it."""
+"""Body size above which parsing moves to a thread, so that it does not block the event loop."""
 
 
 class MalformedJsonError(InvalidInputError):
@@ -31,16 +31,16 @@ class MalformedJsonError(InvalidInputError):
 
 
 class StrictRoute(APIRoute):
-    """A route whose body is read strictly.
+    """A route that parses its body strictly.
 
     Attributes:
-        most_values: Most values of a body. FastAPI checks all of them in the event loop, where everybody waits.
+        most_values: Maximum number of values in a body. FastAPI validates them in the event loop.
     """
 
     most_values: ClassVar[int] = 20_000
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler behind the check of the body."""
+        """Return FastAPI's handler, preceded by the check of the body."""
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
@@ -55,7 +55,7 @@ class StrictRoute(APIRoute):
 
 
 class LargeRoute(StrictRoute):
-    """One whose body may hold a problem, which is itself checked in a thread."""
+    """A route whose body may hold a problem, which is validated in a thread."""
 
     most_values: ClassVar[int] = MAX_VALUES
 
@@ -78,21 +78,21 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the JSON value of a body.
 
     Raises:
-        MalformedJsonError: It is none.
-        TooLargeError: It holds more values.
-        InvalidInputError: It holds a number that is not finite, or a text that cannot be stored.
+        MalformedJsonError: The body is not JSON.
+        TooLargeError: The body holds more values.
+        InvalidInputError: The body holds a number that is not finite, or text that PostgreSQL cannot store.
     """
     try:
         text = body.decode("utf-8-sig")
         if not values_within(text, most_values):
-            raise TooLargeError(f"the body holds more than {most_values} values: items of lists and objects all count.")
+            raise TooLargeError(f"the body holds more than {most_values} values. Items of lists and objects count.")
         value = json.loads(text)
     except json.JSONDecodeError as error:
         flaw = FieldError(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
     except UnicodeDecodeError as error:
         flaw = FieldError(f"byte {error.start} is not UTF-8", where="body")
     except (RecursionError, ValueError):
-        flaw = FieldError("is nested too deep, or has a number with thousands of digits", where="body")
+        flaw = FieldError("is nested too deeply or has a number with thousands of digits", where="body")
     else:
         require_storable(value)
         return value
@@ -100,10 +100,10 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
 
 
 def require_storable(value: Any) -> None:
-    """Refuse values that JSON or PostgreSQL cannot hold.
+    """Reject values that JSON or PostgreSQL cannot hold.
 
     Raises:
-        InvalidInputError: There is one; the flaws name the places.
+        InvalidInputError: The value is not storable. The error lists the places.
     """
     if flaws := tuple(replace(flaw, where=flaw.where or "body", line=None) for flaw in storage_errors(value)):
         raise InvalidInputError(f"The request is not valid: {flaws[0]}", flaws=flaws)
@@ -112,4 +112,4 @@ def require_storable(value: Any) -> None:
 def _require_json(content_type: str) -> None:
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise HTTPException(415, "The body is not labelled as JSON: expected Content-Type: application/json.")
+        raise HTTPException(415, "Unsupported body: expected Content-Type: application/json.")

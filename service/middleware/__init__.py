@@ -1,1 +1,1 @@
-"""What every request passes before it reaches a route: who may enter, how large it may be, which headers it gets."""
+"""ASGI middleware: metrics, access control, limits and security headers."""

@@ -1,4 +1,4 @@
-"""How large a request may be, whether it says so in advance or not, and how slowly it may come."""
+"""Limit the size of request bodies and the time they may take."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from service.problem_details import problem
 from speciate.domain.errors import TooLargeError
 
 BODY_S: Final = 20.0
-"""Seconds in which a small body has to be there."""
+"""Seconds in which a small body must arrive."""
 
 SLOWEST_BYTES_S: Final = 32 << 10
-"""Bytes that earn a larger body one more second."""
-
+"""Minimum transfer rate of a larger body, in bytes per second."""
 
 LINGER_S: Final = 1.0
-"""Seconds for which a body that was refused is still taken off the wire."""
+"""Seconds for which a rejected body is still read."""
 
 
 class BodyLimit:
-    """Reads each body before anything else does, and answers 413 when it is over the limit, 408 when it is too slow.
+    """Reads each body first. Responds 413 if it is too large and 408 if it is too slow.
 
     Args:
-        app: What comes after.
-        max_bytes: Largest body.
-        body_s: Seconds in which a small body has to be there.
+        app: The next application.
+        max_bytes: Maximum body size.
+        body_s: Seconds in which a small body must arrive.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, body_s: float = BODY_S) -> None:
@@ -40,7 +39,7 @@ class BodyLimit:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its body read, or refuse it."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -56,10 +55,10 @@ class BodyLimit:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, receive: Receive) -> Message | None:
-        """Return the body as one message, or None when it is too large; memory holds at most the limit.
+        """Return the body as one message, or None if it is too large. Holds at most ``max_bytes`` in memory.
 
         Raises:
-            TimeoutError: It comes too slowly.
+            TimeoutError: The body arrives too slowly.
         """
         body = bytearray()
         begun = time.monotonic()
@@ -77,12 +76,13 @@ class BodyLimit:
 
     async def _refuse_slow(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = HTTPStatus.REQUEST_TIMEOUT
-        told = f"The body of the request came too slowly: {self._body_s:g} s are allowed, more for a large one."
-        response = problem(status, "request-timeout", status.phrase, told, headers={"Connection": "close"})
+        detail = f"The request body did not arrive in time: {self._body_s:g} s, or longer for a large body."
+        response = problem(status, "request-timeout", status.phrase, detail, headers={"Connection": "close"})
         await response(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = TooLargeError(f"the body is over {self._max_bytes} bytes.", remedy="SPECIATE_MAX_BODY_BYTES sets this.")
+        detail = f"the body exceeds {self._max_bytes} bytes."
+        error = TooLargeError(detail, remedy="SPECIATE_MAX_BODY_BYTES sets the limit.")
         response = answer(error)
         response.headers["Connection"] = "close"
 
@@ -91,7 +91,7 @@ class BodyLimit:
                 await send(message)
                 return
             await send({**message, "more_body": True})
-            # Closed at once, with a body still on its way, the connection would be reset and this answer lost.
+            # Closing the connection while the client still sends would reset it and lose this response.
             await _discard(receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

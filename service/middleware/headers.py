@@ -1,4 +1,4 @@
-"""Headers that keep a browser from doing anything with an answer but showing it as what it is."""
+"""Security headers of every response."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _RAW: Final = tuple((name.lower().encode(), value.encode()) for name, value in S
 
 
 class SecurityHeaders:
-    """Sets the headers above where an answer does not set its own."""
+    """Adds the security headers that a response does not set itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and complete the head of its answer."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

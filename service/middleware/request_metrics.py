@@ -1,4 +1,4 @@
-"""Every request is counted, timed, logged and traced here, under an id that its sender chose or is told."""
+"""Request middleware: count, time, log and trace each request under a request id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speciate.telemetry import logs, tracing
 
 HEADER: Final = "X-Request-Id"
 _USABLE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-"""Ids that a sender may choose: nothing that could end a line of a log or be taken for another field."""
+"""Request ids that clients may choose: no character that could break a log line."""
 
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _UNMATCHED: Final = "unmatched"
@@ -25,11 +25,11 @@ _log = logging.getLogger("speciate.requests")
 
 
 class RequestMetrics:
-    """Passes requests on and books what became of them.
+    """Records metrics, a log line and a trace span for each request.
 
     Args:
-        app: What comes after.
-        metrics: Where requests are counted.
+        app: The next application.
+        metrics: The metrics to update.
     """
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
@@ -37,7 +37,7 @@ class RequestMetrics:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and book it."""
+        """Handle a request and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -59,17 +59,17 @@ class RequestMetrics:
                 await self._app(scope, receive, begin)
             finally:
                 seconds = time.perf_counter() - started if begun_s is None else begun_s
-                self._book(scope, headers, ids, status, seconds)
+                self._record(scope, headers, ids, status, seconds)
 
-    def _book(self, scope: Scope, headers: Headers, ids: dict[str, str], status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, headers: Headers, ids: dict[str, str], status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", _UNMATCHED)
         named = scope.get("path_params", {}).get("run_id")
-        # A request whose path names no run, and that worked on one, has made it.
-        made = ids.get("run") if named is None else None
+        # A request that worked on a run without naming one in its path has created it.
+        created = ids.get("run") if named is None else None
         if named is not None:
             with suppress(ValueError):
                 ids["run"] = str(UUID(str(named)))
-        self._metrics.book(scope["method"], route, status, seconds)
+        self._metrics.record(scope["method"], route, status, seconds)
         if scope["path"] not in _QUIET:
             level = logging.WARNING if status >= 500 else logging.INFO
             _log.log(level, "%s %s %d in %.1f ms", scope["method"], route, status, seconds * 1e3)
@@ -77,6 +77,6 @@ class RequestMetrics:
                 f"{scope['method']} {route}",
                 seconds,
                 headers,
-                None if made is None else UUID(made),
+                None if created is None else UUID(created),
                 **{"http.response.status_code": status, "speciate.request_id": ids["request"]},
             )

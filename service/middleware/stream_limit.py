@@ -1,4 +1,4 @@
-"""How many streams one client may have open at once, of every kind: a process has places for a thousand."""
+"""Limit the open event streams of one client."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _RETRY_S: Final = 5.0
 
 
 class StreamLimit:
-    """Answers 429 in place of a stream that would be one too many of its client's.
+    """Responds 429 when a client has too many open streams.
 
-    A client is a token, and an address where there is none.
+    A client is a token, or an address for requests without a token.
 
     Args:
-        app: What comes after.
-        most: Streams of one client.
+        app: The next application.
+        most: Maximum number of streams of one client.
     """
 
     def __init__(self, app: ASGIApp, most: int = MOST) -> None:
@@ -32,7 +32,7 @@ class StreamLimit:
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; the head of its answer says whether it is a stream."""
+        """Handle a request. The content type of the response tells streams from other responses."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
@@ -43,8 +43,8 @@ class StreamLimit:
             if message["type"] == "http.response.start" and is_stream(message):
                 if self._open[client] >= self._most:
                     refused = True
-                    # As a client that is gone: whoever makes the stream ends it and tidies up.
-                    raise _OneTooManyError
+                    # An OSError, as for a disconnected client, makes the stream clean up.
+                    raise _TooManyStreamsError
                 self._open[client] += 1
                 counted = True
             await send(message)
@@ -57,20 +57,20 @@ class StreamLimit:
         finally:
             if counted:
                 self._open[client] -= 1
-                self._open += Counter()  # forgets those that have none
+                self._open += Counter()  # drops clients without streams
         if refused:
-            told = f"{self._most} streams of yours are open, which is the most one client may have: close some."
-            response = answer(TooManyRequestsError(told, retry_after_s=_RETRY_S))
+            detail = f"this client has {self._most} open streams, which is the limit. Close some of them."
+            response = answer(TooManyRequestsError(detail, retry_after_s=_RETRY_S))
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
 
 
-class _OneTooManyError(OSError):
-    """A stream is not begun."""
+class _TooManyStreamsError(OSError):
+    """The stream exceeds the limit."""
 
 
 def is_stream(head: Message) -> bool:
-    """Tell whether the head of an answer begins a stream of events."""
+    """Return True if a response head begins an event stream."""
     return Headers(raw=head["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
 
 

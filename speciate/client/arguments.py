@@ -1,4 +1,4 @@
-"""What a user may hand to ``runs.create``, checked before it is sent."""
+"""Validate the arguments of client methods before sending them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ V = TypeVar("V", bound=Value)
 BudgetLike = int | Budget | Mapping[str, float | None]
 """A budget, its fields by name, or a number of evaluations."""
 
-
 PoliciesLike = str | UUID | Mapping[str, float]
-"""A policy by id or name, or as_tuple of them with their weights."""
+"""A policy by id or name, or an ensemble of names with weights."""
 
 
 def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
-    """Return what defines a run's course.
+    """Return the spec of a run.
 
     Args:
-        budget: What it may spend.
-        values: Further fields of ``RunSpec``; None means its default.
+        budget: Budget of the run.
+        values: Further fields of ``RunSpec``. None means the default.
 
     Raises:
-        InvalidInputError: A value is not allowed; the flaws name them.
+        InvalidInputError: A value is not valid. The error lists each invalid field.
     """
     match budget:
         case Budget():
@@ -47,7 +46,7 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
 
 
 def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
-    """Return what a new run is called; raises as ``run_spec`` does."""
+    """Return the labels of a new run. Raises as ``run_spec`` does."""
     return _valid(Labels, {"name": name, "tags": as_tuple(tags), "note": note})
 
 
@@ -58,19 +57,18 @@ def relabelling(
     remove_tags: Iterable[str],
     note: str | None,
 ) -> Relabelling:
-    """Return what is changed in what a run is called; raises as ``run_spec`` does."""
+    """Return a change of labels. Raises as ``run_spec`` does."""
     lists = {"add_tags": as_tuple(add_tags), "remove_tags": as_tuple(remove_tags)}
     return _valid(Relabelling, {"name": name, "tags": None if tags is None else as_tuple(tags), "note": note, **lists})
 
 
 def quota(**limits: int | None) -> Quota:
-    """Return the limits of a project; raises as ``run_spec`` does."""
+    """Return the quota of a project. Raises as ``run_spec`` does."""
     return _valid(Quota, limits, "quota")
 
 
 def as_tuple(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return tags as a tuple."""
-    # One tag alone would be taken for its letters.
+    """Return tags as a tuple. A single string is one tag."""
     return (tags,) if isinstance(tags, str) else tuple(tags)
 
 

@@ -1,4 +1,4 @@
-"""How the service is reached: address, token, patience. Shared by both clients."""
+"""Connection settings: base URL, token, timeouts and retries."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from speciate.domain.errors import ConfigurationError, SpeciateError, Unavailabl
 from speciate.settings import is_loopback, load_settings
 
 MAX_TRIES: Final = 3
-"""How often a call that may be repeated is sent when its connection breaks."""
+"""Attempts for a repeatable request whose connection breaks."""
 
 RETRY_DELAY_S: Final = 0.2
 
 TIMEOUT: Final = httpx.Timeout(connect=5, read=30, write=30, pool=30)
 
 STREAM_TIMEOUT: Final = httpx.Timeout(connect=5, read=60, write=30, pool=30)
-"""For streams, which send a comment when they have nothing to tell."""
+"""Timeout of event streams, which send comments while they have no events."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """What both kinds of HTTP client are made with.
+    """Connection settings of a client.
 
     Attributes:
-        url: Address of the service, without a slash at the end.
+        url: Base URL of the service, without a trailing slash.
         token: Bearer token, or None.
-        project: The project to work in, or None for the token's own.
+        project: Project to work in, or None for that of the token.
     """
 
     url: str
@@ -39,16 +39,16 @@ class Connection:
 
     @classmethod
     def to(cls, url: str | None, token: str | None, project: str | None = None) -> Connection:
-        """Return the connection that arguments and settings lead to.
+        """Return the connection for the given arguments, completed from the settings.
 
         Raises:
-            ConfigurationError: The address is none, or the token cannot be sent.
+            ConfigurationError: The URL or the token is not valid.
         """
         settings = load_settings(url=url, token=token, project=project)
         given = settings.token.get_secret_value() if settings.token is not None else None
         if given is not None and not (given.isascii() and given.isprintable() and " " not in given):
-            raise ConfigurationError("the token holds characters that no token has.", remedy="Check SPECIATE_TOKEN.")
-        return cls(_checked(settings.base_url), given, settings.project)
+            raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
+        return cls(_valid_url(settings.base_url), given, settings.project)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""
@@ -57,7 +57,7 @@ class Connection:
             headers["Authorization"] = f"Bearer {self.token}"
         if self.project is not None:
             headers["Speciate-Project"] = self.project
-        # No redirections: a token belongs to the address it was given for. No proxy to one's own machine.
+        # No redirects, because a token is meant for one host only. No proxy for this machine.
         return {
             "base_url": self.url,
             "headers": headers,
@@ -67,7 +67,7 @@ class Connection:
         }
 
     def arguments(self, call: ApiCall[Any]) -> dict[str, Any]:
-        """Return the arguments of ``request`` for a call; raises as ``Call.content`` does."""
+        """Return the arguments of ``request`` for a call. Raises as ``ApiCall.content`` does."""
         arguments: dict[str, Any] = {
             "method": call.method,
             "url": call.path,
@@ -80,45 +80,43 @@ class Connection:
         return arguments
 
     def unreachable(self, error: httpx.RequestError) -> SpeciateError:
-        """Return the error for a request that got no answer."""
+        """Return the error for a request without a response."""
         match error:
             case httpx.UnsupportedProtocol():
-                return _no_address(self.url)
+                return _invalid_url(self.url)
             case httpx.ConnectError() | httpx.ConnectTimeout():
-                reason, remedy = str(error) or "no answer", "Start it with `speciate up`, or set SPECIATE_URL."
+                reason, remedy = str(error) or "no response", "Start it with `speciate up`, or set SPECIATE_URL."
             case httpx.TimeoutException():
-                reason, remedy = "no answer in time", "See whether it is overloaded with `speciate doctor`."
+                reason, remedy = "no response in time", "Check its load with `speciate doctor`."
             case _:
-                reason, remedy = str(error) or type(error).__name__, "The connection broke: try again."
-        return UnavailableError(f"the service at {self.url} cannot be reached: {reason.rstrip('.')}.", remedy=remedy)
+                reason, remedy = str(error) or type(error).__name__, "The connection broke. Retry."
+        return UnavailableError(f"cannot reach the service at {self.url}: {reason.rstrip('.')}.", remedy=remedy)
 
 
 def should_retry(call: ApiCall[Any], error: httpx.RequestError, tries: int) -> bool:
-    """Tell whether a call should be sent again after ``tries`` tries.
+    """Return True if a request should be repeated after ``tries`` attempts.
 
-    A refused connection is not: nobody is there, and whoever waits wants to know.
+    A refused connection is not repeated, because the service is not running.
     """
-    passing = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
+    transient = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
         error, httpx.ConnectError
     )
-    return passing and call.repeatable and tries < MAX_TRIES
+    return transient and call.repeatable and tries < MAX_TRIES
 
 
-def _checked(url: str) -> str:
+def _valid_url(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
-        raise _no_address(url) from None
+        raise _invalid_url(url) from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise _no_address(url)
+        raise _invalid_url(url)
     if parsed.userinfo:
         raise ConfigurationError(
-            "the address of the service holds a password.", remedy="Put the token into SPECIATE_TOKEN instead."
+            "the URL of the service contains a password.", remedy="Set the token in SPECIATE_TOKEN instead."
         )
     return url
 
 
-def _no_address(url: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{url!r} is no address of a service.", remedy="Expected http://HOST:PORT in SPECIATE_URL."
-    )
+def _invalid_url(url: str) -> ConfigurationError:
+    return ConfigurationError(f"{url!r} is not the URL of a service.", remedy="Set SPECIATE_URL to http://HOST:PORT.")

@@ -1,4 +1,4 @@
-"""How runs look in a notebook. Text from models and users is escaped."""
+"""Display runs in notebooks. Text from models and users is escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speciate.ports.records.runs import RunRecord
 
 
 def progress(record: RunRecord) -> str:
-    """Return what a run has spent of its budget, in one line."""
+    """Return the spent part of the budget in one line."""
     parts = [
         f"{_count(spent)} of {_count(limit)} {unit}" for unit, spent, limit in record.spending if limit is not None
     ]
@@ -21,7 +21,7 @@ def progress(record: RunRecord) -> str:
 
 
 def html(record: RunRecord) -> str:
-    """Return a run as a small table."""
+    """Return a run as an HTML table."""
     rows = [
         ("run", str(record.id)),
         *((("name", record.name),) if record.name else ()),
@@ -40,7 +40,7 @@ def html(record: RunRecord) -> str:
 
 
 def frame(candidates: Iterable[CandidateRecord]) -> Any:
-    """Return candidates as a ``pandas.DataFrame`` with one row each and one column ``reward.NAME`` per objective.
+    """Return candidates as a ``pandas.DataFrame``: one row per candidate, one column ``reward.NAME`` per objective.
 
     Raises:
         ConfigurationError: pandas is not installed.

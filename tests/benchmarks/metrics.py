@@ -50,7 +50,7 @@ def main() -> None:
         _fill(stores)
         metrics = ServiceMetrics()
         for route in range(100):
-            metrics.book("GET", f"/v1/{route}", 200, 0.01)
+            metrics.record("GET", f"/v1/{route}", 200, 0.01)
         metrics.watch(InstallationCollector(stores, endpoints.database_url, stall_s=900, streams=lambda: 0))
         text = metrics.text()
         metrics._FRESH_S = -1.0  # type: ignore[misc]

@@ -47,7 +47,7 @@ def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_sho
     with stores.engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO reconciler (id, alive_at) VALUES (1, now())")
     metrics = ServiceMetrics()
-    metrics.book("GET", "/v1/runs", 200, 0.01)
+    metrics.record("GET", "/v1/runs", 200, 0.01)
     url = stores.engine.url.render_as_string(hide_password=False)
     installation = InstallationCollector(stores, url, stall_s=900, streams=lambda: 0)
     metrics.watch(installation)

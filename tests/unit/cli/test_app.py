@@ -107,7 +107,7 @@ def test_every_command_is_documented() -> None:
 def test_a_refused_connection(cli: Cli) -> None:
     outcome = cli("--url", "http://127.0.0.1:1", "runs", "list")
     assert (outcome.code, outcome.out) == (ExitCode.UNREACHABLE, "")
-    assert outcome.err.startswith("error: the service at http://127.0.0.1:1 cannot be reached")
+    assert outcome.err.startswith("error: cannot reach the service at http://127.0.0.1:1")
     assert "speciate up" in outcome.err
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.diffs import MOST_LINES, unified_diff
+from service.diffs import MAX_LINES, unified_diff
 
 
 def _apply(old: str, diff: str) -> str:
@@ -41,13 +41,13 @@ def test_a_diff_leads_from_one_text_to_the_other(old: str, new: str) -> None:
     assert _apply(old, diff.text) == new
 
 
-@pytest.mark.parametrize("count", [MOST_LINES, MOST_LINES + 10, 300_000])
+@pytest.mark.parametrize("count", [MAX_LINES, MAX_LINES + 10, 300_000])
 def test_large_programs_take_bounded_work(count: int) -> None:
     head, tail = [f"h{i}" for i in range(50)], [f"t{i}" for i in range(50)]
     old = "\n".join(head + [str(i % 97) for i in range(count)] + tail)
     new = "\n".join([*head, *(str((i + 1) % 89) for i in range(count)), *tail])
     diff = unified_diff(old, new, before="old", after="new")
-    assert diff.minimal == (count <= MOST_LINES)
+    assert diff.minimal == (count <= MAX_LINES)
     assert _apply(old, diff.text) == new
 
 
