@@ -1,1 +1,1 @@
-"""Attacks on a running service, for the suite and, longer, for ``python -m tests.benchmarks abuse``."""
+"""Attacks on a running service, for the test suite and for ``python -m tests.benchmarks abuse``."""

@@ -1,4 +1,4 @@
-"""Every operation of the frozen description, asked by schemathesis with what fits it and with what does not."""
+"""Call every operation of the OpenAPI document with valid and invalid requests, using schemathesis."""
 
 from __future__ import annotations
 

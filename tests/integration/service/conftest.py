@@ -1,4 +1,4 @@
-"""The application under a real server, on this test's PostgreSQL database and Valkey."""
+"""The application on a real server, with PostgreSQL and Valkey."""
 
 from __future__ import annotations
 

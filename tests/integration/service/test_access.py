@@ -1,4 +1,4 @@
-"""Who may enter, how large a request may be, and how every refusal looks."""
+"""Access control, body limits and error responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's candidates, sorted and filtered, over HTTP and on the page."""
+"""Sorted and filtered candidates of a run, over HTTP and on the page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def walked(lab: Lab, run: str, **query: str) -> list[dict[str, Any]]:
         cursor = {"cursor": page["next_cursor"]}
 
 
-def test_the_best_come_first_and_every_one_comes_once(lab: Lab, run: str) -> None:
+def test_sorting_is_best_first_and_complete(lab: Lab, run: str) -> None:
     every = walked(lab, run)
     assert [c["number"] for c in every] == list(range(len(every), 0, -1))
     assert walked(lab, run, sort="number") == every
@@ -56,7 +56,7 @@ def test_the_best_come_first_and_every_one_comes_once(lab: Lab, run: str) -> Non
         assert walked(lab, run, sort=sort) == expected, sort
 
 
-def test_filters_find_what_the_records_say(lab: Lab, run: str) -> None:
+def test_filters_match_the_records(lab: Lab, run: str) -> None:
     every = walked(lab, run)
     elites = {elite["number"] for elite in lab.api.get(f"{run}/archive").json()["items"]}
     asked = lab.api.get("/v1/policies/mixed").json()["id"]
@@ -107,7 +107,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_values_are_refused(lab: Lab, run: str, name: str) -> None:
+def test_malicious_values_are_rejected(lab: Lab, run: str, name: str) -> None:
     for value in HOSTILE[name]:
         answer = lab.api.get(f"{run}/candidates", params={"sort": "y", name: value})
         refused(answer, 422, "invalid-input")
@@ -119,10 +119,10 @@ def test_hostile_values_are_refused(lab: Lab, run: str, name: str) -> None:
         assert "<h1>" in page.text
     for cursor in (cursors.encode("y", math.nan, 5), cursors.encode("y", -math.inf, -(2**63))):
         assert lab.api.get(f"{run}/candidates", params={"sort": "y", "cursor": cursor}).status_code == 200
-    refused(lab.api.get(f"{run}/candidates", params={"policy": "nobody"}), 404, "not-found")
+    refused(lab.api.get(f"{run}/candidates", params={"policy": "missing"}), 404, "not-found")
 
 
-def test_a_rule_that_cannot_be_read_comes_back_with_what_is_wrong(lab: Lab, run: str) -> None:
+def test_invalid_rule_names_the_error(lab: Lab, run: str) -> None:
     query = {"rule": "x >= <b>", "status": "evaluated", "show": ["y", "nothing"]}
     page = lab.api.get(f"{run.removeprefix('/v1')}/candidates", params=query, headers={"Accept": "text/html"})
     assert page.status_code == 422

@@ -1,4 +1,4 @@
-"""Runs of several policies over HTTP, on PostgreSQL."""
+"""Runs with ensembles over HTTP, on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _candidates(lab: Lab, run_id: UUID) -> list[dict[str, Any]]:
     return items
 
 
-def test_every_candidate_names_the_policy_that_was_asked(lab: Lab, ids: dict[str, str]) -> None:
+def test_candidates_name_their_policy(lab: Lab, ids: dict[str, str]) -> None:
     run_id = lab.start(60, policy={"scripted": 3, "mute@1": 1}, mutator={"steady": 1, "scripted": 1})
     lab.work()
     made = [c for c in _candidates(lab, run_id) if c["role"] != "seed"]
@@ -58,7 +58,7 @@ def test_every_candidate_names_the_policy_that_was_asked(lab: Lab, ids: dict[str
 
 
 @pytest.mark.parametrize("choice", ["weights", "ucb"])
-def test_a_run_of_several_is_replayed_event_by_event(lab: Lab, ids: dict[str, str], choice: str) -> None:
+def test_ensemble_run_replays_event_by_event(lab: Lab, ids: dict[str, str], choice: str) -> None:
     changes = {"policy": dict.fromkeys(ids, 1), "policy_choice": choice, "strategy": "best_of_n"}
     if choice == "ucb":
         changes["policy_discount"] = 0.9
@@ -69,7 +69,7 @@ def test_a_run_of_several_is_replayed_event_by_event(lab: Lab, ids: dict[str, st
     assert report.identical, report.describe()
 
 
-def test_one_policy_is_no_ensemble_however_it_is_named(lab: Lab) -> None:
+def test_single_policy_is_not_an_ensemble(lab: Lab) -> None:
     plain, named = lab.start(13), lab.start(13, policy={"scripted": 5})
     lab.work()
     runs = [lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (plain, named)]
@@ -84,7 +84,7 @@ def test_one_policy_is_no_ensemble_however_it_is_named(lab: Lab) -> None:
     assert events[0] == events[1]
 
 
-def test_what_an_ensemble_unlocks_is_nobodys_own(lab: Lab, ids: dict[str, str]) -> None:
+def test_ensemble_unlocks_belong_to_no_member(lab: Lab, ids: dict[str, str]) -> None:
     alone, together = lab.start(60), lab.start(60, policy=dict.fromkeys(("scripted", "steady"), 1))
     lab.work()
     every = lab.api.get("/v1/unlocks").json()["items"]
@@ -97,7 +97,7 @@ def test_what_an_ensemble_unlocks_is_nobodys_own(lab: Lab, ids: dict[str, str]) 
         assert {UUID(run["id"]) for run in listed} == runs
 
 
-def test_one_key_is_one_ensemble(lab: Lab, ids: dict[str, str]) -> None:
+def test_idempotency_key_covers_the_ensemble(lab: Lab, ids: dict[str, str]) -> None:
     key = {"Idempotency-Key": "k"}
     first = lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "mute": 1}}, headers=key).json()
     again = lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "mute": 1}}, headers=key).json()
@@ -107,7 +107,7 @@ def test_one_key_is_one_ensemble(lab: Lab, ids: dict[str, str]) -> None:
 
 
 class _Form(HTMLParser):
-    """What a browser sends of the form that starts a run."""
+    """Collects the fields that a browser submits with the form for a run."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Form(HTMLParser):
         },
     ],
 )
-def test_a_run_that_is_started_like_another_is_like_it(lab: Lab, ids: dict[str, str], changes: dict[str, Any]) -> None:
+def test_run_form_prefilled_from_a_run_repeats_it(lab: Lab, ids: dict[str, str], changes: dict[str, Any]) -> None:
     model = lab.start(60, **changes)
     form = _Form(lab.api.get(f"/runs/new?like={model}").text).fields
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
@@ -174,7 +174,7 @@ def test_a_run_that_is_started_like_another_is_like_it(lab: Lab, ids: dict[str, 
         ({"policy": "scripted", "guidance.every": "often"}, "integer"),
     ],
 )
-def test_a_form_that_does_not_fit_comes_back_as_it_was(lab: Lab, given: dict[str, str], told: str) -> None:
+def test_invalid_form_keeps_its_values(lab: Lab, given: dict[str, str], told: str) -> None:
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
     answer = lab.api.http.post("/runs", data={"problem": "toy", "evaluations": "5", **given}, headers=own)
     assert answer.status_code == 422
@@ -198,11 +198,11 @@ def test_a_form_that_does_not_fit_comes_back_as_it_was(lab: Lab, given: dict[str
         ({"policy": {"scripted": 1, "mute": 1}, "policy_choice": "luck"}, "policy_choice"),
     ],
 )
-def test_what_is_no_ensemble_is_refused(lab: Lab, ids: dict[str, str], changes: dict[str, Any], told: str) -> None:
+def test_invalid_ensembles_are_rejected(lab: Lab, ids: dict[str, str], changes: dict[str, Any], told: str) -> None:
     details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
     assert told in str(details)
     assert lab.api.get("/v1/runs").json()["items"] == []
 
 
-def test_an_unknown_member_is_not_found(lab: Lab) -> None:
-    refused(lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "nobody": 1}}), 404, "not-found")
+def test_unknown_ensemble_member_is_not_found(lab: Lab) -> None:
+    refused(lab.api.post("/v1/runs", BODY | {"policy": {"scripted": 1, "missing": 1}}), 404, "not-found")

@@ -1,4 +1,4 @@
-"""A run's events over HTTP: nothing lost, nothing twice, nothing left behind."""
+"""Events of a run over HTTP: no loss, no repetition, no leak."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Listener:
             for frame in frames:
                 self.comments += frame.startswith(":")
                 yield dict(line.split(": ", 1) for line in frame.split("\n") if not line.startswith(":"))
-            # The service breaks its silence often enough here that nobody waits for long.
+            # Heartbeats are frequent here, so this does not wait long.
             if self._leave.is_set():
                 return
 
@@ -85,7 +85,7 @@ def talkative(lab: Lab) -> Lab:
     return lab
 
 
-def test_events_come_as_they_happen_and_end_with_the_run(talkative: Lab) -> None:
+def test_live_events_until_the_run_ends(talkative: Lab) -> None:
     run_id = talkative.start(13)
     with listening(talkative.api, run_id) as first, listening(talkative.api, run_id) as second:
         wait_for(lambda: first.seqs and second.seqs)
@@ -102,7 +102,7 @@ def test_events_come_as_they_happen_and_end_with_the_run(talkative: Lab) -> None
     wait_for(lambda: talkative.api.hub.streams == talkative.api.hub.channels == 0)
 
 
-def test_a_stream_goes_on_where_the_last_one_stopped(talkative: Lab) -> None:
+def test_stream_resumes_after_last_event_id(talkative: Lab) -> None:
     run_id = talkative.start(21)
     talkative.work(units=3)
     with listening(talkative.api, run_id) as before:
@@ -115,7 +115,7 @@ def test_a_stream_goes_on_where_the_last_one_stopped(talkative: Lab) -> None:
     assert before.seqs + after.seqs == list(range(1, last + 1))
 
 
-def test_an_ended_run_is_told_from_the_start_and_ends(talkative: Lab) -> None:
+def test_stream_of_an_ended_run(talkative: Lab) -> None:
     run_id = talkative.start(9)
     talkative.work()
     last = talkative.stores.runs.get(run_id).last_event
@@ -128,7 +128,7 @@ def test_an_ended_run_is_told_from_the_start_and_ends(talkative: Lab) -> None:
     assert talkative.api.hub.channels == 0
 
 
-def test_streams_go_on_without_redis(settings: Settings, lab: Lab, serve: Callable[..., Api]) -> None:
+def test_streams_work_without_redis(settings: Settings, lab: Lab, serve: Callable[..., Api]) -> None:
     deaf = serve(settings.model_copy(update={"redis_url": SecretStr("redis://127.0.0.1:1/0")}))
     deaf.hub.heartbeat_s = deaf.hub.poll_s = 0.02
     run_id = lab.start(9)
@@ -138,7 +138,7 @@ def test_streams_go_on_without_redis(settings: Settings, lab: Lab, serve: Callab
     assert listener.seqs == list(range(1, lab.stores.runs.get(run_id).last_event + 1))
 
 
-def test_redis_wakes_streams_long_before_they_would_look_themselves(talkative: Lab) -> None:
+def test_redis_wakes_streams_before_the_poll(talkative: Lab) -> None:
     talkative.api.hub.poll_s = 3600
     run_id = talkative.start(9)
     with listening(talkative.api, run_id) as listener:
@@ -147,7 +147,7 @@ def test_redis_wakes_streams_long_before_they_would_look_themselves(talkative: L
         wait_for(lambda: listener.ended)
 
 
-def test_viewers_that_leave_are_forgotten(talkative: Lab) -> None:
+def test_disconnected_viewers_are_removed(talkative: Lab) -> None:
     run_id = talkative.start()
     with ExitStack() as stack:
         listeners = [stack.enter_context(listening(talkative.api, run_id)) for _ in range(10)]
@@ -156,12 +156,12 @@ def test_viewers_that_leave_are_forgotten(talkative: Lab) -> None:
     wait_for(lambda: talkative.api.hub.streams == talkative.api.hub.channels == 0)
 
 
-def test_silence_is_broken(talkative: Lab) -> None:
+def test_heartbeat_during_silence(talkative: Lab) -> None:
     with listening(talkative.api, talkative.start()) as listener:
         wait_for(lambda: listener.comments >= 3)
 
 
-def test_too_many_streams_are_refused_with_a_message(talkative: Lab) -> None:
+def test_too_many_streams_are_rejected(talkative: Lab) -> None:
     run_id = talkative.start()
     talkative.api.hub.max_streams = 2
     with listening(talkative.api, run_id) as first, listening(talkative.api, run_id) as second:
@@ -172,7 +172,7 @@ def test_too_many_streams_are_refused_with_a_message(talkative: Lab) -> None:
     wait_for(lambda: talkative.api.hub.streams == 0)
 
 
-def test_positions_that_never_were_are_refused(lab: Lab) -> None:
+def test_invalid_positions_are_rejected(lab: Lab) -> None:
     path = f"/v1/runs/{lab.start()}/events"
     for position in ("x", "-1", "1.5", "99999", "9" * 30, "٣"):
         headers = {**STREAM, "Last-Event-ID": position.encode()}
@@ -182,7 +182,7 @@ def test_positions_that_never_were_are_refused(lab: Lab) -> None:
     assert lab.api.hub.streams == 0
 
 
-def test_pages_hold_the_same_events(lab: Lab) -> None:
+def test_event_pages_match_the_stream(lab: Lab) -> None:
     run_id = lab.start(13)
     lab.work()
     path = f"/v1/runs/{run_id}/events"
@@ -195,7 +195,7 @@ def test_pages_hold_the_same_events(lab: Lab) -> None:
     assert lab.api.get(path, params={"after": 4}).json()["items"] == events[4:]
 
 
-def test_a_stopping_server_ends_its_streams_without_an_end(talkative: Lab, settings: Settings) -> None:
+def test_shutdown_ends_streams_without_end_event(talkative: Lab, settings: Settings) -> None:
     run_id = talkative.start()
     with listening(talkative.api, run_id) as listener:
         wait_for(lambda: listener.seqs)
@@ -206,7 +206,7 @@ def test_a_stopping_server_ends_its_streams_without_an_end(talkative: Lab, setti
     refused(talkative.api.get(f"/v1/runs/{run_id}/events", headers=STREAM), 503, "unavailable")
 
 
-def test_the_client_follows_a_run_to_its_end(lab: Lab) -> None:
+def test_client_watches_a_run_to_its_end(lab: Lab) -> None:
     with Client(url=str(lab.api.http.base_url)) as client:
         run = client.runs.create("toy", "scripted", budget=13, lanes=1, batch=4)
         worker = threading.Thread(target=lab.work)

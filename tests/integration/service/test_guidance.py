@@ -39,7 +39,7 @@ def _items(lab: Lab, path: str, **params: Any) -> list[dict[str, Any]]:
     return items
 
 
-def test_what_is_written_carried_and_dropped_is_on_record(guided: Lab) -> None:
+def test_advice_lifecycle_is_recorded(guided: Lab) -> None:
     run_id = guided.start(61, **GUIDED)
     guided.work()
     run = guided.api.get(f"/v1/runs/{run_id}").json()
@@ -76,7 +76,7 @@ def test_what_is_written_carried_and_dropped_is_on_record(guided: Lab) -> None:
             assert ("## Advice" in prompt) == bool(rollout["advice"])
 
 
-def test_it_replays_and_a_pause_changes_nothing(guided: Lab) -> None:
+def test_guided_run_replays_and_a_pause_has_no_effect(guided: Lab) -> None:
     run_id = guided.start(61, **GUIDED)
     guided.work(9)
     guided.api.post(f"/v1/runs/{run_id}:pause")
@@ -88,7 +88,7 @@ def test_it_replays_and_a_pause_changes_nothing(guided: Lab) -> None:
     assert report.identical, report.describe()
 
 
-def test_what_a_lost_worker_asked_for_is_taken_up_once(guided: Lab) -> None:
+def test_advice_of_a_lost_worker_is_requested_again_once(guided: Lab) -> None:
     run_id = guided.start(30, **GUIDED)
     guided.work(4)
     # The unit that writes the first piece is taken and lost; another worker does it again.
@@ -103,7 +103,7 @@ def test_what_a_lost_worker_asked_for_is_taken_up_once(guided: Lab) -> None:
     assert replay_run(guided.stores, run_id, ToyEvaluator()).identical  # type: ignore[arg-type]
 
 
-def test_a_run_without_it_has_none(guided: Lab) -> None:
+def test_run_without_guidance_has_no_advice(guided: Lab) -> None:
     run_id = guided.start(13)
     guided.work()
     assert guided.api.get(f"/v1/runs/{run_id}/guidance").json() == {"items": [], "next_cursor": None}
@@ -111,7 +111,7 @@ def test_a_run_without_it_has_none(guided: Lab) -> None:
     refused(guided.api.get(f"/v1/runs/{UUID(int=9)}/guidance"), 404, "not-found")
 
 
-def test_a_request_without_it_is_the_one_of_before_there_was_such_a_thing(guided: Lab) -> None:
+def test_guidance_is_omitted_at_default(guided: Lab) -> None:
     body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}}
     run = guided.api.post("/v1/runs", body, headers={"Idempotency-Key": "k"}).json()
     before = {name: value for name, value in run["spec"].items() if name not in RunSpec.omitted_at_default}
@@ -132,13 +132,13 @@ def test_a_request_without_it_is_the_one_of_before_there_was_such_a_thing(guided
         ({"guidance": {}, "mutator": "tiny"}, "policy tiny@1 can be asked for programs only"),
     ],
 )
-def test_what_cannot_be_is_refused(guided: Lab, changes: dict[str, Any], told: str) -> None:
+def test_invalid_guidance_is_rejected(guided: Lab, changes: dict[str, Any], told: str) -> None:
     body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}} | changes
     details = refused(guided.api.post("/v1/runs", body), 422, "invalid-input")
     assert told in str(details)
 
 
-def test_deleting_a_run_takes_its_advice_along(guided: Lab) -> None:
+def test_deleting_a_run_deletes_its_advice(guided: Lab) -> None:
     run_id = guided.start(30, **GUIDED)
     guided.work()
     with guided.stores.engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""Every operation of the description, asked badly: whatever is sent, the answer is a proper one and never a failure."""
+"""Malicious requests to every operation get a well-formed response and never a failure."""
 
 from __future__ import annotations
 
@@ -116,9 +116,7 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
     wait_for(lambda: lab.api.hub.streams == 0)
 
 
-def test_a_statement_that_takes_too_long_is_ended(
-    settings: Settings, stores: Stores, serve: Callable[..., Api]
-) -> None:
+def test_slow_statement_is_cancelled(settings: Settings, stores: Stores, serve: Callable[..., Api]) -> None:
     served = serve(settings.model_copy(update={"statement_s": 0.3}))
     with stores.engine.begin() as connection:
         connection.execute(sa.text("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE"))

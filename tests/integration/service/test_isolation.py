@@ -1,6 +1,6 @@
-"""Every route, asked by a stranger: nothing of another project is to be seen, and nobody does what their scope forbids.
+"""Isolation of projects: every route rejects callers of another project and callers without the scope.
 
-The routes are those that the application has: one whose parameters are not known here fails, so that none escapes.
+The routes come from the application. A route with parameters unknown to this file fails, so that none is skipped.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ pytestmark = pytest.mark.servers
 
 OPERATOR: Final = "0perat0r"
 MARK: Final = "zebra"
-"""Is in every name and program of the other project."""
+"""Occurs in every name and program of the other project."""
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/static/{digest}/{name}", "/login", "/theme"})
 PERSONAL: Final = frozenset({"/logout", "/project"})
 FORMS: Final = frozenset({"/campaigns/new"})
-"""What is sent there changes nothing: the form comes back."""
+"""Forms whose submission changes nothing."""
 METRICS: Final = "/metrics"
-"""Of the whole installation: the operator reads them, and whoever has a token for nothing else."""
+"""Covers the whole installation: only the operator and the metrics token read it."""
 OPERATORS: Final = frozenset(
     {"/v1/projects", "/v1/projects/{name}:quota", "/access/projects", "/access/projects/{name}/quota", "/project"}
 )
-"""What only the operator posts to."""
+"""Routes that only the operator may post to."""
 
 _EVENTS: Final = {"Accept": "text/event-stream"}
 
@@ -202,7 +202,7 @@ def filled(world: World, path: str) -> list[str]:
     for name in re.findall(r"{(\w+)}", path):
         of_path = "/" + path.removeprefix("/v1").split("/")[1]
         values = world.fills.get(of_path, {}).get(name) or world.fills[""].get(name)
-        assert values, f"{path}: nobody knows what {{{name}}} is. Say it in this file, so that the route can be tried."
+        assert values, f"{path}: unknown parameter {{{name}}}. Add its values to this file to test the route."
         found = [each.replace(f"{{{name}}}", value) for each in found for value in values]
     return found
 
@@ -235,7 +235,7 @@ def seen(world: World, answer: httpx.Response, asked: str) -> list[str]:
     return [secret for secret in world.secrets if secret not in asked and secret in shown]
 
 
-def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> None:
+def test_token_of_another_project_sees_nothing(world: World) -> None:
     token, problems = world.tokens[Scope.ADMIN], []
     for method, path in routes(world.api.app):
         if path in OPEN | PERSONAL:
@@ -264,7 +264,7 @@ def test_a_token_of_another_project_finds_nothing_on_any_route(world: World) -> 
     assert (run.name, run.tags, run.note) == (f"a {MARK}", (MARK,), f"about {MARK}")
 
 
-def test_whoever_the_data_belongs_to_finds_it_on_the_same_routes(world: World) -> None:
+def test_owner_sees_the_data_on_the_same_routes(world: World) -> None:
     """Otherwise the test before would prove nothing."""
     found = {
         path: ask(world, method, filled(world, path)[0], world.owner).status_code
@@ -279,7 +279,7 @@ def test_whoever_the_data_belongs_to_finds_it_on_the_same_routes(world: World) -
     assert len(pages) > 15
 
 
-def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(world: World) -> None:
+def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
     token, run, problem, policy = world.tokens[Scope.ADMIN], world.run, world.problem, world.policy
     names = {"problem": (str(problem), f"{MARK}-problem"), "policy": (str(policy), f"{MARK}-policy")}
     asked = [
@@ -339,7 +339,7 @@ def test_ids_and_names_of_another_project_are_unknown_in_queries_and_bodies(worl
         assert not seen(world, answer, json.dumps(form)), path
 
 
-def test_names_keys_and_results_are_each_projects_own(world: World, stores: Stores) -> None:
+def test_names_keys_and_results_belong_to_a_project(world: World, stores: Stores) -> None:
     token = world.tokens[Scope.SUBMIT]
     definition = toy_problem().model_copy(update={"slug": f"{MARK}-problem"}).model_dump(mode="json")
     made = ask(world, "POST", "/v1/problems", token, json={"definition": definition}).json()
@@ -378,7 +378,7 @@ def test_names_keys_and_results_are_each_projects_own(world: World, stores: Stor
     assert ask(world, "GET", f"/v1/runs/{again.json()['id']}", token).json()["reused"] > 0
 
 
-def test_each_route_asks_for_its_scope(world: World) -> None:
+def test_each_route_requires_its_scope(world: World) -> None:
     """Reading is for all, tokens and the log for admin, projects for the operator, the rest for submit."""
     nothing = str(uuid4())
     for method, path in routes(world.api.app):

@@ -1,4 +1,4 @@
-"""Names, tags and notes of runs over HTTP: given, changed at any time, looked for, and no part of what a run does."""
+"""Names, tags and notes of runs over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(lab: Lab, **query: Any) -> list[str]:
     return [run["id"] for run in lab.api.get("/v1/runs", params=query).json()["items"]]
 
 
-def test_labels_are_given_and_changed_also_after_the_end(lab: Lab) -> None:
+def test_labels_can_change_after_the_end(lab: Lab) -> None:
     plain, run_id = lab.start(), lab.start(**LABELS)
     run = lab.api.get(f"/v1/runs/{run_id}").json()
     assert labelled(run) == LABELS
@@ -45,7 +45,7 @@ def test_labels_are_given_and_changed_also_after_the_end(lab: Lab) -> None:
     assert labelled(lab.api.get(f"/v1/runs/{run_id}").json())["note"] == LABELS["note"]
 
 
-def test_a_change_changes_the_entity_tag_and_asks_for_one_where_it_is_named(lab: Lab) -> None:
+def test_label_change_updates_and_respects_the_etag(lab: Lab) -> None:
     run_id = lab.start()
     path, before = f"/v1/runs/{run_id}", lab.api.get(f"/v1/runs/{run_id}").headers["etag"]
     after = patch(lab, run_id, {"name": "mine"}, **{"If-Match": before}).headers["etag"]
@@ -58,7 +58,7 @@ def test_a_change_changes_the_entity_tag_and_asks_for_one_where_it_is_named(lab:
     assert lab.api.get(path).json()["state"] == "completed"
 
 
-def test_labels_change_nothing_of_what_a_run_does(lab: Lab) -> None:
+def test_labels_do_not_affect_the_search(lab: Lab) -> None:
     runs = [lab.start(seed=5), lab.start(seed=5, **LABELS)]
     lab.work(units=3)
     patch(lab, runs[1], {"tags": ["half-way"]})
@@ -72,7 +72,7 @@ def test_labels_change_nothing_of_what_a_run_does(lab: Lab) -> None:
     assert courses[0] == courses[1]
 
 
-def test_an_export_says_what_its_run_is_called(lab: Lab) -> None:
+def test_export_contains_the_run_name(lab: Lab) -> None:
     for labels in (LABELS, {"name": "", "tags": []}):
         run_id = lab.start(**labels)
         lab.work()
@@ -81,7 +81,7 @@ def test_an_export_says_what_its_run_is_called(lab: Lab) -> None:
         assert all((line["run_name"], line["run_tags"]) == (labels["name"], labels["tags"]) for line in lines)
 
 
-def test_lists_are_narrowed_by_tags_and_a_part_of_the_name(lab: Lab) -> None:
+def test_list_filters_by_tags_and_part_of_the_name(lab: Lab) -> None:
     runs = [
         lab.start(name="Island 100% baseline", tags=["a", "b"]),
         lab.start(name="island_2", tags=["b"]),
@@ -104,7 +104,7 @@ def test_lists_are_narrowed_by_tags_and_a_part_of_the_name(lab: Lab) -> None:
     assert pages[1]["next_cursor"] is None
 
 
-def test_what_is_no_label_is_refused_with_its_place(lab: Lab) -> None:
+def test_invalid_labels_are_rejected_with_their_place(lab: Lab) -> None:
     run_id = lab.start(tags=[f"t{i}" for i in range(16)])
     bad: tuple[tuple[dict[str, Any], str], ...] = (
         ({"name": "two\nlines"}, "name"),
@@ -125,7 +125,7 @@ def test_what_is_no_label_is_refused_with_its_place(lab: Lab) -> None:
         refused(lab.api.get("/v1/runs", params=query), 422, "invalid-input")
 
 
-def test_labels_belong_to_the_request_that_a_key_stands_for(lab: Lab) -> None:
+def test_idempotency_key_covers_labels(lab: Lab) -> None:
     key = {"Idempotency-Key": "k"}
     first = lab.api.post("/v1/runs", BODY | LABELS, headers=key).json()["id"]
     patch(lab, UUID(first), {"name": "renamed"})
@@ -135,7 +135,7 @@ def test_labels_belong_to_the_request_that_a_key_stands_for(lab: Lab) -> None:
     assert len(found(lab)) == 1
 
 
-def test_tags_that_several_people_add_at_once_are_all_kept(lab: Lab) -> None:
+def test_concurrent_tag_changes_are_all_kept(lab: Lab) -> None:
     run_id = lab.start(200)
     with ThreadPoolExecutor(8) as pool:
         working = pool.submit(lab.work, 20)
@@ -145,7 +145,7 @@ def test_tags_that_several_people_add_at_once_are_all_kept(lab: Lab) -> None:
     assert set(lab.api.get(f"/v1/runs/{run_id}").json()["tags"]) == {f"t{i}" for i in range(12)}
 
 
-def test_a_change_is_in_the_audit_log(lab: Lab) -> None:
+def test_label_change_is_audited(lab: Lab) -> None:
     run_id = lab.start()
     patch(lab, run_id, {"name": "secret words"})
     entry = lab.api.get("/v1/audit").json()["items"][0]

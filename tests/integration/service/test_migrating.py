@@ -1,4 +1,4 @@
-"""Upgrades: the schema goes one revision further while work goes on; what is old works on, and says what it sees."""
+"""Upgrades: old processes keep working with a newer schema."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _reader(engine: sa.Engine, table: str) -> Iterator[None]:
         yield
 
 
-def test_workers_and_replicas_work_on_with_a_newer_schema(
+def test_workers_and_replicas_work_with_a_newer_schema(
     lab: Lab, settings: Settings, later: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = lab.start(4000)
@@ -95,13 +95,13 @@ def test_workers_and_replicas_work_on_with_a_newer_schema(
     assert f"revision 9000; this worker, built for {NEWEST_REVISION}, works with it" in caplog.text
 
 
-def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
+def test_worker_waits_for_the_schema(
     lab: Lab, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(startup, "_WARN_S", 0.1)
     with lab.stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-    assert "not up to date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
+    assert "out of date" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
     waiting = threading.Thread(target=startup.wait_for_schema, args=(settings,))
     waiting.start()
     waiting.join(1)
@@ -113,22 +113,20 @@ def test_a_worker_waits_for_a_schema_that_is_not_there_yet(
     assert not waiting.is_alive()
 
 
-def test_a_process_that_leaves_is_not_ready_and_still_answers(lab: Lab) -> None:
+def test_draining_process_is_not_ready_but_serves(lab: Lab) -> None:
     lab.api.app.state.draining.set()
-    assert "stopping" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
+    assert "shutting down" in refused(lab.api.get("/readyz"), 503, "unavailable")["detail"]
     assert lab.api.get("/v1/runs").headers["connection"] == "close"
 
 
-def test_a_table_that_stays_locked_ends_the_attempt_with_the_remedy(
-    lab: Lab, later: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_locked_table_ends_migration_with_a_remedy(lab: Lab, later: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrate, "_LOCK_TRIES", 1)
     with _reader(lab.stores.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
         migrate.upgrade(lab.stores.engine)
     assert migrate.current(lab.stores.engine) == NEWEST_REVISION
 
 
-def test_revisions_are_compared() -> None:
+def test_schema_revisions_are_compared() -> None:
     assert schema_state(NEWEST_REVISION) is SchemaState.CURRENT
     assert (schema_state("9000"), schema_state("0001"), schema_state(None)) == (
         SchemaState.NEWER,

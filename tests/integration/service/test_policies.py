@@ -22,7 +22,7 @@ REFUSED = [
 ]
 
 
-def test_a_registration_is_stored_once_and_versions_count(api: Api) -> None:
+def test_policy_registration_is_versioned(api: Api) -> None:
     first = api.post("/v1/policies", {"definition": scripted().definition()})
     assert first.status_code == 201
     again = api.post("/v1/policies", {"definition": scripted().definition()})
@@ -36,7 +36,7 @@ def test_a_registration_is_stored_once_and_versions_count(api: Api) -> None:
     assert api.get("/v1/policies", params={"slug": "other"}).json()["items"] == []
 
 
-def test_what_its_client_cannot_use_is_refused(api: Api) -> None:
+def test_invalid_policy_options_are_rejected(api: Api) -> None:
     for changes, expected in REFUSED:
         answer = api.post("/v1/policies", {"definition": scripted().definition() | changes})
         assert expected in str(refused(answer, 422, "invalid-input"))
@@ -44,7 +44,7 @@ def test_what_its_client_cannot_use_is_refused(api: Api) -> None:
         assert api.get("/v1/policies").json()["items"] == []
 
 
-def test_a_ping_asks_the_endpoint(api: Api) -> None:
+def test_ping_contacts_the_endpoint(api: Api) -> None:
     with openai_endpoint() as endpoint:
         definition = {"slug": "served", "kind": "openai_compatible", "base_url": endpoint.url, "model": "m"}
         options = {"max_retries": 0}
@@ -60,7 +60,7 @@ def test_a_ping_asks_the_endpoint(api: Api) -> None:
     assert endpoint.url in gone["detail"]
 
 
-def test_only_known_policies_are_asked(api: Api) -> None:
+def test_unknown_policy_is_not_found(api: Api) -> None:
     refused(api.post("/v1/policies/nothing:ping"), 404, "not-found")
     refused(api.get("/v1/policies/nothing"), 404, "not-found")
     refused(api.get("/v1/policies/nothing/versions"), 404, "not-found")

@@ -1,4 +1,4 @@
-"""Registering a policy from its form, under the rules of the REST surface: who may, whose key, what is shown."""
+"""The form that registers a policy follows the rules of the REST API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _send(api: Api, path: str, form: dict[str, str] | None = None, token: str | 
     return api.http.post(path, data=form or {}, headers=headers)
 
 
-def test_a_policy_is_tried_before_it_is_kept_and_asked_afterwards(api: Api) -> None:
+def test_policy_form_checks_before_registering(api: Api) -> None:
     with openai_endpoint() as endpoint:
         endpoint.key = KEY
         form = FORM | {"base_url": endpoint.url, "api_key": KEY}
@@ -61,7 +61,7 @@ def test_a_policy_is_tried_before_it_is_kept_and_asked_afterwards(api: Api) -> N
         assert WRONG not in page.text
 
 
-def test_what_cannot_be_registered_comes_back_with_its_reason(api: Api) -> None:
+def test_invalid_policy_form_shows_the_reason(api: Api) -> None:
     answer = _send(api, "/policies", FORM | {"slug": "No Slug", "base_url": "http://169.254.169.254/v1"})
     assert answer.status_code == 422
     assert 'id="wrong-slug"' in answer.text
@@ -74,7 +74,7 @@ def test_what_cannot_be_registered_comes_back_with_its_reason(api: Api) -> None:
     assert _send(api, "/policies", unchecked).status_code == 303
 
 
-def test_only_a_page_of_ours_may_send_it(api: Api) -> None:
+def test_cross_site_form_is_rejected(api: Api) -> None:
     version = api.post("/v1/policies", {"definition": scripted().definition()}).json()["version"]
     for path in ("/policies", "/policies/new", f"/policies/scripted@{version}"):
         for headers in ({}, {"Origin": "https://evil.example"}):
@@ -82,7 +82,7 @@ def test_only_a_page_of_ours_may_send_it(api: Api) -> None:
     assert len(api.get("/v1/policies").json()["items"]) == 1
 
 
-def test_scopes_and_the_operators_variables_are_heeded(
+def test_policy_form_respects_scopes_and_variables(
     settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     api = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))

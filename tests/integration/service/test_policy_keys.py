@@ -1,4 +1,4 @@
-"""Keys of endpoints over HTTP: handed in once, used by whoever asks the policy, shown by nothing."""
+"""API keys of endpoints over HTTP: stored once, used by workers, never returned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _dump(stores: Stores) -> str:
         )
 
 
-def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+def test_api_key_is_used_but_never_returned(api: Api, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     stores.catalog.add_problem(toy_problem())
     with openai_endpoint() as endpoint:
@@ -82,8 +82,8 @@ def test_a_key_is_used_and_shown_nowhere(api: Api, stores: Stores, caplog: pytes
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"api_key": ""}, "api_key"),
-    ({"api_key": "two words"}, "without blanks"),
-    ({"api_key": "line\nbreak"}, "without blanks"),
+    ({"api_key": "two words"}, "without spaces"),
+    ({"api_key": "line\nbreak"}, "without spaces"),
     ({"api_key": "k" * 5000}, "api_key"),
     ({"api_key": 7}, "api_key"),
     ({"api_key": KEY, "definition": {"api_key_env": "POLICY_KEY_X"}}, "without api_key_env"),
@@ -97,7 +97,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_would_give_secrets_away_is_refused(api: Api) -> None:
+def test_definitions_that_leak_secrets_are_rejected(api: Api) -> None:
     for changes, expected in REFUSED:
         body = changes | {"definition": _definition("https://8.8.8.8/v1") | changes.get("definition", {})}
         answer = api.post("/v1/policies", body)
@@ -106,9 +106,7 @@ def test_what_would_give_secrets_away_is_refused(api: Api) -> None:
     assert api.get("/v1/policies").json()["items"] == []
 
 
-def test_a_missing_or_another_secret_key_is_named(
-    settings: Settings, serve: Callable[..., Api], stores: Stores
-) -> None:
+def test_missing_or_wrong_secret_key_is_named(settings: Settings, serve: Callable[..., Api], stores: Stores) -> None:
     with openai_endpoint() as endpoint:
         endpoint.key = KEY
         body = {"definition": _definition(endpoint.url), "api_key": KEY}
@@ -120,7 +118,7 @@ def test_a_missing_or_another_secret_key_is_named(
         for api in (keyless, another):
             told = refused(api.post("/v1/policies/hosted:ping"), 503, "secret-key")["detail"]
             assert "SPECIATE_SECRET_KEY" in told
-        # The new key in front of the old one, everything sealed anew, the old one dropped.
+        # Key rotation: add the new key before the old one, encrypt again, drop the old key.
         old = (settings.secret_key or SecretStr("")).get_secret_value()
         both = settings.model_copy(update={"secret_key": SecretStr(f"{'n' * 32},{old}")})
         assert PolicyKeyStore(stores.engine, both.sealer).renew() == 1
@@ -132,7 +130,7 @@ def test_a_missing_or_another_secret_key_is_named(
         fresh.close()
 
 
-def test_an_endpoint_that_is_not_allowed_any_more_is_not_asked(
+def test_endpoint_no_longer_allowed_is_not_contacted(
     settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     with openai_endpoint() as endpoint:
@@ -145,7 +143,7 @@ def test_an_endpoint_that_is_not_allowed_any_more_is_not_asked(
         assert len(endpoint.headers) == asked
 
 
-def test_the_description_marks_the_key_as_write_only(api: Api) -> None:
+def test_api_key_is_write_only_in_the_document(api: Api) -> None:
     schema = api.get("/v1/openapi.json").json()["components"]["schemas"]["PolicySubmission"]
     assert schema["properties"]["api_key"]["writeOnly"] is True
     assert "password" in json.dumps(schema["properties"]["api_key"])

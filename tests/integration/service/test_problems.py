@@ -32,7 +32,7 @@ unlock = true
 SCORE = "def score(text, context):\n    return {'x': float(text)}\n"
 
 
-def test_a_definition_is_stored_once_and_versions_count(api: Api) -> None:
+def test_problem_submission_is_versioned(api: Api) -> None:
     definition = toy_problem().definition()
     first = api.post("/v1/problems", {"definition": definition})
     assert first.status_code == 201
@@ -49,13 +49,13 @@ def test_a_definition_is_stored_once_and_versions_count(api: Api) -> None:
     assert [item["version"] for item in versions["items"]] == [2, 1]
 
 
-def test_files_are_stored_as_their_definition(api: Api) -> None:
+def test_files_become_a_definition(api: Api) -> None:
     answer = api.post("/v1/problems", {"toml": TOML, "files": {"score.py": SCORE}})
     assert answer.status_code == 201, answer.text
     assert answer.json()["definition"]["evaluator"] == SCORE
 
 
-def test_templates_travel_with_their_problem(api: Api) -> None:
+def test_templates_are_part_of_the_problem(api: Api) -> None:
     plain = api.post("/v1/problems", {"toml": TOML, "files": {"score.py": SCORE}}).json()
     assert plain["definition"]["prompts"] == {}
     files = {"score.py": SCORE, "prompts/change_requests.txt": "Count higher.\n"}
@@ -77,7 +77,7 @@ def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
         assert answer.status_code == 201, answer.text
 
 
-def test_flaws_of_files_name_file_line_and_what_was_expected(api: Api) -> None:
+def test_errors_name_file_line_and_expected_value(api: Api) -> None:
     toml = TOML.replace("x >= 0.5", "speed >= 0.5")
     answer = api.post("/v1/problems", {"toml": toml, "files": {"score.py": SCORE}, "file": "my.toml"})
     (flaw,) = refused(answer, 422, "invalid-input")["errors"]
@@ -93,19 +93,19 @@ def test_broken_toml_names_the_line(api: Api) -> None:
     assert (flaw["file"], flaw["line"]) == ("problem.toml", 2)
 
 
-def test_a_program_over_the_limit_is_too_large(api: Api) -> None:
+def test_too_large_program_is_rejected(api: Api) -> None:
     definition = toy_problem().definition() | {"seed_program": "#" * (MAX_PROGRAM_BYTES + 1)}
     details = refused(api.post("/v1/problems", {"definition": definition}), 413, "too-large")
     assert str(MAX_PROGRAM_BYTES) in details["detail"]
 
 
-def test_bodies_of_another_form_are_refused(api: Api) -> None:
+def test_malformed_bodies_are_rejected(api: Api) -> None:
     for body in [{}, {"definition": {}, "toml": ""}, {"toml": 3}, {"definition": {}}, [], "x", 3, None]:
         refused(api.post("/v1/problems", body), 422, "invalid-input")
 
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800"])
-def test_texts_that_cannot_be_stored_are_refused_wherever_they_hide(api: Api, text: str) -> None:
+def test_unstorable_text_is_rejected_anywhere(api: Api, text: str) -> None:
     # httpx would not send what Python's own writer does.
     body = json.dumps({"definition": toy_problem().definition() | {"title": f"a{text}b"}})
     answer = api.http.post("/v1/problems", content=body, headers={"Content-Type": "application/json"})
@@ -116,13 +116,13 @@ def test_texts_that_cannot_be_stored_are_refused_wherever_they_hide(api: Api, te
     refused(api.post("/v1/problems", {"toml": toml, "files": {"cases.json": cases}}), 422, "invalid-input")
 
 
-def test_unknown_names_are_not_found(api: Api) -> None:
+def test_unknown_problem_is_not_found(api: Api) -> None:
     for name in ("nothing", "nothing@3", "toy@x", str(uuid4()), "a%00b", "%F0%28", "x" * 300, "..%2F..%2Fetc"):
         for path in (f"/v1/problems/{name}", f"/v1/problems/{name}/versions", f"/v1/problem-sets/{name}"):
             refused(api.get(path), 404, "not-found")
 
 
-def test_lists_walk_without_gap_or_repetition(api: Api) -> None:
+def test_pages_have_no_gap_or_repetition(api: Api) -> None:
     for title in "abcde":
         api.post("/v1/problems", {"definition": toy_problem().definition() | {"title": title}})
     page = api.get("/v1/problems", params={"limit": 2}).json()
@@ -137,7 +137,7 @@ def test_lists_walk_without_gap_or_repetition(api: Api) -> None:
         refused(api.get("/v1/problems", params={"limit": limit}), 422, "invalid-input")
 
 
-def test_a_set_is_frozen(api: Api) -> None:
+def test_problem_set_is_frozen(api: Api) -> None:
     api.post("/v1/problems", {"definition": toy_problem().definition()})
     made = api.post("/v1/problem-sets", {"slug": "all", "problems": ["toy@1"]})
     assert made.status_code == 201
@@ -150,7 +150,7 @@ def test_a_set_is_frozen(api: Api) -> None:
     assert twice["errors"][0]["where"] == "problems.1"
 
 
-def test_lists_leave_definitions_where_they_are(api: Api) -> None:
+def test_lists_omit_definitions(api: Api) -> None:
     api.post("/v1/problems", {"definition": toy_problem().definition()})
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Quotas of projects: what is declared counts whole until it has ended, then with what it spent."""
+"""Quotas of projects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(evaluations: int | None = 13, **budget: float) -> dict[str, Any]:
     return {"problem": "toy", "policy": "scripted", "budget": limits, "lanes": 1, "batch": 4}
 
 
-def test_declared_budgets_count_whole_until_their_runs_have_ended(lab: Lab) -> None:
+def test_declared_budgets_count_in_full_until_the_run_ends(lab: Lab) -> None:
     limit(lab, evaluations_per_day=30)
     first = lab.start(13)
     assert used(lab)["evaluations"] == 13
@@ -55,14 +55,14 @@ def test_declared_budgets_count_whole_until_their_runs_have_ended(lab: Lab) -> N
     lab.start(1000)
 
 
-def test_a_request_that_is_repeated_is_not_counted_twice(lab: Lab) -> None:
+def test_repeated_request_counts_once(lab: Lab) -> None:
     limit(lab, evaluations_per_day=13, concurrent_runs=1)
     key = {"Idempotency-Key": "k"}
     first = lab.api.post("/v1/runs", run(13), headers=key).json()["id"]
     assert lab.api.post("/v1/runs", run(13), headers=key).json()["id"] == first
 
 
-def test_tokens_are_counted_where_they_are_limited(lab: Lab) -> None:
+def test_token_quota(lab: Lab) -> None:
     limit(lab, tokens_per_day=1000)
     assert "no budget of tokens" in refused(lab.api.post("/v1/runs", run(13)), 403, "quota-exceeded")["detail"]
     assert lab.api.post("/v1/runs", run(13, tokens=900)).status_code == 202
@@ -70,7 +70,7 @@ def test_tokens_are_counted_where_they_are_limited(lab: Lab) -> None:
     assert used(lab)["tokens"] == 900
 
 
-def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fair: Lab) -> None:
+def test_concurrent_runs_are_limited_and_started_later(fair: Lab) -> None:
     limit(fair, concurrent_runs=2)
     first, _ = fair.start(), fair.start()
     details = refused(fair.api.post("/v1/runs", run()), 403, "quota-exceeded")["detail"]
@@ -97,7 +97,7 @@ def test_only_so_many_runs_are_under_way_and_those_that_wait_are_begun_later(fai
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
 
 
-def test_a_grant_that_wakes_a_run_needs_room_as_well(lab: Lab) -> None:
+def test_slice_grant_counts_towards_the_quota(lab: Lab) -> None:
     stored, policy = lab.stores.catalog.problem("toy"), lab.stores.catalog.policy("scripted")
     waiting, _ = lab.stores.runs.create(stored, policy, None, toy_spec(10), granted=2)
     lab.stores.signals.committed(lab.stores.runs.start(waiting))
@@ -113,7 +113,7 @@ def test_a_grant_that_wakes_a_run_needs_room_as_well(lab: Lab) -> None:
     assert lab.stores.runs.get(waiting).state is RunState.RUNNING
 
 
-def test_a_tournament_counts_as_one_until_it_has_ended(fair: Lab) -> None:
+def test_tournament_quota(fair: Lab) -> None:
     limit(fair, evaluations_per_day=100)
     declare(fair)  # 3 problems, 2 entrants, 2 seeds, 7 evaluations
     assert used(fair)["evaluations"] == 84
@@ -128,7 +128,7 @@ def test_a_tournament_counts_as_one_until_it_has_ended(fair: Lab) -> None:
     assert used(fair)["evaluations"] == spent + 42
 
 
-def test_a_campaign_counts_as_one_and_waits_for_room(fair: Lab) -> None:
+def test_campaign_quota(fair: Lab) -> None:
     limit(fair, evaluations_per_day=61, concurrent_runs=1)
     body = {
         "slug": "c", "problems": ["toy", "toy-b", "toy-c"], "policy": "good", "strategy": "best_of_n",

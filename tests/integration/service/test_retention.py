@@ -1,4 +1,4 @@
-"""Pruning takes the texts of ended runs and leaves the record as it was."""
+"""Pruning deletes texts of ended runs and keeps the record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _texts(lab: Lab) -> list[Any]:
     return rows_of(lab, "SELECT run_id, number, program FROM candidates ORDER BY run_id, number")
 
 
-def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
+def test_pruning_keeps_the_record(fair: Lab) -> None:
     declare(fair)
     play(fair)
     cancelled = fair.start(200, lanes=2)
@@ -83,7 +83,7 @@ def test_the_record_is_the_same_without_the_texts(fair: Lab) -> None:
     fair.stores.signals.committed(fair.stores.runs.cancel(living))
 
 
-def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
+def test_pruned_run_cannot_be_replayed(lab: Lab) -> None:
     run = lab.start(9)
     lab.work()
     assert replay_run(lab.stores, run, ToyEvaluator()).identical
@@ -93,9 +93,7 @@ def test_a_pruned_run_says_that_it_cannot_be_replayed(lab: Lab) -> None:
     assert lab.api.get(f"/v1/runs/{run}").json()["pruned_at"] is not None
 
 
-def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
-    lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "speciate.storage.access.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2"))
     )
@@ -126,7 +124,7 @@ def test_old_entries_of_the_audit_log_go_and_that_is_an_entry(
         connection.execute(delete(audit_table))
 
 
-def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
+def test_pruned_results_are_not_reused(lab: Lab) -> None:
     def play() -> UUID:
         run = lab.start(40, reuse_results=True)
         lab.work()
@@ -151,7 +149,7 @@ def test_a_run_that_shares_results_is_not_given_what_is_gone(lab: Lab) -> None:
     assert any(row.reused_from.startswith(str(second)) for row in again)
 
 
-def test_control_prunes_only_where_it_is_asked_to(lab: Lab) -> None:
+def test_pruning_is_opt_in(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()
     retention_job = RetentionJob()

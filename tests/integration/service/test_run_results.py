@@ -1,4 +1,4 @@
-"""What a run has produced, over HTTP."""
+"""Results of a run over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_candidates_are_listed_read_and_exported(lab: Lab) -> None:
         refused(lab.api.get(f"{run}/candidates", params={"cursor": cursor}), 422, "invalid-input")
 
 
-def test_what_was_not_new_says_so(lab: Lab) -> None:
+def test_duplicates_are_reported(lab: Lab) -> None:
     answers = ["x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"]
     lab.stores.catalog.add_policy(scripted(slug="same", completions=[f"```python\n{a}\n```" for a in answers]))
     # One token each: {x, =, 3, y} and {x, =, 4, y, 3} have four of five in common.
@@ -60,7 +60,7 @@ def test_what_was_not_new_says_so(lab: Lab) -> None:
     assert read["spec"]["novelty"] == {"same": None, "near": 0.8, "shingle": 1, "window": 64}
 
 
-def test_a_result_of_another_run_names_its_candidate(lab: Lab) -> None:
+def test_reused_result_names_its_candidate(lab: Lab) -> None:
     first = lab.start(40, reuse_results=True)
     lab.work()
     alone, second = lab.start(40), lab.start(40, reuse_results=True)
@@ -76,7 +76,7 @@ def test_a_result_of_another_run_names_its_candidate(lab: Lab) -> None:
     assert report.identical, report.describe()
 
 
-def test_results_go_with_the_run_that_they_are_from(lab: Lab) -> None:
+def test_reused_results_are_deleted_with_their_run(lab: Lab) -> None:
     first = lab.start(40, reuse_results=True)
     lab.work()
     with lab.stores.engine.begin() as connection:
@@ -103,7 +103,7 @@ def test_front_and_archive(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compared == [len({elite["number"] for elite in archive})]  # once, not once for each elite
 
 
-def test_rollouts_say_what_was_asked(lab: Lab) -> None:
+def test_rollouts_have_prompts(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start(9)}"
     lab.work()
     listed = lab.api.get(f"{run}/rollouts", params={"limit": 500}).json()["items"]
@@ -115,7 +115,7 @@ def test_rollouts_say_what_was_asked(lab: Lab) -> None:
     refused(lab.api.get("/v1/rollouts/x"), 422, "invalid-input")
 
 
-def test_a_child_has_a_diff_and_ancestors(lab: Lab) -> None:
+def test_child_has_a_diff_and_ancestors(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start(40)}"
     lab.work()
     children = [c for c in lab.api.get(f"{run}/candidates").json()["items"] if c["parents"]]
@@ -145,7 +145,7 @@ def test_a_child_has_a_diff_and_ancestors(lab: Lab) -> None:
         refused(lab.api.get(f"/v1/candidates/{uuid4()}{path}"), 404, "not-found")
 
 
-def test_a_lineage_is_one_statement_and_reads_no_more_than_it_tells(lab: Lab) -> None:
+def test_lineage_is_one_bounded_statement(lab: Lab) -> None:
     run = lab.start(60)
     lab.work()
     parents = {c["number"]: c["parents"] for c in lab.api.get(f"/v1/runs/{run}/candidates?limit=500").json()["items"]}
@@ -166,7 +166,7 @@ def test_a_lineage_is_one_statement_and_reads_no_more_than_it_tells(lab: Lab) ->
         assert len([statement for statement in asked if "candidates" in statement]) == 2
 
 
-def test_unlocks_are_on_record(lab: Lab) -> None:
+def test_unlocks_are_recorded(lab: Lab) -> None:
     run = lab.start(40)
     lab.work()
     own = lab.api.get(f"/v1/runs/{run}/unlocks").json()["items"]
@@ -187,7 +187,7 @@ def test_unlocks_are_on_record(lab: Lab) -> None:
         refused(lab.api.get("/v1/unlocks", params=query), 422, "invalid-input")
 
 
-def test_a_cursor_made_up_by_hand_is_refused(lab: Lab) -> None:
+def test_forged_cursor_is_rejected(lab: Lab) -> None:
     refused(lab.api.get("/v1/unlocks", params={"cursor": "WyJ4IiwxLCJ5Il0"}), 422, "invalid-input")
     for target in ("\x00", "\ud800"):
         made_up = cursors.encode(str(uuid4()), 1, target)

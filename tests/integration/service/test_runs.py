@@ -34,7 +34,7 @@ REFUSED = [
 ]
 
 
-def test_a_run_is_started_and_read(lab: Lab) -> None:
+def test_run_create_and_get(lab: Lab) -> None:
     answer = lab.api.post("/v1/runs", BODY | {"policy": "scripted@1", "seed": 7})
     assert answer.status_code == 202
     run = answer.json()
@@ -47,7 +47,7 @@ def test_a_run_is_started_and_read(lab: Lab) -> None:
     assert (done["state"], done["spent"]["evaluations"], done["candidates"]) == ("completed", 9, 9)
 
 
-def test_a_plateau_is_shown_and_stops_a_run_only_on_request(lab: Lab) -> None:
+def test_plateau_is_reported_and_stops_only_on_request(lab: Lab) -> None:
     shown, stopped = lab.start(200), lab.start(200, stop_on_plateau=40)
     lab.work()
     free, short = (lab.api.get(f"/v1/runs/{run_id}").json() for run_id in (shown, stopped))
@@ -58,7 +58,7 @@ def test_a_plateau_is_shown_and_stops_a_run_only_on_request(lab: Lab) -> None:
     assert short["reason"] == f"the archive has not improved for {short['since_improvement']} evaluations"
 
 
-def test_one_key_is_one_run(lab: Lab) -> None:
+def test_idempotency_key_creates_one_run(lab: Lab) -> None:
     key = {"Idempotency-Key": "k-1"}
     answers = [lab.api.post("/v1/runs", BODY, headers=key) for _ in range(3)]
     assert {answer.status_code for answer in answers} == {202}
@@ -71,7 +71,7 @@ def test_one_key_is_one_run(lab: Lab) -> None:
         refused(lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": bad}), 422, "invalid-input")
 
 
-def test_one_key_is_one_run_whoever_comes_first(lab: Lab) -> None:
+def test_concurrent_requests_with_one_key_create_one_run(lab: Lab) -> None:
     for key in ("a", "b", "c"):
         with ThreadPoolExecutor(4) as pool:
             answers = list(
@@ -81,7 +81,7 @@ def test_one_key_is_one_run_whoever_comes_first(lab: Lab) -> None:
         assert len({answer.json()["id"] for answer in answers}) == 1
 
 
-def test_bad_values_are_refused_before_anything_is_stored(lab: Lab) -> None:
+def test_invalid_values_are_rejected_before_storing(lab: Lab) -> None:
     changes: dict[str, Any]
     for changes, where in REFUSED:
         details = refused(lab.api.post("/v1/runs", BODY | changes), 422, "invalid-input")
@@ -89,7 +89,7 @@ def test_bad_values_are_refused_before_anything_is_stored(lab: Lab) -> None:
         assert lab.api.get("/v1/runs").json()["items"] == []
 
 
-def test_numbers_that_are_not_finite_are_refused_with_their_place(lab: Lab) -> None:
+def test_non_finite_numbers_are_rejected_with_their_place(lab: Lab) -> None:
     bodies = {
         "budget.seconds": '{"problem": "toy", "policy": "scripted", "budget": {"seconds": %s}}',
         "strategy_options.crossover": '{"problem": "toy", "strategy_options": {"crossover": %s}}',
@@ -101,7 +101,7 @@ def test_numbers_that_are_not_finite_are_refused_with_their_place(lab: Lab) -> N
         assert "finite" in error["message"]
 
 
-def test_unknown_names_and_ids(lab: Lab) -> None:
+def test_unknown_names_and_ids_are_not_found(lab: Lab) -> None:
     for changes in ({"problem": "no"}, {"policy": "no@2"}, {"mutator": str(uuid4())}):
         refused(lab.api.post("/v1/runs", BODY | changes), 404, "not-found")
     for path in (
@@ -137,7 +137,7 @@ def test_steering(lab: Lab) -> None:
     refused(lab.api.post(f"{run}:pause", {"why": "x"}), 422, "invalid-input")
 
 
-def test_tags_tell_whether_a_run_has_changed(lab: Lab) -> None:
+def test_etag_changes_with_the_run(lab: Lab) -> None:
     run = f"/v1/runs/{lab.start()}"
     tag = lab.api.get(run).headers["etag"]
     same = lab.api.get(run, headers={"If-None-Match": f'"other", W/{tag}'})
@@ -155,7 +155,7 @@ def test_tags_tell_whether_a_run_has_changed(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("change", [("pause", None), ("cancel", None), (None, {"name": "mine"})])
-def test_a_tag_holds_until_the_change_itself(
+def test_if_match_is_checked_atomically(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, change: tuple[str | None, dict[str, str] | None]
 ) -> None:
     run_id = lab.start()
@@ -179,7 +179,7 @@ def test_a_tag_holds_until_the_change_itself(
     assert (now["state"], now["name"]) == ("running", "")
 
 
-def test_lists_can_be_narrowed(lab: Lab) -> None:
+def test_list_filters(lab: Lab) -> None:
     first, second = lab.start(), lab.start()
     lab.api.post(f"/v1/runs/{first}:cancel")
     found = lab.api.get("/v1/runs", params={"state": "running", "problem": "toy", "policy": "scripted@1"}).json()
@@ -190,7 +190,7 @@ def test_lists_can_be_narrowed(lab: Lab) -> None:
     refused(lab.api.get("/v1/runs", params={"state": "asleep"}), 422, "invalid-input")
 
 
-def test_runs_beyond_those_that_can_be_compared_are_counted(lab: Lab) -> None:
+def test_comparison_counts_omitted_runs(lab: Lab) -> None:
     assert "Compare selected" not in lab.api.get("/runs").text
     runs = [lab.start() for _ in range(9)]
     assert "Compare selected" in lab.api.get("/runs").text

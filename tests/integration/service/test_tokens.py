@@ -1,4 +1,4 @@
-"""Tokens: what they allow, when they end, and what is kept of them."""
+"""Tokens: scopes, expiry, rate limits and the audit log."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def make(api: Api, scope: str = "read", *, project: str = "default", **more: Any
     return made
 
 
-def test_metrics_are_the_operator_s_and_prometheus_has_a_token_for_nothing_else(
-    settings: Settings, serve: Callable[..., Api]
-) -> None:
+def test_metrics_require_the_operator_or_the_metrics_token(settings: Settings, serve: Callable[..., Api]) -> None:
     secrets = {"token": SecretStr("0perat0r"), "metrics_token": SecretStr("m3ter"), "rate_limit": 0.0}
     api = serve(settings.model_copy(update=secrets))
     assert "speciate_up" in api.get("/metrics", headers=OPERATOR).text
@@ -57,7 +55,7 @@ def test_metrics_are_the_operator_s_and_prometheus_has_a_token_for_nothing_else(
     assert api.get("/metrics").status_code == api.get("/v1/runs", headers=bearer("m3ter")).status_code == 401
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, stores: Stores) -> None:
+def test_token_is_shown_once_and_stored_as_a_hash(lab: Api, stores: Stores) -> None:
     made = make(lab)
     assert made["token"].startswith("spc_")
     assert len(made["token"]) == 68
@@ -78,7 +76,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(lab: Api, stores: Stores) -> N
     }
 
 
-def test_what_is_revoked_or_over_is_refused_at_once_by_every_replica(
+def test_revoked_and_expired_tokens_are_rejected_by_every_replica(
     lab: Api, settings: Settings, serve: Callable[..., Api], stores: Stores
 ) -> None:
     other = serve(settings.model_copy(update={"token": SecretStr("0perat0r")}))
@@ -109,14 +107,14 @@ def test_scopes_include_one_another(lab: Api) -> None:
         assert lab.get("/v1/tokens", headers=bearer(token)).status_code == status
         assert lab.get("/v1/audit", headers=bearer(token)).status_code == status
     assert "submit" in refused(lab.post("/v1/policies", body, headers=bearer(read)), 403, "forbidden")["detail"]
-    # Whoever administers a project makes tokens for it, and neither projects nor quotas.
+    # An admin creates tokens of its project, but neither projects nor quotas.
     assert lab.post("/v1/tokens", {"name": "mine"}, headers=bearer(admin)).json()["project"] == "default"
     refused(lab.post("/v1/projects", {"slug": "mine"}, headers=bearer(admin)), 403, "forbidden")
     refused(lab.post("/v1/projects/default:quota", {"concurrent_runs": 9}, headers=bearer(admin)), 403, "forbidden")
     refused(lab.get("/v1/audit?everything=true", headers=bearer(admin)), 403, "forbidden")
 
 
-def test_a_key_of_the_workers_is_the_operator_s_to_give_away(lab: Api) -> None:
+def test_only_the_operator_may_use_keys_of_the_workers(lab: Api) -> None:
     definition = {
         "slug": "hosted", "kind": "openai_compatible", "base_url": "https://8.8.8.8/v1", "model": "m",
         "api_key_env": "POLICY_KEY_HOSTED",
@@ -130,7 +128,7 @@ def test_a_key_of_the_workers_is_the_operator_s_to_give_away(lab: Api) -> None:
     assert lab.post("/v1/policies", body, headers=OPERATOR).status_code == 201
 
 
-def test_a_token_stays_in_its_project_and_the_operator_chooses(lab: Api) -> None:
+def test_token_is_bound_to_its_project_and_operator_selects(lab: Api) -> None:
     assert lab.post("/v1/projects", {"slug": "a", "title": "The a"}, headers=OPERATOR).status_code == 201
     refused(lab.post("/v1/projects", {"slug": "a"}, headers=OPERATOR), 409, "conflict")
     token = make(lab, "admin", project="a")["token"]
@@ -142,7 +140,7 @@ def test_a_token_stays_in_its_project_and_the_operator_chooses(lab: Api) -> None
     assert [p["slug"] for p in lab.get("/v1/projects", headers=OPERATOR).json()["items"]] == ["default", "a"]
 
 
-def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
+def test_local_programs_select_a_project(api: Api) -> None:
     assert api.get("/v1/whoami").json() == {
         "name": "local",
         "project": "default",
@@ -157,7 +155,7 @@ def test_without_an_operator_this_machine_chooses_too(api: Api) -> None:
     assert api.get("/v1/whoami", headers=bearer("left over in the environment")).json()["name"] == "local"
 
 
-def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) -> None:
+def test_audit_log_is_complete_and_immutable(lab: Api, stores: Stores) -> None:
     made = make(lab, "submit")
     lab.get("/v1/runs", headers=bearer(made["token"]))
     lab.post("/v1/policies", {"definition": scripted().model_dump(mode="json")}, headers=bearer(made["token"]))
@@ -183,7 +181,7 @@ def test_who_asked_for_what_is_written_down_and_stays(lab: Api, stores: Stores) 
             connection.execute(sa.text(change))
 
 
-def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_ends_when_its_token_is_revoked(lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
     stores.catalog.add_problem(toy_problem())
     stores.catalog.add_policy(scripted())
@@ -202,7 +200,7 @@ def test_a_stream_ends_with_its_token(lab: Api, stores: Stores, monkeypatch: pyt
     assert b"event: end" not in received
 
 
-def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
+def test_export_of_a_revoked_token_is_visibly_incomplete(
     lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
@@ -223,7 +221,7 @@ def test_an_export_whose_token_is_revoked_breaks_off_and_does_not_look_whole(
 
 
 @pytest.mark.parametrize("revoked", [False, True])
-def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_open(
+def test_failed_attempts_do_not_affect_open_streams(
     lab: Api, stores: Stores, monkeypatch: pytest.MonkeyPatch, revoked: bool
 ) -> None:
     monkeypatch.setattr(access_control, "_REVALIDATE_S", 0.0)
@@ -244,9 +242,7 @@ def test_those_who_guess_at_the_same_address_neither_end_a_stream_nor_keep_one_o
     assert (b"event: end" in received) is not revoked
 
 
-def test_a_token_that_asks_too_often_waits_and_whoever_guesses_does_too(
-    settings: Settings, serve: Callable[..., Api]
-) -> None:
+def test_rate_limits_of_tokens_and_failed_attempts(settings: Settings, serve: Callable[..., Api]) -> None:
     update = {"token": SecretStr("0perat0r"), "rate_limit": 0.5, "rate_burst": 5}
     first, second = (serve(settings.model_copy(update=update)) for _ in range(2))
     one, two = make(first)["token"], make(first)["token"]
@@ -261,12 +257,12 @@ def test_a_token_that_asks_too_often_waits_and_whoever_guesses_does_too(
     guesses = [first.get("/v1/strategies", headers=bearer(f"guess {i}")).status_code for i in range(25)]
     assert guesses[0] == 401
     assert guesses[-1] == 429
-    # From here on not even the right one is looked at, but tokens that nobody can guess are.
+    # From here on even the correct operator token is rejected, but generated tokens are still checked.
     assert second.get("/v1/strategies", headers=OPERATOR).status_code == 429
     assert second.get("/v1/strategies", headers=bearer(two)).status_code == 200
 
 
-def test_without_valkey_nobody_waits(settings: Settings, serve: Callable[..., Api]) -> None:
+def test_rate_limits_are_off_without_valkey(settings: Settings, serve: Callable[..., Api]) -> None:
     update = {"token": SecretStr("0perat0r"), "rate_limit": 0.5, "rate_burst": 1}
     api = serve(settings.model_copy(update={**update, "redis_url": SecretStr("redis://127.0.0.1:1/0")}))
     token = make(api)["token"]
@@ -293,7 +289,7 @@ def allow(settings: Settings) -> Iterator[Callable[[bool], None]]:
     admin.dispose()
 
 
-def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: Callable[[bool], None]) -> None:
+def test_ownership_lookup_survives_a_database_restart(api: Api, allow: Callable[[bool], None]) -> None:
     def ask() -> int:
         return api.get(f"/v1/runs/{uuid4()}").status_code
 
@@ -305,7 +301,7 @@ def test_whose_a_run_is_is_found_though_the_database_restarts(api: Api, allow: C
     assert ask() == 503
 
 
-def test_what_failed_for_want_of_the_database_does_not_wait_again_for_its_entry(
+def test_audit_does_not_wait_for_an_unavailable_database(
     api: Api, allow: Callable[[bool], None], stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     app_state = api.app.state.app_state

@@ -1,4 +1,4 @@
-"""The unlock record: who was first, who alone, who never, and that no other version inherits anything."""
+"""Unlocks: first, alone and never, per problem version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _of(lab: Lab, name: str, target: str) -> dict[str, Any]:
     return dict(next(each for each in answer.json()["targets"] if each["target"] == target))
 
 
-def test_who_unlocked_first_alone_or_never_and_with_how_much_tried(tried: Lab) -> None:
+def test_problem_unlocks_first_alone_and_never(tried: Lab) -> None:
     found = _of(tried, "toy", "both")
     assert (found["unlock"], found["only"], found["never"]) == (True, "scripted@1", ["bad@1"])
     assert found["first"]["policy"] == "scripted"
@@ -57,13 +57,13 @@ def test_who_unlocked_first_alone_or_never_and_with_how_much_tried(tried: Lab) -
     assert twice["seconds"] > 0
     assert twice["first"]["run_id"] == found["first"]["run_id"]
     assert 0 < twice["first"]["evaluations"] <= 40
-    # The easier target was reached by both, so that nobody is alone.
+    # Both reached the easier target, so neither is the only one.
     half = _of(tried, "toy", "half")
     assert (half["only"], half["never"]) == (None, [])
     assert half["first"]["policy"] == "bad"
 
 
-def test_the_first_of_each_policy_and_strategy_is_one_record(tried: Lab) -> None:
+def test_first_unlock_per_policy_and_strategy(tried: Lab) -> None:
     query = {"problem": "toy", "unlocks_only": True}
     everything = tried.api.get("/v1/unlocks", params=query).json()["items"]
     first = tried.api.get("/v1/unlocks", params={**query, "first": True}).json()["items"]
@@ -75,7 +75,7 @@ def test_the_first_of_each_policy_and_strategy_is_one_record(tried: Lab) -> None
     assert named[0] in first
 
 
-def test_records_only_ever_get_better_and_obey_constraints(lab: Lab) -> None:
+def test_records_improve_and_are_feasible(lab: Lab) -> None:
     problem = toy_problem()
     held = Objective(
         name="y", direction=problem.objectives[1].direction, role=ObjectiveRole.CONSTRAINT, range=(0, 10), limit=4
@@ -111,7 +111,7 @@ def evaluate_slow(candidate, context):
 """
 
 
-def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None:
+def test_missing_rewards_are_not_records(lab: Lab, strongest: Broker) -> None:
     staged = Problem(
         slug="staged",
         title="Sound before cheap",
@@ -138,7 +138,7 @@ def test_what_was_not_measured_is_no_record(lab: Lab, strongest: Broker) -> None
 
 
 @pytest.mark.parametrize("change", [{"title": "Another title"}, {"evaluator": "def evaluate(c, x):\n    return {}\n"}])
-def test_a_new_version_or_evaluator_never_inherits_unlocks(tried: Lab, change: dict[str, str]) -> None:
+def test_new_version_or_evaluator_inherits_no_unlocks(tried: Lab, change: dict[str, str]) -> None:
     newer, new = tried.stores.catalog.add_problem(toy_problem().model_copy(update=change))
     assert new
     assert newer.version == 2
@@ -151,7 +151,7 @@ def test_a_new_version_or_evaluator_never_inherits_unlocks(tried: Lab, change: d
     refused(tried.api.get("/v1/problems/nothing/unlocks"), 404, "not-found")
 
 
-def test_what_a_policy_reaches_with_a_mutator_is_not_its_own(tried: Lab) -> None:
+def test_unlock_with_a_mutator_belongs_to_the_pair(tried: Lab) -> None:
     tried.start(40, policy="bad", mutator="scripted", strategy="islands_map_elites", seed=9)
     tried.start(40, policy="scripted", mutator="scripted", strategy="islands_map_elites", seed=10)
     tried.work()
@@ -173,13 +173,13 @@ def test_what_a_policy_reaches_with_a_mutator_is_not_its_own(tried: Lab) -> None
     page = tried.api.get("/unlocks").text
     assert f"<option>{pair}</option>" in page
     assert pair in tried.api.get("/problems/toy@1/records.csv").text
-    refused(tried.api.get("/unlocks", params={"a": "bad@1 with nobody"}), 404, "not-found")
+    refused(tried.api.get("/unlocks", params={"a": "bad@1 with missing"}), 404, "not-found")
     own = tried.stores.catalog.policy("bad")
     figures = Overview(tried.stores.engine).policy(own.id)
     assert (figures.runs, figures.unlocked) == (1, 0)
 
 
-def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
+def test_ensemble_counts_separately(tried: Lab) -> None:
     tried.start(40, policy={"bad": 1, "scripted": 3}, strategy="best_of_n", seed=9)
     tried.work()
     found = _of(tried, "toy", "both")
@@ -189,7 +189,7 @@ def test_an_ensemble_is_a_competitor_of_its_own(tried: Lab) -> None:
     assert found["never"] == ["bad@1"]
 
 
-def test_an_ensemble_is_the_same_whichever_of_its_policies_is_named_first(lab: Lab) -> None:
+def test_order_of_ensemble_members_does_not_matter(lab: Lab) -> None:
     lab.stores.catalog.add_policy(scripted(BAD, slug="bad"))
     for seed, names in enumerate((("bad", "scripted"), ("scripted", "bad"), ("scripted", "bad"))):
         lab.start(40, policy=dict.fromkeys(names, 1), strategy="best_of_n", seed=seed)

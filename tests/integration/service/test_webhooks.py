@@ -1,4 +1,4 @@
-"""Webhooks from the event to a real receiver: told once for each event, however often somebody dies in between."""
+"""Webhooks from the event to a real receiver: one delivery per event, even when dispatchers die."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _received(receiver: Receiver, event: str) -> list[dict[str, Any]]:
     return [value for _, body in list(receiver.seen) if (value := json.loads(body))["event"] == event]
 
 
-def test_a_run_is_told_of_once_with_a_signature(
+def test_run_event_is_delivered_once_and_signed(
     lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url, description="ours")
@@ -106,7 +106,7 @@ def test_a_run_is_told_of_once_with_a_signature(
     assert len(receiver.seen) == 3
 
 
-def test_what_several_policies_unlock_is_told_with_all_of_them(
+def test_unlock_event_names_all_policies(
     lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher]
 ) -> None:
     _add(lab.api, receiver.url, events=["unlock"])
@@ -122,7 +122,7 @@ def test_what_several_policies_unlock_is_told_with_all_of_them(
     assert sorted(told, key=str) == [("other@1", None), (None, None), (None, ["other@1", "third@1"])]
 
 
-def test_a_sender_that_dies_is_followed_by_another(
+def test_another_dispatcher_takes_over(
     lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
@@ -141,12 +141,12 @@ def test_a_sender_that_dies_is_followed_by_another(
     assert _deliveries(lab.api, hook)[0]["state"] == "delivered"
 
 
-def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, stores: Stores) -> None:
+def test_backlog_of_one_webhook_does_not_block_another(lab: Lab, stores: Stores) -> None:
     slow = [_add(lab.api, f"http://127.0.0.1:9/{i}")["id"] for i in range(3)]
     healthy = _add(lab.api, "http://127.0.0.1:9/healthy")["id"]  # the youngest, and the last in any order
     for hook in (*slow * 3, healthy):
         stores.webhooks.test(UUID(hook))
-    # One place is free, again and again, and whoever had it is due again at once.
+    # One slot is free at a time, and the webhook that used it is due again at once.
     for _ in range(200):
         (parcel,) = stores.webhooks.claim(1)
         if str(parcel.webhook_id) == healthy:
@@ -156,7 +156,7 @@ def test_one_with_much_that_waits_does_not_keep_out_another(lab: Lab, stores: St
         pytest.fail("the healthy receiver was never asked")
 
 
-def test_what_is_made_is_made_once_when_its_answer_was_lost(stores: Stores) -> None:
+def test_insert_is_repeatable_after_a_lost_response(stores: Stores) -> None:
     hooks, access = stores.webhooks, stores.tokens
     hook = hooks._add(Webhook(url="http://127.0.0.1:9/"), uuid4(), "whsec_a")
     assert hooks._add(Webhook(url="http://127.0.0.1:9/"), hook.id, "whsec_a") == hook
@@ -180,7 +180,7 @@ def test_what_is_made_is_made_once_when_its_answer_was_lost(stores: Stores) -> N
     assert [problem.id for problem in stores.catalog.problem_set("twice").problems] == members
 
 
-def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
+def test_failed_delivery_is_retried_for_a_day(
     lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher], stores: Stores
 ) -> None:
     hook = _add(lab.api, receiver.url)
@@ -205,7 +205,7 @@ def test_a_refused_delivery_is_tried_again_and_given_up_after_a_day(
     assert stores.webhooks.forget_old() == 1
 
 
-def test_a_dead_receiver_delays_neither_runs_nor_others(
+def test_dead_receiver_delays_neither_runs_nor_others(
     lab: Lab, receiver: Receiver, dispatchers: Callable[[], WebhookDispatcher]
 ) -> None:
     dead, alive = _add(lab.api, "http://127.0.0.1:1/"), _add(lab.api, receiver.url)
@@ -221,7 +221,7 @@ def test_a_dead_receiver_delays_neither_runs_nor_others(
     wait_for(lambda: all(d["error"] for d in _deliveries(lab.api, dead)))
 
 
-def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, stores: Stores) -> None:
+def test_alarm_is_delivered_once_while_it_lasts(lab: Lab, stores: Stores) -> None:
     hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
     assert stores.webhooks.alarm("queue.stuck", "Nothing is evaluated.", {"since_s": 60}) == 1
     (told,) = _deliveries(lab.api, hook)
@@ -242,7 +242,7 @@ def test_an_alarm_is_told_once_while_it_lasts(lab: Lab, stores: Stores) -> None:
     assert (told[1]["name"], told[1]["run_id"]) == ("failures", str(run_id))
 
 
-def test_a_pause_that_nobody_asked_for_is_an_alarm(lab: Lab, stores: Stores, tmp_path: Path) -> None:
+def test_automatic_pause_is_an_alarm(lab: Lab, stores: Stores, tmp_path: Path) -> None:
     hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
 
     def told() -> list[str]:
@@ -293,7 +293,7 @@ def test_webhooks_belong_to_a_project(api: Api, stores: Stores) -> None:
     assert stores.webhooks.alarm("x", "y") == 1
 
 
-def test_one_that_is_removed_while_a_test_is_sent_is_not_there(api: Api, stores: Stores) -> None:
+def test_webhook_removed_during_a_test_is_not_found(api: Api, stores: Stores) -> None:
     hook = UUID(_add(api, "https://8.8.8.8/")["id"])
     waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     with ThreadPoolExecutor(1) as pool, stores.engine.connect() as removing:
@@ -329,7 +329,7 @@ def test_an_invalid_webhook_is_refused(api: Api, settings: Settings, serve: Call
     refused(keyless.post("/v1/webhooks", {"url": "https://8.8.8.8/"}), 503, "secret-key")
 
 
-def test_secrets_of_webhooks_are_sealed_anew(api: Api, settings: Settings, receiver: Receiver) -> None:
+def test_webhook_secrets_are_re_encrypted(api: Api, settings: Settings, receiver: Receiver) -> None:
     hook = _add(api, receiver.url)
     api.post(f"/v1/webhooks/{hook['id']}:test")
     old = (settings.secret_key or SecretStr("")).get_secret_value()

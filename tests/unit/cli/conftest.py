@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from speciate.cli.app import app
-from tests.unit.client.stand_in import StandIn, standing_in
+from tests.unit.client.fake_service import FakeService, run_fake_service
 
 
 @dataclass
@@ -31,8 +31,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    with standing_in() as made:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+    with run_fake_service() as made:
         monkeypatch.setenv("SPECIATE_URL", made.url)
         yield made
 

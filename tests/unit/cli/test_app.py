@@ -19,7 +19,7 @@ from speciate.cli.app import app
 from speciate.cli.errors import ExitCode, exit_code
 from speciate.domain import errors
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import RUN, StandIn, event, page, problem, run_json, say, stream
+from tests.unit.client.fake_service import RUN, FakeService, event, page, problem, run_json, say, stream
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("alembic", "celery", "fastapi", "httpx", "numpy", "psycopg", "pydantic", "redis", "sqlalchemy")
@@ -116,7 +116,7 @@ def test_a_mistyped_command_line(cli: Cli, args: list[str]) -> None:
     assert cli(*args).code == ExitCode.USAGE
 
 
-def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: StandIn) -> None:
+def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: FakeService) -> None:
     flaws = [
         {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 9},
         {"message": "is missing", "where": "title", "file": "problem.toml", "line": 1},
@@ -130,7 +130,7 @@ def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: StandIn) ->
     assert outcome.err.splitlines() == ["error: It is not valid:", f"  {first}", "  problem.toml:1 title: is missing"]
 
 
-def test_hostile_text_steers_no_terminal(cli: Cli, service: StandIn) -> None:
+def test_hostile_text_steers_no_terminal(cli: Cli, service: FakeService) -> None:
     hostile = "\x1b[2J[bold red]x[/bold red]\u202e\r\x07"
     service.on(
         "GET", f"/v1/runs/{RUN}", problem(404, "not-found", hostile), say(run_json(reason=hostile, alarm=hostile))
@@ -144,7 +144,7 @@ def test_hostile_text_steers_no_terminal(cli: Cli, service: StandIn) -> None:
         assert not set("\x1b\u202e\r\x07") & set(text)
 
 
-def test_ctrl_c_is_quiet(tmp_path: Path, service: StandIn) -> None:
+def test_ctrl_c_is_quiet(tmp_path: Path, service: FakeService) -> None:
     waiting, over = threading.Event(), threading.Event()
 
     def hang(handler: object) -> None:
@@ -163,7 +163,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path, service: StandIn) -> None:
 
 
 @pytest.mark.parametrize("command", [["runs", "list"], ["runs", "list", "--json"], ["--help"]])
-def test_a_full_disk_is_no_traceback(service: StandIn, command: list[str]) -> None:
+def test_a_full_disk_is_no_traceback(service: FakeService, command: list[str]) -> None:
     service.on("GET", "/v1/runs", page(run_json()))
     asked = [sys.executable, "-c", "from speciate.cli import main; main()", *command]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
@@ -175,7 +175,7 @@ def test_a_full_disk_is_no_traceback(service: StandIn, command: list[str]) -> No
     assert (done.returncode, done.stderr) == (ExitCode.FAILED, told)
 
 
-def test_a_closed_pipe_is_quiet(service: StandIn) -> None:
+def test_a_closed_pipe_is_quiet(service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*(event(n) for n in range(1, 5000))))
     watch = f"{sys.executable} -c 'from speciate.cli import main; main()' runs watch {RUN} --json | head -n 1"

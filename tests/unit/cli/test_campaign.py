@@ -13,12 +13,12 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.campaign_records import campaign, slice_record
-from tests.unit.client.stand_in import StandIn, page, problem, say
+from tests.unit.client.fake_service import FakeService, page, problem, say
 
 PATH = "/v1/campaigns/sweep"
 
 
-def test_options_form_a_declaration(cli: Cli, service: StandIn) -> None:
+def test_options_form_a_declaration(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
     args = [
         "--set",
@@ -58,7 +58,7 @@ def test_options_form_a_declaration(cli: Cli, service: StandIn) -> None:
     }
 
 
-def test_omitted_options_are_left_to_the_service(cli: Cli, service: StandIn) -> None:
+def test_omitted_options_are_left_to_the_service(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
     assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == ExitCode.OK
     assert service.requests[0].body == {"slug": "sweep", "problems": ["a"], "policy": "p", "evaluations": 200}
@@ -80,14 +80,14 @@ def test_defaults_in_the_help_match_the_model() -> None:
     assert {name: str(Campaign.model_fields[name].default) for name in shown} == shown
 
 
-def test_missing_problems_are_rejected_before_a_request(cli: Cli, service: StandIn) -> None:
+def test_missing_problems_are_rejected_before_a_request(cli: Cli, service: FakeService) -> None:
     outcome = cli("campaign", "create", "sweep", "-p", "p", "-b", 200)
     assert outcome.code == ExitCode.INVALID
     assert "--problem NAME or --set NAME" in outcome.err
     assert service.requests == []
 
 
-def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
+def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/campaigns", page(campaign(problems=[])))
     service.on("GET", PATH, say(campaign(state="paused", reason="\x1b[2Jlunch")))
     service.on("GET", f"{PATH}/slices", page(slice_record(ord=2, spent=None, reached=[]), slice_record()))
@@ -111,7 +111,7 @@ def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
         assert lines == ["sweep is running (64 of 200 evaluations, 1 of 3 problems unlocked)"]
 
 
-def test_unknown_campaign(cli: Cli, service: StandIn) -> None:
+def test_unknown_campaign(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/campaigns/none", problem(404, "not-found", "there is no campaign 'none'."))
     outcome = cli("campaign", "show", "none")
     assert (outcome.code, outcome.err) == (
@@ -122,7 +122,7 @@ def test_unknown_campaign(cli: Cli, service: StandIn) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
 def test_watch_ends_with_the_campaign(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     answers = (say(campaign()), say(campaign()), say(campaign(state=state, spent=200, reason="so")))
@@ -137,14 +137,16 @@ def test_watch_ends_with_the_campaign(
     ]
 
 
-def test_watch_as_json_prints_every_change(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_as_json_prints_every_change(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(campaign()), say(campaign()), say(campaign(state="completed")))
     lines = [json.loads(line) for line in cli("campaign", "watch", "sweep", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
-def test_watch_survives_a_restart_of_the_service(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_survives_a_restart_of_the_service(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")

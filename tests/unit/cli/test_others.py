@@ -17,11 +17,11 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
 from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import (
+from tests.unit.client.fake_service import (
     AT,
     RUN,
+    FakeService,
     Handler,
-    StandIn,
     candidate_json,
     page,
     problem,
@@ -36,7 +36,7 @@ def _policy(**values: object) -> dict[str, object]:
     return {"id": str(UUID(int=2)), "version": 1, "digest": "d", "created_at": AT.isoformat(), "definition": definition}
 
 
-def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: StandIn) -> None:
+def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/policies", say(_policy()))
     args = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--model", "m", "--sampling", "temperature=0.5"]
     assert cli("policies", "add", "qwen", *args, "--option", "retries=3", "--option", "name=x y").code == ExitCode.OK
@@ -53,7 +53,9 @@ def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: StandIn) 
     }
 
 
-def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(
+    cli: Cli, service: FakeService, tmp_path: Path
+) -> None:
     service.on("POST", "/v1/policies", say(_policy()))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()
@@ -68,7 +70,7 @@ def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(cli: Cli, ser
     assert service.requests[0].body["check"] is False
 
 
-def test_policies_are_listed_and_shown(cli: Cli, service: StandIn) -> None:
+def test_policies_are_listed_and_shown(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/policies", page(_policy(model="[b]m")))
     service.on("GET", "/v1/policies/qwen", say(_policy(model="m")))
     assert "[b]m" in cli("policies", "list", "qwen").out
@@ -87,7 +89,7 @@ def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_new_york")
-def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: StandIn) -> None:
+def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: FakeService) -> None:
     token = {
         "id": str(UUID(int=4)),
         "project": "default",
@@ -110,7 +112,7 @@ def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: S
     assert listed.endswith(f"never      {there}")
 
 
-def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:
+def test_a_policy_that_does_not_answer(cli: Cli, service: FakeService) -> None:
     down = problem(503, "policy-unavailable", "http://h/v1 refused the connection.")
     service.on("POST", "/v1/policies/qwen:ping", say({"seconds": 0.5}), down)
     assert cli("policies", "ping", "qwen").lines[0] == "qwen responds."
@@ -118,7 +120,7 @@ def test_a_policy_that_does_not_answer(cli: Cli, service: StandIn) -> None:
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
 
 
-def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: StandIn) -> None:
+def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) -> None:
     made = candidate_json(17, program="print('[bold]\x1b[31m')", artifacts={"stderr": "\x1b[2Joops"})
     service.on("GET", f"/v1/candidates/{UUID(int=117)}", say(made))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
@@ -131,12 +133,12 @@ def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: StandIn) ->
 
 
 @pytest.mark.parametrize("name", [f"{RUN}/0", f"{RUN}/x", f"{RUN}/", f"{RUN}/1e3"])
-def test_a_number_that_is_none(cli: Cli, service: StandIn, name: str) -> None:
+def test_a_number_that_is_none(cli: Cli, service: FakeService, name: str) -> None:
     assert cli("candidates", "show", name).code == ExitCode.INVALID
     assert service.requests == []
 
 
-def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
+def test_candidates_are_listed(cli: Cli, service: FakeService) -> None:
     failed = candidate_json(2, status="failed", rewards=None, failure="crashed", failure_reason="exited", parents=[1])
     elite = {
         "island": 0,
@@ -164,7 +166,7 @@ def test_candidates_are_listed(cli: Cli, service: StandIn) -> None:
     ]
 
 
-def test_unlocks(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_unlocks(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     record = {
         "run_id": str(RUN), "problem_id": str(UUID(int=1)), "problem": "packing", "problem_version": 1,
         "policy_id": str(UUID(int=2)), "policy": "m", "policy_version": 3, "strategy": "best_of_n", "seed": 5,
@@ -185,7 +187,7 @@ def test_unlocks(cli: Cli, service: StandIn, tmp_path: Path) -> None:
     assert cli("unlocks", "--out", out).lines == [str(out)]
 
 
-def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: StandIn) -> None:
+def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: FakeService) -> None:
     record = {
         "objective": "radius", "value": 2.5, "forgeable": True, "run_id": str(RUN), "number": 9,
         "candidate_id": str(UUID(int=9)), "policy": "m@3", "strategy": "best_of_n", "seed": 5, "evaluations": 40,
@@ -200,7 +202,7 @@ def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: StandIn) 
     ]
 
 
-def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, service: StandIn) -> None:
+def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, service: FakeService) -> None:
     def record(objective: str, number: int) -> dict[str, object]:
         return {
             "objective": objective, "value": 0.5, "run_id": str(RUN), "number": number,
@@ -237,34 +239,36 @@ def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[st
 
 
 @pytest.mark.parametrize("args", [["create", "lab"], ["quota", "lab"]])
-def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: StandIn, args: list[str]) -> None:
+def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: FakeService, args: list[str]) -> None:
     outcome = cli("projects", *args, "--runs", 10**20)
     assert outcome.code == ExitCode.INVALID
     assert outcome.err.startswith("error: The quota is not valid: concurrent_runs: ")
     assert service.requests == []
 
 
-def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: StandIn) -> None:
+def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: FakeService) -> None:
     outcome = cli("projects", "quota", "lab", "--tokens", 5, "--unlimited", "tokens")
     assert (outcome.code, service.requests) == (ExitCode.INVALID, [])
     assert outcome.err.startswith("error: --tokens and --unlimited tokens exclude each other.")
 
 
 @pytest.mark.parametrize("key", ["é", "a\nb"])
-def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: StandIn, key: str) -> None:
+def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: FakeService, key: str) -> None:
     outcome = cli("run", "packing", "-p", "m", "-b", 9, "--idempotency-key", key)
     assert outcome.code == ExitCode.INVALID
     assert "Idempotency-Key: is" in outcome.err
     assert service.requests == []
 
 
-def test_strategies(cli: Cli, service: StandIn) -> None:
+def test_strategies(cli: Cli, service: FakeService) -> None:
     options = {"properties": {"islands": {"default": 4, "description": "Islands"}}}
     service.on("GET", "/v1/strategies", page({"name": "best_of_n", "description": "The floor.", "options": options}))
     assert cli("strategies").lines == ["best_of_n", "  The floor.", "  --option islands=4  Islands"]
 
 
-def test_doctor_masks_secrets_and_names_sources(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_masks_secrets_and_names_sources(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPECIATE_TOKEN", "sp_secret")
     service.on("GET", "/readyz", say({}))
     service.on("GET", "/v1/workers", page())
@@ -314,7 +318,7 @@ def test_a_data_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
     assert finding.status in {Status.GOOD, Status.WARNING}
 
 
-def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: StandIn) -> None:
+def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: FakeService) -> None:
     def worker(name: str, queue: str, tier: str) -> dict[str, object]:
         return {"name": name, "pid": 1, "version": "0.0.1", "queues": [queue], "slots": 2, "tier": tier}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from speciate.cli.errors import ExitCode
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import AT, StandIn, problem, say
+from tests.unit.client.fake_service import AT, FakeService, problem, say
 
 VERSION = {
     "id": "00000000-0000-0000-0000-000000000001",
@@ -78,7 +78,7 @@ def test_a_seed_that_unlocks_is_pointed_out(cli: Cli, tmp_path: Path) -> None:
     assert "unlocked from the start" in cli("problems", "check", tmp_path / "p").out
 
 
-def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: StandIn) -> None:
+def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
@@ -89,7 +89,7 @@ def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: S
     assert len(service.requests) == 1 + len(bundled())
 
 
-def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: StandIn) -> None:
+def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: FakeService) -> None:
     outcome = cli("problems", "add", "circle-packing-26", "no-such-thing")
     assert outcome.code == ExitCode.NOT_FOUND
     assert "sorting-network-8" in outcome.err
@@ -97,12 +97,12 @@ def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: StandIn
     assert cli("problems", "add").code == ExitCode.INVALID
 
 
-def test_no_more_are_imported_than_a_set_holds(cli: Cli, service: StandIn) -> None:
+def test_no_more_are_imported_than_a_set_holds(cli: Cli, service: FakeService) -> None:
     outcome = cli("problems", "import", "task:maze", "--count", 10_001)
     assert (outcome.code, service.requests) == (ExitCode.USAGE, [])
 
 
-def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
+def test_a_problem_is_shown(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
@@ -112,14 +112,14 @@ def test_a_problem_is_shown(cli: Cli, service: StandIn) -> None:
     assert "Place 26 circles" in outcome.out
 
 
-def test_an_unknown_problem(cli: Cli, service: StandIn) -> None:
+def test_an_unknown_problem(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/problems/x", problem(404, "not-found", "there is no problem 'x'."))
     outcome = cli("problems", "show", "x")
     expected = "error: there is no problem 'x'. See `speciate problems list`.\n"
     assert (outcome.code, outcome.err) == (ExitCode.NOT_FOUND, expected)
 
 
-def test_a_bundled_problem_that_was_not_added(cli: Cli, service: StandIn) -> None:
+def test_a_bundled_problem_that_was_not_added(cli: Cli, service: FakeService) -> None:
     missing = problem(404, "not-found", "there is no problem 'circle-packing-26@1'.")
     service.on("GET", "/v1/problems/circle-packing-26@1", missing)
     assert "`speciate problems add circle-packing-26`" in cli("problems", "show", "circle-packing-26@1").err
@@ -143,7 +143,7 @@ def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path
     assert len(others) > 1
 
 
-def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: StandIn) -> None:
+def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()

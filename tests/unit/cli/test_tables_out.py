@@ -15,7 +15,7 @@ from pyarrow import parquet
 from speciate.cli.errors import ExitCode
 from speciate.ports.records.declarations import TournamentRun
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import AT, RUN, StandIn, page, say, stream
+from tests.unit.client.fake_service import AT, RUN, FakeService, page, say, stream
 
 HOSTILE = '=HYPERLINK("http://x")'
 
@@ -32,7 +32,7 @@ def _runs() -> list[TournamentRun]:
 
 
 @pytest.fixture
-def runs(service: StandIn) -> list[TournamentRun]:
+def runs(service: FakeService) -> list[TournamentRun]:
     made = _runs()
     lines = "".join(run.model_dump_json() + "\n" for run in made).encode()
     service.on("GET", "/v1/tournaments/mazes/export", stream(lines, kind="application/x-ndjson"))
@@ -80,7 +80,7 @@ def _unlock(**values: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_unlocks_are_written_to_files(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_unlocks_are_written_to_files(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     service.on("GET", "/v1/unlocks", page(_unlock(target=HOSTILE, ensemble=["m@3", "n@1"])))
     for suffix in ("csv", "jsonl", "parquet"):
         assert (
@@ -95,7 +95,7 @@ def test_unlocks_are_written_to_files(cli: Cli, service: StandIn, tmp_path: Path
     assert cli("unlocks", "--out", tmp_path / "u.xlsx").code == ExitCode.INVALID
 
 
-def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> None:
+def test_who_was_first_who_alone_and_who_never(cli: Cli, service: FakeService) -> None:
     shared = {"mutator": None, "strategy": "best_of_n", "tokens": 5, "seconds": 1.0, "unlocked_first": False}
     target = {
         "target": "first", "unlock": True, "first": _unlock(), "only": "m@3", "never": ["n@1"],
@@ -117,7 +117,7 @@ def test_who_was_first_who_alone_and_who_never(cli: Cli, service: StandIn) -> No
     assert cli("unlocks", "--by-policy").code == ExitCode.INVALID
 
 
-def test_the_history_of_records(cli: Cli, service: StandIn) -> None:
+def test_the_history_of_records(cli: Cli, service: FakeService) -> None:
     record = {
         "objective": "sum_radii", "value": 2.635, "run_id": str(RUN), "number": 9, "candidate_id": str(UUID(int=9)),
         "policy": None, "strategy": "best_of_n", "seed": 5, "evaluations": 1234, "at": AT.isoformat(),

@@ -14,7 +14,7 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRecord
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.stand_in import AT, StandIn, page, problem, say
+from tests.unit.client.fake_service import AT, FakeService, page, problem, say
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
@@ -39,7 +39,7 @@ def _record(**values: Any) -> dict[str, Any]:
     return {**record.model_dump(mode="json"), **values}
 
 
-def test_options_form_the_standard_head_to_head(cli: Cli, service: StandIn) -> None:
+def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
     outcome = cli("tournament", "create", "mine", *args)
@@ -54,7 +54,7 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: StandIn) -> N
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
 
 
-def test_declaration_from_a_file(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_declaration_from_a_file(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\nseeds = [1]\n')
@@ -68,7 +68,7 @@ def test_declaration_from_a_file(cli: Cli, service: StandIn, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("extra", "option"), [(["mine"], "NAME"), (["-b", 9], "--budget"), (["--set", "s"], "--set")])
 def test_options_beside_a_file_are_rejected(
-    cli: Cli, service: StandIn, tmp_path: Path, extra: list[object], option: str
+    cli: Cli, service: FakeService, tmp_path: Path, extra: list[object], option: str
 ) -> None:
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\n')
@@ -78,14 +78,14 @@ def test_options_beside_a_file_are_rejected(
     assert service.requests == []
 
 
-def test_fewer_than_two_policies_are_rejected(cli: Cli, service: StandIn) -> None:
+def test_fewer_than_two_policies_are_rejected(cli: Cli, service: FakeService) -> None:
     outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
     assert outcome.code == ExitCode.INVALID
     assert "at least two --policy" in outcome.err
     assert service.requests == []
 
 
-def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
+def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/tournaments", page(_record()))
     service.on("GET", PATH, say(_record(state="paused", reason="\x1b[2Jlunch")))
     for action in ("pause", "resume", "cancel", "extend"):
@@ -101,7 +101,7 @@ def test_list_show_and_verbs(cli: Cli, service: StandIn) -> None:
     assert service.requests[-1].body == {"reason": "power", "problems": ["set:s"], "seeds": [9]}
 
 
-def test_unknown_tournament(cli: Cli, service: StandIn) -> None:
+def test_unknown_tournament(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/tournaments/none", problem(404, "not-found", "there is no tournament 'none'."))
     outcome = cli("tournament", "show", "none")
     assert (outcome.code, outcome.err) == (
@@ -112,7 +112,7 @@ def test_unknown_tournament(cli: Cli, service: StandIn) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
 def test_watch_ends_with_the_tournament(
-    cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
@@ -125,14 +125,16 @@ def test_watch_ends_with_the_tournament(
     ]
 
 
-def test_watch_as_json_prints_the_final_state(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_as_json_prints_the_final_state(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record(ended=12)), say(_record(ended=12)), say(_record(state="completed", ended=12)))
     lines = [json.loads(line) for line in cli("tournament", "watch", "synthetic", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
-def test_watch_survives_a_restart_of_the_service(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_survives_a_restart_of_the_service(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
@@ -140,7 +142,7 @@ def test_watch_survives_a_restart_of_the_service(cli: Cli, service: StandIn, mon
     assert cli("tournament", "watch", "synthetic").code == ExitCode.OK
 
 
-def test_watch_ends_if_the_service_stays_away(cli: Cli, service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_ends_if_the_service_stays_away(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "RETRY_LIMIT_S", 0.0)
     service.on("GET", PATH, say(_record()), problem(503, "unavailable", "PostgreSQL is away."))
@@ -148,7 +150,7 @@ def test_watch_ends_if_the_service_stays_away(cli: Cli, service: StandIn, monkey
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: PostgreSQL is away.\n")
 
 
-def test_report_is_printed_and_exported(cli: Cli, service: StandIn, tmp_path: Path) -> None:
+def test_report_is_printed_and_exported(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     schedule = schedule_of(32, 2, 2)
     report = report_of(schedule, results_of(schedule, shift=8.0))
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))

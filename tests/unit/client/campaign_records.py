@@ -1,4 +1,4 @@
-"""Campaigns as a service answers them."""
+"""Campaign records as a service returns them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
 from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
-from tests.unit.client.stand_in import AT, RUN
+from tests.unit.client.fake_service import AT, RUN
 
 DECLARED = Campaign.model_validate(
     {"slug": "sweep", "problems": ["a@1", "b@1", "c@1"], "policy": {"p@1": 1, "q@2": 3}, "evaluations": 200}

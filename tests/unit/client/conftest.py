@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from speciate.client import AsyncClient, Client
-from tests.unit.client.stand_in import StandIn, standing_in
+from tests.unit.client.fake_service import FakeService, run_fake_service
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def service() -> Iterator[StandIn]:
-    with standing_in() as made:
+def service() -> Iterator[FakeService]:
+    with run_fake_service() as made:
         yield made
 
 
@@ -28,7 +28,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest, service: StandIn) -> Ask:
+def ask(request: pytest.FixtureRequest, service: FakeService) -> Ask:
     """Take steps from a client on, each with the result of the one before; every test holds for both clients."""
 
     def with_client(*steps: Step, token: str | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Requests and answers, over both clients."""
+"""Requests and responses with both clients."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from speciate.domain import errors
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import RunState
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import (
+from tests.unit.client.fake_service import (
     RUN,
+    FakeService,
     Handler,
-    StandIn,
     candidate_json,
     hang_up,
     page,
@@ -32,7 +32,7 @@ from tests.unit.client.stand_in import (
 )
 
 
-def test_lists_are_walked_to_their_end(ask: Ask, service: StandIn) -> None:
+def test_lists_are_read_page_by_page(ask: Ask, service: FakeService) -> None:
     first, last = run_json(), run_json(id=str(UUID(int=8)))
     service.on("GET", "/v1/runs", page(first, cursor="next one"), page(last))
     found = ask(lambda client: client.runs.list(state=RunState.RUNNING))
@@ -41,14 +41,14 @@ def test_lists_are_walked_to_their_end(ask: Ask, service: StandIn) -> None:
     assert all(request.query["state"] == ["running"] for request in service.requests)
 
 
-def test_a_list_that_turns_in_circles_is_left(ask: Ask, service: StandIn) -> None:
+def test_repeated_cursor_ends_a_list(ask: Ask, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(), cursor="same"))
     with pytest.raises(errors.UnavailableError, match="same page of the list twice"):
         ask(lambda client: client.runs.list())
     assert len(service.requests) == 2
 
 
-def test_candidates_are_asked_for_in_an_order_and_by_a_rule(ask: Ask, service: StandIn) -> None:
+def test_candidates_are_sorted_and_filtered(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates", page(candidate_json(3)))
     wanted = {
@@ -65,7 +65,7 @@ def test_candidates_are_asked_for_in_an_order_and_by_a_rule(ask: Ask, service: S
         assert query == {"limit": "100", **asked}
 
 
-def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> None:
+def test_run_creation_sends_an_idempotency_key(ask: Ask, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     for _ in range(2):
         run = ask(lambda client: client.runs.create("packing", "mutator@3", budget=100, seed=5, strategy="best_of_n"))
@@ -80,7 +80,7 @@ def test_a_run_is_created_with_a_key_of_its_own(ask: Ask, service: StandIn) -> N
     assert mine.headers["Idempotency-Key"] == "mine"
 
 
-def test_several_policies_are_sent_with_their_weights(ask: Ask, service: StandIn) -> None:
+def test_ensembles_are_sent_with_weights(ask: Ask, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     several = {"big": 1, "small": 3}
     ask(lambda client: client.runs.create("packing", several, budget=5, mutator={"m": 1}, policy_choice="ucb"))
@@ -100,7 +100,9 @@ def test_several_policies_are_sent_with_their_weights(ask: Ask, service: StandIn
         ({"budget": 5, "islands": 3}, "islands"),
     ],
 )
-def test_a_bad_run_is_refused_before_it_is_sent(ask: Ask, service: StandIn, values: dict[str, Any], where: str) -> None:
+def test_invalid_run_is_rejected_before_sending(
+    ask: Ask, service: FakeService, values: dict[str, Any], where: str
+) -> None:
     with pytest.raises(InvalidInputError) as raised:
         ask(lambda client: client.runs.create("packing", "m", **values))
     assert where in [flaw.where for flaw in raised.value.flaws]
@@ -108,7 +110,7 @@ def test_a_bad_run_is_refused_before_it_is_sent(ask: Ask, service: StandIn, valu
 
 
 @pytest.mark.parametrize("value", [math.inf, "\ud800"])
-def test_what_json_does_not_know_is_refused(ask: Ask, service: StandIn, value: Any) -> None:
+def test_values_that_json_lacks_are_rejected(ask: Ask, service: FakeService, value: Any) -> None:
     with pytest.raises(InvalidInputError, match="expected finite numbers and Unicode"):
         ask(lambda client: client.policies.add({"slug": "m", "options": {"x": value}}))
     assert service.requests == []
@@ -130,8 +132,8 @@ def test_what_json_does_not_know_is_refused(ask: Ask, service: StandIn, value: A
         (422, "something-new", InvalidInputError),
     ],
 )
-def test_errors_come_back_as_they_were_raised(
-    ask: Ask, service: StandIn, status: int, slug: str, kind: type[errors.SpeciateError]
+def test_errors_have_the_class_and_message_of_the_service(
+    ask: Ask, service: FakeService, status: int, slug: str, kind: type[errors.SpeciateError]
 ) -> None:
     service.on("GET", "/v1/problems/x", problem(status, slug, "Something is wrong. Mend it."))
     with pytest.raises(kind) as raised:
@@ -140,7 +142,7 @@ def test_errors_come_back_as_they_were_raised(
     assert str(raised.value) == "Something is wrong. Mend it."
 
 
-def test_flaws_come_back_with_their_places(ask: Ask, service: StandIn) -> None:
+def test_field_errors_keep_their_places(ask: Ask, service: FakeService) -> None:
     flaw: dict[str, Any] = {
         "message": "unknown name",
         "where": "targets.0.rule",
@@ -167,19 +169,19 @@ def test_flaws_come_back_with_their_places(ask: Ask, service: StandIn) -> None:
         say(b"", 302),
     ],
 )
-def test_somebody_else_who_answers_is_recognised(ask: Ask, service: StandIn, answer: Any) -> None:
+def test_response_of_another_server_is_recognized(ask: Ask, service: FakeService, answer: Any) -> None:
     service.on("GET", "/v1/problems/x", answer)
     with pytest.raises(errors.ConfigurationError, match="SPECIATE_URL"):
         ask(lambda client: client.problems.get("x"))
 
 
-def test_a_failing_gateway_is_not_the_callers_mistake(ask: Ask, service: StandIn) -> None:
+def test_failing_gateway_is_unavailable(ask: Ask, service: FakeService) -> None:
     service.on("GET", "/v1/problems/x", say(b"Bad Gateway", 502, "text/plain"))
     with pytest.raises(errors.UnavailableError, match="502"):
         ask(lambda client: client.problems.get("x"))
 
 
-def test_what_can_be_repeated_is_when_the_connection_breaks(ask: Ask, service: StandIn) -> None:
+def test_repeatable_requests_are_retried(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", hang_up, say(run_json()))
     assert ask(lambda client: client.runs.get(RUN)).id == RUN
     service.on("POST", "/v1/runs", hang_up, say(run_json(), 202))
@@ -188,7 +190,7 @@ def test_what_can_be_repeated_is_when_the_connection_breaks(ask: Ask, service: S
     assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
 
 
-def test_repetitions_end_and_what_cannot_be_repeated_is_not(ask: Ask, service: StandIn) -> None:
+def test_retries_are_limited_to_repeatable_requests(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", hang_up)
     with pytest.raises(errors.UnavailableError):
         ask(lambda client: client.runs.get(RUN))
@@ -209,9 +211,7 @@ def test_a_refused_connection() -> None:
             client.ready()
 
 
-def test_the_token_goes_into_the_header_and_nowhere_else(
-    ask: Ask, service: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_is_only_in_the_header(ask: Ask, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     service.on("GET", "/readyz", say({}))
     ask(lambda client: client.ready(), token="sp_secret")
     monkeypatch.setenv("SPECIATE_TOKEN", "sp_other")
@@ -222,12 +222,12 @@ def test_the_token_goes_into_the_header_and_nowhere_else(
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "localhost:80", "http://", "http://[::1", "//x"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(errors.ConfigurationError, match="SPECIATE_URL"):
         Client(url)
 
 
-def test_secrets_in_the_wrong_place() -> None:
+def test_misplaced_secrets_are_rejected() -> None:
     with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN"):
         Client("http://user:password@host")
     with pytest.raises(errors.ConfigurationError, match="SPECIATE_TOKEN") as raised:
@@ -238,20 +238,20 @@ def test_secrets_in_the_wrong_place() -> None:
 @pytest.mark.parametrize(
     ("name", "path"), [("a/b", "a%2Fb"), ("x:cancel", "x%3Acancel"), ("p@2", "p@2"), ("é?", "%C3%A9%3F")]
 )
-def test_names_stay_inside_their_segment(ask: Ask, service: StandIn, name: str, path: str) -> None:
+def test_names_are_encoded_as_one_path_segment(ask: Ask, service: FakeService, name: str, path: str) -> None:
     with pytest.raises(errors.NotFoundError):
         ask(lambda client: client.problems.get(name))
     assert service.requests[0].path == f"/v1/problems/{path}"
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_would_lead_elsewhere(ask: Ask, service: StandIn, name: str) -> None:
+def test_names_that_change_the_path_are_rejected(ask: Ask, service: FakeService, name: str) -> None:
     with pytest.raises(InvalidInputError, match="expected a name"):
         ask(lambda client: client.problems.get(name))
     assert service.requests == []
 
 
-def test_an_export_comes_line_by_line(ask: Ask, service: StandIn) -> None:
+def test_export_is_streamed(ask: Ask, service: FakeService) -> None:
 
     lines = b"\n".join(json.dumps(candidate_json(n, program="\u2028"), ensure_ascii=False).encode() for n in (1, 2, 3))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
@@ -261,7 +261,7 @@ def test_an_export_comes_line_by_line(ask: Ask, service: StandIn) -> None:
     assert [candidate.number for candidate in found] == [1, 2, 3]
 
 
-def test_an_export_that_breaks_off_is_an_error(ask: Ask, service: StandIn) -> None:
+def test_interrupted_export_is_an_error(ask: Ask, service: FakeService) -> None:
 
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     line = json.dumps(candidate_json()).encode() + b"\n"
@@ -277,7 +277,7 @@ def test_an_export_that_breaks_off_is_an_error(ask: Ask, service: StandIn) -> No
             ask(lambda client: client.runs.get(RUN), lambda run: run.export())
 
 
-def test_advice_is_walked_through(ask: Ask, service: StandIn) -> None:
+def test_guidance_is_paged(ask: Ask, service: FakeService) -> None:
     piece = {"number": 8, "parent": 0, "rollout_id": str(RUN), "text": "Be bold.", "judged": 4, "won": 1, "lives": True}
     none = {"number": 0, "judged": 9, "won": 1, "lives": True}
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
@@ -286,8 +286,8 @@ def test_advice_is_walked_through(ask: Ask, service: StandIn) -> None:
     assert [(advice.number, advice.text, advice.won) for advice in found] == [(8, "Be bold.", 1), (0, "", 1)]
 
 
-def test_a_policy_whose_endpoint_takes_its_time_is_registered(
-    ask: Ask, service: StandIn, monkeypatch: pytest.MonkeyPatch
+def test_slow_endpoint_does_not_time_out_registration(
+    ask: Ask, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = {"slug": "m", "kind": "scripted"}
     made = {"id": str(RUN), "version": 1, "digest": "d", "created_at": "2026-01-02T03:04:05Z", "definition": definition}
@@ -301,7 +301,7 @@ def test_a_policy_whose_endpoint_takes_its_time_is_registered(
     assert ask(lambda client: client.policies.add(definition)).version == 1
 
 
-def test_a_run_knows_its_problem(ask: Ask, service: StandIn) -> None:
+def test_run_returns_its_problem(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     found = ask(lambda client: client.runs.get(RUN), lambda run: run.problem())

@@ -1,4 +1,4 @@
-"""Campaigns over both clients."""
+"""Campaigns with both clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from speciate.ports.records.declarations import CampaignRecord, SliceRecord
 from tests.unit.client.campaign_records import campaign, slice_record
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import StandIn, page, say
+from tests.unit.client.fake_service import FakeService, page, say
 
 PATH = "/v1/campaigns/sweep"
 
 
-def test_a_campaign_is_declared_read_and_steered(ask: Ask, service: StandIn) -> None:
+def test_campaign_create_get_steer(ask: Ask, service: FakeService) -> None:
     whole = campaign()
     record = CampaignRecord.model_validate(whole)
     service.on("POST", "/v1/campaigns", say(whole, 202))
@@ -34,7 +34,7 @@ def test_a_campaign_is_declared_read_and_steered(ask: Ask, service: StandIn) -> 
     assert ask(lambda client: client.campaigns.cancel("sweep")) == record
 
 
-def test_decisions_are_read_page_by_page(ask: Ask, service: StandIn) -> None:
+def test_slices_are_paged(ask: Ask, service: FakeService) -> None:
     made: list[dict[str, Any]] = [slice_record(ord=ordinal) for ordinal in (3, 2, 1)]
     service.on("GET", f"{PATH}/slices", page(*made[:2], cursor="c"), page(made[2]))
     found = ask(lambda client: client.campaigns.slices("sweep"))

@@ -1,4 +1,4 @@
-"""Labels of runs, over both clients."""
+"""Labels of runs with both clients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import RUN, StandIn, page, run_json, say
+from tests.unit.client.fake_service import RUN, FakeService, page, run_json, say
 
 
-def test_labels_are_sent_with_a_run_where_there_are_any(ask: Ask, service: StandIn) -> None:
+def test_given_labels_are_sent_with_a_run(ask: Ask, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     ask(lambda client: client.runs.create("packing", "m", budget=5))
     ask(lambda client: client.runs.create("packing", "m", budget=5, name="n", tags=["a", "b"], note="why"))
@@ -24,7 +24,7 @@ def test_labels_are_sent_with_a_run_where_there_are_any(ask: Ask, service: Stand
     }
 
 
-def test_what_is_changed_is_sent_and_nothing_else(ask: Ask, service: StandIn) -> None:
+def test_only_changed_labels_are_sent(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(name="old")))
     service.on("PATCH", f"/v1/runs/{RUN}", say(run_json(name="new")))
     changes: tuple[dict[str, Any], ...] = (
@@ -42,14 +42,14 @@ def test_what_is_changed_is_sent_and_nothing_else(ask: Ask, service: StandIn) ->
     assert service.requests[-1].body == {"add_tags": ["baseline"]}
 
 
-def test_lists_ask_for_every_tag_and_a_part_of_the_name(ask: Ask, service: StandIn) -> None:
+def test_list_filters_by_tags_and_name(ask: Ask, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(), cursor="next"), page(run_json()))
     assert len(ask(lambda client: client.runs.list(tags=["a", "b:c"], name="is 1"))) == 2
     for request in service.requests:
         assert (request.query["tag"], request.query["name"]) == (["a", "b:c"], ["is 1"])
 
 
-def test_what_is_no_label_is_refused_before_it_is_sent(ask: Ask, service: StandIn) -> None:
+def test_invalid_labels_are_rejected_before_sending(ask: Ask, service: FakeService) -> None:
     for values in ({"name": "two\nlines"}, {"tags": ["two words"]}, {"note": "x" * 4001}):
         with pytest.raises(InvalidInputError):
             ask(lambda client, values=values: client.runs.create("packing", "m", budget=5, **values))

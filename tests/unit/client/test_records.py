@@ -1,11 +1,11 @@
-"""What a run's record says of the time that is left."""
+"""Remaining time in the record of a run."""
 
 from __future__ import annotations
 
 import pytest
 
 from speciate.ports.records.runs import RunRecord
-from tests.unit.client.stand_in import run_json
+from tests.unit.client.fake_service import run_json
 
 
 def _record(*, spent: dict[str, float], budget: dict[str, float], **values: object) -> RunRecord:
@@ -24,13 +24,13 @@ def _record(*, spent: dict[str, float], budget: dict[str, float], **values: obje
         ({"evaluations": 20}, 1.0, 0.0),
     ],
 )
-def test_the_limit_that_is_nearest_says_how_long_it_takes(budget: dict[str, float], share: float, to_go: float) -> None:
+def test_nearest_limit_determines_the_remaining_time(budget: dict[str, float], share: float, to_go: float) -> None:
     run = _record(spent={"evaluations": 40, "tokens": 800, "seconds": 10.0}, budget=budget)
     assert run.share_spent == pytest.approx(share)
     assert run.seconds_to_go == pytest.approx(to_go)
 
 
-def test_what_does_not_go_on_has_no_time_left() -> None:
+def test_inactive_run_has_no_remaining_time() -> None:
     budget = {"evaluations": 100}
     assert _record(spent={"evaluations": 0, "tokens": 0}, budget=budget).seconds_to_go is None
     spent = {"evaluations": 40}

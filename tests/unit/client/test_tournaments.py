@@ -1,4 +1,4 @@
-"""Tournaments over both clients."""
+"""Tournaments with both clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import AT, StandIn, page, say, stream
+from tests.unit.client.fake_service import AT, FakeService, page, say, stream
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
@@ -31,7 +31,7 @@ def _record() -> TournamentRecord:
     )
 
 
-def test_a_tournament_is_declared_read_and_steered(ask: Ask, service: StandIn) -> None:
+def test_tournament_create_get_steer(ask: Ask, service: FakeService) -> None:
     record = _record()
     whole = record.model_dump(mode="json")
     service.on("POST", "/v1/tournaments", say(whole, 202))
@@ -52,7 +52,7 @@ def test_a_tournament_is_declared_read_and_steered(ask: Ask, service: StandIn) -
     assert service.requests[-1].body == {"reason": "power", "problems": [], "seeds": [9]}
 
 
-def test_the_report_arrives_as_it_was_made(ask: Ask, service: StandIn) -> None:
+def test_report_is_unchanged(ask: Ask, service: FakeService) -> None:
     schedule = schedule_of(32, 2, 4)
     report = report_of(schedule, results_of(schedule))
     for name, part in (("report", report), ("standings", report.standings), ("matrix", report.matrix)):
@@ -62,7 +62,7 @@ def test_the_report_arrives_as_it_was_made(ask: Ask, service: StandIn) -> None:
     assert ask(lambda client: client.tournaments.matrix("synthetic")) == report.matrix
 
 
-def test_every_run_arrives_line_by_line(ask: Ask, service: StandIn) -> None:
+def test_tournament_export_is_streamed(ask: Ask, service: FakeService) -> None:
     run = TournamentRun(
         tournament="synthetic", number=1, problem="p", seed=0, entrant="a", policy="p@1", mutator=None,
         strategy="best_of_n", run_id=None, state="planned", reason=None,

@@ -1,4 +1,4 @@
-"""Following a run's events over connections that break."""
+"""Watching the events of a run over connections that break."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from httpx_sse import ServerSentEvent
 from speciate.client import event_cursor
 from speciate.domain import errors
 from tests.unit.client.conftest import Ask
-from tests.unit.client.stand_in import END, RUN, StandIn, event, hang_up, problem, run_json, say, stream
+from tests.unit.client.fake_service import END, RUN, FakeService, event, hang_up, problem, run_json, say, stream
 
 EVENTS = f"/v1/runs/{RUN}/events"
 
 
 @pytest.fixture(autouse=True)
-def _run(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def _run(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     monkeypatch.setattr(event_cursor, "_FIRST_DELAY_S", 0.001)
     monkeypatch.setattr(event_cursor, "_LONGEST_DELAY_S", 0.005)
@@ -28,13 +28,13 @@ def _watch(ask: Ask, after: int = 0) -> Any:
     return [event.seq for event in events]
 
 
-def test_events_come_until_the_end(ask: Ask, service: StandIn) -> None:
+def test_events_until_the_end(ask: Ask, service: FakeService) -> None:
     whole = event(1) + b": still here\n\n" + event(2) + END + event(3)
     service.on("GET", EVENTS, stream(whole[:40], whole[40:41], whole[41:]))
     assert _watch(ask) == [1, 2]
 
 
-def test_a_broken_stream_goes_on_where_it_stopped(ask: Ask, service: StandIn) -> None:
+def test_broken_stream_continues_after_the_last_event(ask: Ask, service: FakeService) -> None:
     service.on(
         "GET",
         EVENTS,
@@ -48,7 +48,7 @@ def test_a_broken_stream_goes_on_where_it_stopped(ask: Ask, service: StandIn) ->
     assert [request.headers["Last-Event-ID"] for request in service.asked(EVENTS)] == ["0", "2", "2", "3", "3"]
 
 
-def test_watching_can_begin_in_the_middle(ask: Ask, service: StandIn) -> None:
+def test_watching_can_start_after_an_event(ask: Ask, service: FakeService) -> None:
     service.on("GET", EVENTS, stream(event(5), END))
     assert _watch(ask, after=4) == [5]
 
@@ -64,7 +64,7 @@ def test_watching_can_begin_in_the_middle(ask: Ask, service: StandIn) -> None:
         (problem(503, "unavailable", "Valkey is away."), "Valkey is away"),
     ],
 )
-def test_it_gives_up_after_a_while(ask: Ask, service: StandIn, answer: Any, reason: str) -> None:
+def test_gives_up_after_too_many_failures(ask: Ask, service: FakeService, answer: Any, reason: str) -> None:
     service.on("GET", EVENTS, answer)
     with pytest.raises(errors.UnavailableError, match=reason) as raised:
         _watch(ask)
@@ -72,7 +72,7 @@ def test_it_gives_up_after_a_while(ask: Ask, service: StandIn, answer: Any, reas
     assert str(RUN) in str(raised.value)
 
 
-def test_progress_starts_the_count_anew(ask: Ask, service: StandIn) -> None:
+def test_progress_resets_the_failure_count(ask: Ask, service: FakeService) -> None:
     total = 2 * event_cursor.MAX_ATTEMPTS
     service.on("GET", EVENTS, *(stream(event(seq), broken=True) for seq in range(1, total)), stream(event(total), END))
     assert _watch(ask) == list(range(1, total + 1))
@@ -86,14 +86,16 @@ def test_progress_starts_the_count_anew(ask: Ask, service: StandIn) -> None:
         (say(b"<html>", kind="text/html"), errors.ConfigurationError),
     ],
 )
-def test_a_refusal_is_final(ask: Ask, service: StandIn, answer: Any, kind: type[errors.SpeciateError]) -> None:
+def test_error_response_is_not_retried(
+    ask: Ask, service: FakeService, answer: Any, kind: type[errors.SpeciateError]
+) -> None:
     service.on("GET", EVENTS, answer)
     with pytest.raises(kind):
         _watch(ask)
     assert len(service.asked(EVENTS)) == 1
 
 
-def test_delays_grow_and_heed_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delays_grow_and_respect_the_retry_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_cursor, "_FIRST_DELAY_S", 0.1)
     monkeypatch.setattr(event_cursor, "_LONGEST_DELAY_S", 5.0)
     follower = event_cursor.EventCursor(RUN)
@@ -107,7 +109,7 @@ def test_delays_grow_and_heed_the_service(monkeypatch: pytest.MonkeyPatch) -> No
     assert patient.delay_after(None) == 2.0
 
 
-def test_a_long_quiet_connection_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connection_is_not_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = event_cursor.EventCursor(RUN)
     follower._attempts = event_cursor.MAX_ATTEMPTS - 1
     follower._connected_at = time.monotonic() - 60
@@ -115,7 +117,7 @@ def test_a_long_quiet_connection_is_no_failure(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("last", ["run.completed", "run.paused"])
-def test_waiting_ends_with_the_run_or_its_pause(ask: Ask, service: StandIn, last: str) -> None:
+def test_wait_ends_with_the_run_or_a_pause(ask: Ask, service: FakeService, last: str) -> None:
     tail = END if last == "run.completed" else event(3, "batch.evaluated")
     state = last.partition(".")[2]
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json(state=state)))
@@ -124,7 +126,7 @@ def test_waiting_ends_with_the_run_or_its_pause(ask: Ask, service: StandIn, last
     assert len(service.asked(EVENTS)) == 1
 
 
-def test_waiting_goes_on_over_a_pause_that_is_over_when_it_is_told(ask: Ask, service: StandIn) -> None:
+def test_wait_ignores_a_pause_that_is_over(ask: Ask, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()), say(run_json()), say(run_json(state="completed")))
     service.on("GET", EVENTS, stream(event(1, "run.paused"), event(2, "run.resumed"), event(3, "run.completed"), END))
     assert ask(lambda client: client.runs.get(RUN), lambda run: run.wait()).state == "completed"

@@ -461,7 +461,7 @@ def test_a_policy_form_becomes_a_submission_of_the_rest_api() -> None:
         ({"timeout_s": "soon"}, "timeout_s", "number"),
         ({"sampling.temperature": "11"}, "sampling.temperature", "less than or equal to 10"),
         ({"codec": "maze"}, "", "needs prompt_format 'completion'"),
-        ({"api_key": "two words"}, "api_key", "without blanks"),
+        ({"api_key": "two words"}, "api_key", "without spaces"),
         ({"api_key": "k", "api_key_env": "POLICY_KEY_X"}, "api_key", "without api_key_env"),
         ({"api_key_env": "HOME"}, "api_key_env", "begins with POLICY_KEY"),
         ({"options": "max_retries"}, "options", "'max_retries': expected name=value"),

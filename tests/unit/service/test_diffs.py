@@ -1,4 +1,4 @@
-"""Diffs say what changed, whatever the programs hold."""
+"""Diffs of any programs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _programs = st.lists(st.sampled_from(["a", "b", "", "@@", "-x", "+y", "\u2028", 
 
 
 @given(_programs, _programs)
-def test_a_diff_leads_from_one_text_to_the_other(old: str, new: str) -> None:
+def test_diff_transforms_old_into_new(old: str, new: str) -> None:
     diff = unified_diff(old, new, before="old", after="new")
     assert diff.minimal
     assert _apply(old, diff.text) == new
 
 
 @pytest.mark.parametrize("count", [MAX_LINES, MAX_LINES + 10, 300_000])
-def test_large_programs_take_bounded_work(count: int) -> None:
+def test_work_for_large_programs_is_bounded(count: int) -> None:
     head, tail = [f"h{i}" for i in range(50)], [f"t{i}" for i in range(50)]
     old = "\n".join(head + [str(i % 97) for i in range(count)] + tail)
     new = "\n".join([*head, *(str((i + 1) % 89) for i in range(count)), *tail])
@@ -51,14 +51,14 @@ def test_large_programs_take_bounded_work(count: int) -> None:
     assert _apply(old, diff.text) == new
 
 
-def test_a_small_change_of_a_large_program_is_small() -> None:
+def test_small_change_of_a_large_program_has_a_small_diff() -> None:
     lines = [str(i % 7) for i in range(400_000)]
     diff = unified_diff("\n".join(lines), "\n".join([*lines[:1000], "new", *lines[1000:]]), before="old", after="new")
     assert diff.minimal
     assert len(diff.text.split("\n")) < 15
 
 
-def test_patch_understands_it(tmp_path: Path) -> None:
+def test_patch_applies_the_diff(tmp_path: Path) -> None:
     old, new = "a\nb\nc\nd\ne\nf\ng\nh\n", "a\nB\nc\nd\ne\nf\ng\nh\ni\n"
     (tmp_path / "file").write_text(old)
     diff = unified_diff(old, new, before="file", after="file")
@@ -69,5 +69,5 @@ def test_patch_understands_it(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == new
 
 
-def test_nothing_changed() -> None:
+def test_equal_texts_have_an_empty_diff() -> None:
     assert unified_diff("same", "same", before="a", after="b").text == ""

@@ -1,4 +1,4 @@
-"""Viewers and channels over a log in memory: every event once and in order, however slow or unlucky somebody is."""
+"""Viewers and channels over an in-memory log: each event once and in order, even for slow viewers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Log:
 
 @dataclass
 class Screen:
-    """What a viewer showed."""
+    """Text received by a viewer."""
 
     text: bytes = b""
 
@@ -83,7 +83,7 @@ async def _watch(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_everybody_sees_every_event_once_and_in_order(seed: int) -> None:
+def test_every_viewer_sees_every_event_once_and_in_order(seed: int) -> None:
     async def scene() -> None:
         rng = random.Random(seed)
         log = Log()
@@ -103,7 +103,7 @@ def test_everybody_sees_every_event_once_and_in_order(seed: int) -> None:
     asyncio.run(scene())
 
 
-def test_a_viewer_that_does_not_listen_holds_a_bounded_queue_and_misses_nothing() -> None:
+def test_slow_viewer_has_a_bounded_queue_and_misses_nothing() -> None:
     async def scene() -> None:
         log = Log()
         viewer = Viewer(log, after=0, goal=None)
@@ -121,7 +121,7 @@ def test_a_viewer_that_does_not_listen_holds_a_bounded_queue_and_misses_nothing(
     asyncio.run(scene())
 
 
-def test_a_database_that_is_away_for_a_while_delays_events() -> None:
+def test_database_outage_delays_events() -> None:
     async def scene() -> None:
         log = Log()
         channel, (screen,), shows = await _watch(log, viewers=1)
@@ -139,7 +139,7 @@ def test_a_database_that_is_away_for_a_while_delays_events() -> None:
     asyncio.run(scene())
 
 
-def test_a_viewer_whose_own_reading_fails_breaks_off_without_an_end() -> None:
+def test_viewer_whose_read_fails_ends_without_end_event() -> None:
     async def scene() -> None:
         log = Log(failures=[UnavailableError("away")])
         screen = Screen()
@@ -149,7 +149,7 @@ def test_a_viewer_whose_own_reading_fails_breaks_off_without_an_end() -> None:
     asyncio.run(scene())
 
 
-def test_an_event_is_one_frame_whatever_its_text() -> None:
+def test_any_event_text_is_one_frame() -> None:
     hostile = "a\n\nevent: end\ndata: {}\n\n\r\u2028"
     event = EventRecord(run_id=RUN, seq=3, kind="run.paused", data={"reason": hostile}, at=datetime.now(UTC))
     lines = EventFrame.of(event).text.decode().split("\n")
@@ -158,7 +158,7 @@ def test_an_event_is_one_frame_whatever_its_text() -> None:
     assert "\r" not in lines[2]
 
 
-def test_a_viewer_that_comes_while_the_process_stops_is_sent_elsewhere() -> None:
+def test_new_viewers_are_rejected_during_shutdown() -> None:
     async def scene() -> None:
         def read(_: UUID) -> SimpleNamespace:
             loop.call_soon_threadsafe(hub.close_streams)
@@ -167,7 +167,7 @@ def test_a_viewer_that_comes_while_the_process_stops_is_sent_elsewhere() -> None
 
         loop = asyncio.get_running_loop()
         hub = EventHub(cast("Any", SimpleNamespace(runs=SimpleNamespace(get=read))))
-        with pytest.raises(UnavailableError, match="stopping"):
+        with pytest.raises(UnavailableError, match="shutting down"):
             await hub.join(RUN, 0)
         assert hub.streams == 0
 

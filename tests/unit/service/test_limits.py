@@ -1,4 +1,4 @@
-"""Connections, heads, bodies and streams are bounded; whoever behaves is served meanwhile."""
+"""Limits for connections, heads, bodies and streams; well-behaved clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def answer(raw: socket.socket) -> tuple[int, dict[str, object]]:
     return int(head.split()[1]), json.loads(body)
 
 
-def test_a_head_that_drips_is_given_up(url: str) -> None:
+def test_slow_head_is_rejected(url: str) -> None:
     with connected(url) as raw:
         begun = time.monotonic()
         for byte in b"GET /length HTTP":
@@ -78,7 +78,7 @@ def test_a_head_that_drips_is_given_up(url: str) -> None:
     assert time.monotonic() - begun < 5
 
 
-def test_so_is_a_second_head_and_a_connection_that_says_nothing(url: str) -> None:
+def test_slow_second_head_and_idle_connection_are_closed(url: str) -> None:
     with connected(url) as raw:
         raw.send(b"GET /length HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in raw.recv(65536)
@@ -88,7 +88,7 @@ def test_so_is_a_second_head_and_a_connection_that_says_nothing(url: str) -> Non
         assert answer(raw)[0] == 408
 
 
-def test_what_is_sent_ahead_is_answered_in_order_and_waits_for_the_answer_before(url: str) -> None:
+def test_pipelined_requests_are_answered_in_order(url: str) -> None:
     with connected(url) as raw:
         raw.sendall(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab" * 2 + b"GET /le")
         received = b""
@@ -97,7 +97,7 @@ def test_what_is_sent_ahead_is_answered_in_order_and_waits_for_the_answer_before
     assert [int(part.split()[0]) for part in received.split(b"HTTP/1.1 ")[1:]] == [200, 200, 408]
 
 
-def test_a_body_that_drips_is_given_up(url: str) -> None:
+def test_slow_body_is_rejected(url: str) -> None:
     with connected(url) as raw:
         raw.send(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
         status, details = answer(raw)
@@ -106,7 +106,7 @@ def test_a_body_that_drips_is_given_up(url: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["length", "chunks"])
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str, encoding: str) -> None:
+def test_too_large_body_is_rejected_before_reading(url: str, encoding: str) -> None:
     with connected(url) as raw:
         if encoding == "length":
             raw.send(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n")
@@ -135,13 +135,13 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str, encodin
         b"GET / HTTP/1.1\r\nHost: x\r\n folded: 1\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_refused(url: str, sent: bytes) -> None:
+def test_malformed_http_is_rejected(url: str, sent: bytes) -> None:
     with connected(url) as raw:
         raw.sendall(sent)
         assert answer(raw)[0] == 400
 
 
-def test_there_is_an_end_to_connections_and_to_streams(url: str) -> None:
+def test_connections_and_streams_are_limited(url: str) -> None:
     with httpx.Client(base_url=url) as client:
         with closing(httpx.Client(base_url=url)) as viewers:
             open_streams = [viewers.send(viewers.build_request("GET", "/stream"), stream=True) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The description of the API is checked in, and is what the code says."""
+"""The OpenAPI document is checked in and up to date."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ def document() -> dict[str, Any]:
     return json.loads(openapi.text())
 
 
-def test_the_checked_in_description_is_current(document: dict[str, Any]) -> None:
+def test_checked_in_document_is_current(document: dict[str, Any]) -> None:
     assert json.loads(openapi.PATH.read_text()) == document, "run `make openapi` and look at what changed"
 
 
-def test_a_token_in_the_environment_changes_nothing(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_in_the_environment_does_not_change_the_document(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPECIATE_TOKEN", "x")
     monkeypatch.setenv("SPECIATE_HOST", "0.0.0.0")
     assert json.loads(openapi.text()) == document
 
 
-def test_every_refusal_has_one_shape_and_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_errors_are_problem_details_and_references_resolve(document: dict[str, Any]) -> None:
     for operations in document["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]
@@ -37,7 +39,7 @@ def test_every_refusal_has_one_shape_and_every_reference_leads_somewhere(documen
         assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
 
-def test_names_of_operations_differ(document: dict[str, Any]) -> None:
+def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(names) == len(set(names))
 
@@ -64,6 +66,6 @@ def _patterns(part: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("pattern", sorted({*_patterns(json.loads(openapi.PATH.read_text()))}))
-def test_no_message_shows_a_regular_expression(pattern: str) -> None:
+def test_messages_do_not_show_regular_expressions(pattern: str) -> None:
     said = validation_message({"type": "string_pattern_mismatch", "msg": "raw", "ctx": {"pattern": pattern}})
     assert said.startswith("expected "), f"give {pattern} words in speciate.domain.validation"

@@ -1,4 +1,4 @@
-"""Bodies are JSON, and nothing in them is what PostgreSQL or JSON refuse."""
+"""Request bodies are JSON with storable values."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Empty(BaseModel, extra="forbid"):
 
 
 @given(_values)
-def test_what_json_holds_is_read_unchanged(value: Any) -> None:
+def test_json_values_are_parsed_unchanged(value: Any) -> None:
     assert parse(json.dumps(value).encode()) == value
 
 
 @given(st.binary())
-def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(body: bytes) -> None:
     with suppress(InvalidInputError):
         require_storable(parse(body))
 
@@ -54,13 +54,13 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         ('"\\udfff"', "body"),
     ],
 )
-def test_what_cannot_be_stored_is_named(body: str, where: str) -> None:
+def test_unstorable_values_are_named(body: str, where: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(body.encode())
     assert [flaw.where for flaw in caught.value.flaws] == [where]
 
 
-def test_depth_is_bounded() -> None:
+def test_nesting_depth_is_limited() -> None:
     parse(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     with pytest.raises(InvalidInputError, match="deeper"):
         parse(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
@@ -68,7 +68,7 @@ def test_depth_is_bounded() -> None:
         parse(b"[" * 1_000_000)
 
 
-def test_many_flaws_are_not_all_listed() -> None:
+def test_number_of_listed_errors_is_limited() -> None:
     with pytest.raises(InvalidInputError) as caught:
         require_storable(["\x00"] * 100_000)
     assert len(caught.value.flaws) <= 20
@@ -84,7 +84,7 @@ def size(value: Any) -> int:
 
 
 @given(_values)
-def test_as_many_values_as_there_are_fit_and_half_as_many_do_not(value: Any) -> None:
+def test_value_limit_is_exact(value: Any) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
         # An empty list or object counts as if it held something.
         assert values_within(text, 2 * size(value))
@@ -92,7 +92,7 @@ def test_as_many_values_as_there_are_fit_and_half_as_many_do_not(value: Any) -> 
 
 
 @pytest.mark.parametrize("text", ['",[{"', '"\\",[{"', '"\\\\\\",[{"', '["\\\\", ",,,,[[[[{{{{"]'])
-def test_signs_inside_texts_are_no_values(text: str) -> None:
+def test_punctuation_inside_strings_does_not_count(text: str) -> None:
     json.loads(text)
     assert values_within(text, 2)
 
@@ -107,29 +107,29 @@ def test_signs_inside_texts_are_no_values(text: str) -> None:
         (b'["\\\\", ' + b"1," * 99 + b"1]", 50),  # the quote after an escaped backslash ends the text
     ],
 )
-def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, most: int) -> None:
+def test_body_with_too_many_values_is_rejected_before_parsing(body: bytes, most: int) -> None:
     with pytest.raises(TooLargeError, match="more than 50 values"):
         parse(body, most)
 
 
-def test_an_object_of_too_many_keys_is_named() -> None:
+def test_object_with_too_many_keys_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match=r"a\.b: has 20001 keys: expected at most 20000"):
         parse(json.dumps({"a": {"b": {str(i): 0 for i in range(MAX_KEYS + 1)}}}).encode())
 
 
-def test_a_body_in_another_encoding_is_none() -> None:
+def test_other_encodings_are_rejected() -> None:
     for encoding in ("utf-16", "utf-16-le", "utf-32"):
         with pytest.raises(MalformedJsonError):
             parse('{"a": 1}'.encode(encoding))
 
 
-def test_flaws_come_in_the_order_of_the_body() -> None:
+def test_errors_are_in_body_order() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(b'{"a": [1, NaN, {"b": "\\u0000"}], "c": 1e999}')
     assert [flaw.where for flaw in caught.value.flaws] == ["a.1", "a.2.b", "c"]
 
 
-def test_looking_through_a_large_body_takes_no_memory() -> None:
+def test_scanning_a_large_body_needs_no_memory() -> None:
     value = [[1] * 100_000, {"a": [2] * 100_000}]
     tracemalloc.start()
     try:
@@ -140,9 +140,7 @@ def test_looking_through_a_large_body_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize(("count", "apart"), [(1, False), (100_000, True)])
-def test_a_large_body_is_read_where_it_holds_up_nobody(
-    monkeypatch: pytest.MonkeyPatch, count: int, apart: bool
-) -> None:
+def test_large_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch, count: int, apart: bool) -> None:
     threads: list[threading.Thread] = []
 
     def noted(body: bytes, most: int) -> Any:
@@ -169,7 +167,7 @@ def test_a_large_body_is_read_where_it_holds_up_nobody(
 
 
 @pytest.mark.parametrize(("route", "most"), [(StrictRoute, 20_000), (LargeRoute, MAX_VALUES)])
-def test_unknown_keys_without_end_are_refused_at_once(route: type[StrictRoute], most: int) -> None:
+def test_many_unknown_keys_are_rejected_quickly(route: type[StrictRoute], most: int) -> None:
     router = APIRouter(route_class=route)
 
     @router.post("/")

@@ -1,4 +1,4 @@
-"""A small real HTTP server that answers as it is told, also with what no good service would say."""
+"""A small HTTP server with scripted responses, including malformed ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Request:
 Answer = Callable[["Handler"], None]
 
 
-class StandIn:
+class FakeService:
     """Answers of a path are given one after another; the last one again and again."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class StandIn:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    stand_in: StandIn
+    fake_service: FakeService
 
     def do_GET(self) -> None:
         self._serve()
@@ -85,14 +85,14 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(data) if data else None
         request = Request(self.command, parts.path, parse_qs(parts.query), dict(self.headers.items()), body)
-        self.stand_in.requests.append(request)
-        self.stand_in.answer(self.command, parts.path)(self)
+        self.fake_service.requests.append(request)
+        self.fake_service.answer(self.command, parts.path)(self)
 
 
 @contextmanager
-def standing_in() -> Iterator[StandIn]:
-    made = StandIn()
-    handler = type("BoundHandler", (Handler,), {"stand_in": made})
+def run_fake_service() -> Iterator[FakeService]:
+    made = FakeService()
+    handler = type("BoundHandler", (Handler,), {"fake_service": made})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         made.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -136,7 +136,7 @@ def stream(*chunks: bytes, broken: bool = False, kind: str = "text/event-stream"
         handler.send_response(200)
         handler.send_header("Content-Type", kind)
         handler.send_header("Transfer-Encoding", "chunked")
-        # Said, or a client may ask again over a connection that is about to be closed, and nobody counts that request.
+        # Otherwise a client may reuse a connection that is about to close, and that request is lost.
         handler.send_header("Connection", "close")
         handler.end_headers()
         for chunk in chunks:
