@@ -167,7 +167,7 @@ def test_too_many_streams_are_rejected(talkative: Lab) -> None:
     with listening(talkative.api, run_id) as first, listening(talkative.api, run_id) as second:
         wait_for(lambda: first.seqs and second.seqs)
         answer = talkative.api.get(f"/v1/runs/{run_id}/events", headers=STREAM)
-        assert "2 streams" in refused(answer, 503, "unavailable")["detail"]
+        assert "2 open event streams" in refused(answer, 503, "unavailable")["detail"]
         assert answer.headers["retry-after"]
     wait_for(lambda: talkative.api.hub.streams == 0)
 
