@@ -13,6 +13,7 @@ from speciate.domain.problem import Case, Limits, Problem
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.values import Value
+from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +57,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_the_changelog_is_short() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 40
+
+
+def test_every_strategy_option_is_documented() -> None:
+    sections = (ROOT / "docs" / "reference" / "strategies.md").read_text().split("\n## ")
+    documented = {section.partition("\n")[0]: section for section in sections}
+    for name, strategy in STRATEGIES.items():
+        options = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", documented[name], re.MULTILINE))))
+        assert options == set(strategy.Config.model_fields), name
