@@ -1,202 +1,179 @@
-"""Tournaments: the list, one with what it says, and two of its entrants beside each other."""
+"""Pages of tournaments: the report, two entrants side by side, and the form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from service.dashboard.charts import Chart, Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.fields import parse_number
 from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
-from service.dashboard.forms import FormDep
-from service.dashboard.live import LivePart
-from service.dashboard.pages import address, fragment, page
-from speciate.domain.declaration import DeclarationState
-from speciate.domain.errors import NotFoundError
+from service.dashboard.pages import fragment, page
+from service.dashboard.routes.declarations import DeclarationPages
+from speciate.domain.tournament import Metric, StoppingRule, Tournament
 from speciate.ports.records.declarations import TournamentRecord
+from speciate.runs.declarations import pin_tournament
+from speciate.search.strategies import STRATEGIES
 from speciate.tournaments.rendering.tables import sections, verdict
-from speciate.tournaments.report.models import Comparison, MatrixRow, Report
-
-router = APIRouter(include_in_schema=False, prefix="/tournaments")
+from speciate.tournaments.report.models import MatrixRow
 
 MAX_ROWS: Final = 300
-_LIMIT: Final = 60
-_DRAWN: Final = frozenset({"design", "standings", "comparisons"})
-"""Tables that stand at places of their own."""
+FORM_ENTRANTS: Final = 6
+_MAX_PARSED_SEEDS: Final = 1001
+"""One more than a tournament may have, so that validation reports the excess."""
 
-_ENDED: Final = frozenset({DeclarationState.COMPLETED, DeclarationState.CANCELLED})
+_PLACED: Final = frozenset({"design", "standings", "comparisons", "matrix"})
+"""Tables with a place of their own on the page."""
+
+_SEED_PART: Final = re.compile(r"[^\s,]+")
+_SEED_RANGE: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
+_ENTRANT_FIELDS: Final = ("name", "policy", "mutator", "strategy")
 _Entrant = Annotated[str, Query(max_length=80)]
-_GOALS: Final = {
-    "pause": DeclarationState.PAUSED,
-    "resume": DeclarationState.RUNNING,
-    "cancel": DeclarationState.CANCELLED,
-}
 
 
-@router.get("")
-def list_tournaments(
-    request: Request, dashboard: DashboardDep, cursor: Annotated[str, Query(max_length=2000)] = ""
-) -> Response:
-    """Show tournaments, newest first."""
-    found = dashboard.stores.tournaments.list(limit=_LIMIT, cursor=cursor or None)
-    older = found.next_cursor and address("/tournaments", cursor=found.next_cursor)
-    return page(request, "tournaments.html", tournaments=found.items, older=older)
+class TournamentPages(DeclarationPages[Tournament, TournamentRecord]):
+    """Pages of tournaments."""
+
+    def context(self, dashboard: DashboardContext, record: TournamentRecord) -> dict[str, Any]:
+        """Return the report with its verdicts and tables."""
+        report = dashboard.report(record)
+        tables = {section.key: section for section in sections(report)}
+        return {
+            "report": report,
+            "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
+            "tables": tables,
+            "others": [section for key, section in tables.items() if key not in _PLACED],
+            "most": MAX_ROWS,
+        }
+
+    def revision(self, record: TournamentRecord) -> str:
+        """Return a text that changes when a run ends."""
+        return f"{record.state}-{record.ended}-{len(record.amendments)}"
+
+    def live_key(self, record: TournamentRecord) -> object:
+        """Return a value that changes when a run starts or ends, not with every commit."""
+        return (record.state, record.reason, record.started, record.ended, len(record.amendments))
+
+    def charts(self, dashboard: DashboardContext, record: TournamentRecord, *, narrow: bool = False) -> Sequence[Chart]:
+        """Return the standings, the differences and the targets reached."""
+        report = dashboard.report(record)
+        metric = report.standings.metric.replace("_", " ")
+        return (
+            standings_chart(report.standings.standings, narrow=narrow),
+            differences_chart(report.standings.comparisons, metric, narrow=narrow),
+            reach_chart(report.reached),
+        )
+
+    def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """Return the fields of a tournament from the form, unvalidated."""
+        text = {name: value.strip() for name, value in values.items()}
+        entrants = []
+        for row in range(FORM_ENTRANTS):
+            entrant = {part: text.get(f"{part}{row}", "") for part in _ENTRANT_FIELDS}
+            if entrant["name"] or entrant["policy"]:
+                entrants.append({part: value for part, value in entrant.items() if value})
+        names = [entrant.get("name", "") for entrant in entrants]
+        limits = {name: parse_number("integer", text[name]) for name in ("evaluations", "tokens") if text.get(name)}
+        return {
+            "slug": text.get("slug", ""),
+            "title": text.get("title", ""),
+            "problems": text.get("problems", "").split(),
+            "entrants": entrants,
+            "baseline": text.get("baseline") or (names[0] if names else ""),
+            "seeds": parse_seeds(text.get("seeds", "")),
+            "budget": limits,
+            **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
+        }
+
+    def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the rows of entrants and the choices."""
+        return {
+            "rows": range(FORM_ENTRANTS),
+            "strategies": list(STRATEGIES),
+            "metrics": [metric.value for metric in Metric],
+            "rules": [rule.value for rule in StoppingRule],
+        }
+
+    def pair_context(self, dashboard: DashboardContext, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
+        """Return the template values of two entrants side by side; unknown names select other entrants."""
+        report = dashboard.report(record)
+        names = report.matrix.entrants
+        a = a if a in names else names[-1]
+        b = b if b in names else next(each for each in names if each != a)
+        return {
+            "record": record,
+            "report": report,
+            "a": a,
+            "b": b,
+            "revision": self.revision(record),
+            "comparison": next((c for c in report.standings.comparisons if {c.a, c.b} == {a, b}), None),
+            "standing": {s.entrant: s for s in report.standings.standings},
+            "rows": pair_rows(report.matrix.rows, names.index(a), names.index(b)),
+            "most": MAX_ROWS,
+        }
 
 
-@router.get("/{name}")
-def show_tournament(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a tournament: who stands where, whether differences are real, and everything these rest on."""
-    record = _record(dashboard, name)
-    found = _charts(dashboard.report(record)).values()
-    # Of one that goes on, what has nothing to show yet may have it soon.
-    charts = [chart for chart in found if not chart.empty or record.state not in _ENDED]
-    return page(request, "tournament.html", **_shown(dashboard, record), charts=charts)
-
-
-@router.get("/{name}/live")
-async def watch_tournament(
-    name: str, dashboard: DashboardDep, seen: str = Query("", max_length=100)
-) -> StreamingResponse:
-    """Send how it stands whenever that changes."""
-    await to_thread.run_sync(_record, dashboard, name)  # an unknown one is refused before the answer begins
-    part = _part(dashboard, name, lambda record: fragment("tournament_live.html", **_shown(dashboard, record)))
-    return dashboard.watch(f"tournament {name}", part, run_id=None, seen=seen)
+_PAGES: Final = TournamentPages(Tournament, lambda stores: stores.tournaments, pin_tournament)
+router: Final = _PAGES.router()
 
 
 @router.get("/{name}/pair")
 def show_pair(request: Request, name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "") -> Response:
-    """Show two entrants beside each other: what each reached that the other did not."""
-    return page(request, "pair.html", **_pair(dashboard, _record(dashboard, name), a, b))
+    """Show two entrants side by side: the problems that each reached and the other did not."""
+    return page(request, "pair.html", **_PAGES.pair_context(dashboard, _PAGES.record(dashboard, name), a, b))
 
 
 @router.get("/{name}/pair/live")
 async def watch_pair(
     name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "", seen: str = Query("", max_length=100)
 ) -> StreamingResponse:
-    """Send how two entrants compare whenever that changes."""
-    await to_thread.run_sync(_record, dashboard, name)
-    part = _part(dashboard, name, lambda record: fragment("pair_live.html", **_pair(dashboard, record, a, b)))
-    return dashboard.watch(f"pair {name} {a} {b}", part, run_id=None, seen=seen)
+    """Stream the changing part of the page of two entrants."""
+
+    def render(record: TournamentRecord) -> str:
+        return fragment("pair_live.html", **_PAGES.pair_context(dashboard, record, a, b))
+
+    return await _PAGES.stream(name, dashboard, f"pair {name} {a} {b}", seen, render)
 
 
 @router.get("/{name}/matrix.csv")
-def get_matrix(name: str, dashboard: DashboardDep) -> Response:
-    """Send the matrix: runs that reached the target, of how many."""
-    record = _record(dashboard, name)
+def download_matrix(name: str, dashboard: DashboardDep) -> Response:
+    """Return the unlock matrix as CSV: runs that reached the target, of the ended ones."""
+    record = _PAGES.record(dashboard, name)
     matrix = dashboard.stores.tournaments.results.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 
 
-@router.get("/{name}/figures/{figure}.json")
-def get_figure(request: Request, name: str, figure: str, dashboard: DashboardDep, narrow: bool = False) -> Response:
-    """Send a figure of a tournament as Plotly's JSON."""
-    record = _record(dashboard, name)
-    key = ("tournament", record.id, record.state, record.ended, len(record.amendments), figure, narrow)
-    return dashboard.charts.respond(request, key, lambda: _chart(dashboard.report(record), figure, narrow=narrow))
+def parse_seeds(text: str) -> list[Any]:
+    """Parse seeds such as ``0-7, 12``. Other text is kept, for validation to report.
+
+    At most one seed more than a tournament may have is returned, since a short range may name any number of them.
+    """
+    found: list[Any] = []
+    for part in _SEED_PART.finditer(text):
+        if span := _SEED_RANGE.match(part[0]):
+            first, last = int(span[1]), int(span[2])
+            found += range(first, min(last + 1, first + _MAX_PARSED_SEEDS - len(found)))
+        else:
+            found.append(parse_number("integer", part[0]))
+        if len(found) >= _MAX_PARSED_SEEDS:
+            break
+    return found
 
 
-@router.get("/{name}/figures/{figure}.csv")
-def get_figure_data(name: str, figure: str, dashboard: DashboardDep) -> Response:
-    """Send what a figure shows as a file."""
-    record = _record(dashboard, name)
-    return download(_chart(dashboard.report(record), figure).table, f"tournament-{record.slug}-{figure}")
-
-
-@router.post("/{name}/{verb}")
-def steer(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Pause, resume or cancel it."""
-    if verb not in _GOALS:
-        raise NotFoundError(f"a tournament cannot be asked to {verb[:40]!r}.")
-    record = _record(dashboard, name)
-    dashboard.stores.tournaments.move(record.id, _GOALS[verb], form.text("reason")[:2000] or None)
-    return RedirectResponse(f"/tournaments/{record.slug}", 303)
-
-
-def _record(dashboard: DashboardContext, name: str) -> TournamentRecord:
-    if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no tournament has such a name.")
-    return dashboard.stores.tournaments.get(name)
-
-
-def _part(dashboard: DashboardContext, name: str, show: Callable[[TournamentRecord], str]) -> Callable[[], LivePart]:
-    """Return what renders a part of a tournament; it changes when one of its runs ends, not with every commit."""
-    held: dict[tuple[object, ...], LivePart] = {}
-
-    def render() -> LivePart:
-        record = _record(dashboard, name)
-        key = (record.state, record.reason, record.started, record.ended, len(record.amendments))
-        if key not in held:
-            held.clear()
-            held[key] = LivePart(show(record), str(record.ended), final=record.state in _ENDED)
-        return held[key]
-
-    return render
-
-
-def _shown(dashboard: DashboardContext, record: TournamentRecord) -> dict[str, Any]:
-    report = dashboard.report(record)
-    tables = {section.key: section for section in sections(report)}
-    return {
-        "t": record,
-        "report": report,
-        "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
-        "tables": tables,
-        "others": [section for key, section in tables.items() if key not in _DRAWN | {"matrix"}],
-        "most": MAX_ROWS,
-    }
-
-
-def _pair(dashboard: DashboardContext, record: TournamentRecord, a: str, b: str) -> dict[str, Any]:
-    report = dashboard.report(record)
-    names = report.matrix.entrants
-    a = a if a in names else names[-1]
-    b = b if b in names else next(each for each in names if each != a)
-    return {
-        "t": record,
-        "report": report,
-        "a": a,
-        "b": b,
-        "comparison": _comparison(report, a, b),
-        "standing": {s.entrant: s for s in report.standings.standings},
-        "rows": _pair_rows(report.matrix.rows, names.index(a), names.index(b)),
-        "most": MAX_ROWS,
-    }
-
-
-def _charts(report: Report, *, narrow: bool = False) -> dict[str, Chart]:
-    found = (
-        standings_chart(report.standings.standings, narrow=narrow),
-        differences_chart(report.standings.comparisons, report.standings.metric.replace("_", " "), narrow=narrow),
-        reach_chart(report.reached),
-    )
-    return {chart.name: chart for chart in found}
-
-
-def _chart(report: Report, name: str, *, narrow: bool = False) -> Chart:
-    charts = _charts(report, narrow=narrow)
-    if name not in charts:
-        raise NotFoundError(f"a tournament has no figure {name[:60]!r}.", remedy=f"It has {', '.join(charts)}.")
-    return charts[name]
-
-
-def _comparison(report: Report, a: str, b: str) -> Comparison | None:
-    return next((c for c in report.standings.comparisons if {c.a, c.b} == {a, b}), None)
-
-
-def _pair_rows(rows: tuple[MatrixRow, ...], a: int, b: int) -> dict[str, list[tuple[str, str, str]]]:
-    """Return problems by who reached them, with successes of each as ``2/5``."""
-    kinds = ("only-a", "only-b", "both", "neither", "not-tried")
-    found: dict[str, list[tuple[str, str, str]]] = {kind: [] for kind in kinds}
+def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple[str, ...]]]:
+    """Group problems by which of two entrants reached them, with the successes of each such as ``2/5``."""
+    groups = ("only-a", "only-b", "both", "neither", "not-tried")
+    found: dict[str, list[tuple[str, ...]]] = {group: [] for group in groups}
     for row in rows:
         by_a, by_b = row.successes[a] > 0, row.successes[b] > 0
-        kind = "both" if by_a and by_b else "only-a" if by_a else "only-b" if by_b else "neither"
-        # Whose run has not ended has not failed.
-        kind = kind if row.runs[a] and row.runs[b] else "not-tried"
-        texts = (f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))
-        found[kind].append((row.problem, *texts))  # type: ignore[arg-type]
+        group = "both" if by_a and by_b else "only-a" if by_a else "only-b" if by_b else "neither"
+        # An entrant without an ended run has not failed.
+        group = group if row.runs[a] and row.runs[b] else "not-tried"
+        found[group].append((row.problem, *(f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))))
     return found

@@ -34,8 +34,7 @@ from service.dashboard.pages import _FLUSH, _compressed, _sections, fragment, ma
 from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.events import describe_event
 from service.dashboard.routes.new_policy import policy_form_errors, read_submission
-from service.dashboard.routes.new_tournament import parse_seeds
-from service.dashboard.routes.tournaments import _pair_rows
+from service.dashboard.routes.tournaments import pair_rows, parse_seeds
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import Policy, Sampling
@@ -312,7 +311,7 @@ def test_a_long_front_is_thinned_but_keeps_the_best_of_every_objective() -> None
 
 def test_an_entrant_without_an_ended_run_has_not_failed_the_problem() -> None:
     rows = [MatrixRow(problem=name, successes=(1, 0), runs=(1, ended)) for name, ended in (("a", 1), ("b", 0))]
-    found = _pair_rows(tuple(rows), 0, 1)
+    found = pair_rows(tuple(rows), 0, 1)
     assert found["only-a"] == [("a", "1/1", "0/1")]
     assert found["not-tried"] == [("b", "1/1", "0/0")]
 
