@@ -21,7 +21,7 @@ from speciate.storage.access.quotas import hold_quota
 from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.rows import read_stored
-from speciate.storage.tables import DEFAULT_PROJECT_ID, campaign_runs, campaign_slices, campaigns
+from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
 
 _PROBLEMS = sa.text("""
 SELECT r.problem, r.run_id, p.state, p.reason, coalesce(p.granted, 0) AS granted,
@@ -91,7 +91,7 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
 """)
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Campaign) -> None:
-        quota = hold_quota(connection, self.project or DEFAULT_PROJECT_ID)
+        quota = hold_quota(connection, self._home)
         quota.require(connection, declared.evaluations, None, besides=new_id)
         rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
         connection.execute(sa.insert(campaign_runs), rows)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from speciate.domain.tournament import Schedule
 from speciate.ports.records.declarations import TournamentRecord, TournamentRun
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.declarations.summaries import STATES, versions_by_name
 from speciate.tournaments.report.build import make_matrix, make_report, make_standings
 from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
@@ -73,18 +73,13 @@ class _Cached:
 
 
 @dataclass
-class TournamentResults:
+class TournamentResults(Store):
     """Reads reports of tournaments.
 
     A process caches the numbers of the most recently read tournaments, reads only newer ones, and caches each report
     by revision. The cache may be lost at any time.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
     """
 
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
     _cache: OrderedDict[UUID, _Cached] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 

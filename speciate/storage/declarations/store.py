@@ -17,9 +17,8 @@ from speciate.domain.webhook import WebhookEvent
 from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import DeclarationRecord
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import claim_key, named, scoped_key, uuid7
-from speciate.storage.tables import DEFAULT_PROJECT_ID
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)
@@ -27,24 +26,18 @@ R = TypeVar("R", bound=DeclarationRecord[Any])
 
 
 @dataclass
-class DeclarationStore(ABC, Generic[D, R]):
+class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     """Creates, reads and moves the declarations of one kind.
 
     A subclass sets the class attributes and reads its own rows.
 
     Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-        project: The visible project; None finds ids in all projects and names in the default one.
         kind: The kind of declaration.
         _table: Its table.
         _select: ``SELECT … FROM <table> d …`` without ``WHERE``; ``id``, ``state`` and ``project_id`` are unambiguous.
         _pending: Query of the ids that the controller must look at.
         _open_work: Query of a row that keeps a declaration from being completed without a reason.
     """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
-    project: UUID | None = None
 
     kind: ClassVar[DeclarationKind]
     _table: ClassVar[sa.Table]
@@ -86,16 +79,15 @@ class DeclarationStore(ABC, Generic[D, R]):
 
     @with_retries
     def _create(self, new_id: UUID, declared: D, request_digest: str, key: str | None) -> tuple[UUID, bool]:
-        home = self.project or DEFAULT_PROJECT_ID
         with self._engine.begin() as connection:
             if key is not None:
-                key = scoped_key(home, key)
+                key = scoped_key(self._home, key)
                 held = claim_key(connection, key, request_digest, new_id)
                 if held != new_id:
                     return held, False
             values = {
                 "id": new_id,
-                "project_id": home,
+                "project_id": self._home,
                 "slug": declared.slug,
                 "digest": declared.digest,
                 "declaration": declared.stored_json(),
@@ -105,7 +97,7 @@ class DeclarationStore(ABC, Generic[D, R]):
             if connection.execute(statement).one_or_none() is not None:
                 self._fill(connection, new_id, declared)
                 return new_id, True
-            row = connection.execute(sa.select(self._table).where(named(self._table, declared.slug, home))).one()
+            row = connection.execute(sa.select(self._table).where(named(self._table, declared.slug, self._home))).one()
             if row.digest != declared.digest:
                 raise ConflictError(
                     f"there is already a {self.kind} {declared.slug!r} with another declaration.",

@@ -15,7 +15,7 @@ from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.declarations import TournamentRecord
-from speciate.storage.database import with_retries
+from speciate.storage.database import Store, with_retries
 from speciate.storage.rows import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING
 from speciate.tournaments.report.run_summary import (
@@ -65,15 +65,8 @@ _KEEP = sa.text(
 
 
 @dataclass
-class RunSummaries:
-    """Writes the summaries of ended runs.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class RunSummaries(Store):
+    """Writes the summaries of ended runs."""
 
     def record_ended(self, record: TournamentRecord) -> None:
         """Summarize the runs that have ended since the last call."""

@@ -20,7 +20,7 @@ from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.declarations.summaries import RunSummaries
 from speciate.storage.rows import read_stored
-from speciate.storage.tables import DEFAULT_PROJECT_ID, tournament_amendments, tournaments
+from speciate.storage.tables import tournament_amendments, tournaments
 
 _PLAN = sa.text(
     "INSERT INTO tournament_runs (tournament_id, ord, entrant, problem, seed)"
@@ -89,7 +89,7 @@ SELECT d.*, n.planned, n.started, n.ended FROM tournaments d CROSS JOIN LATERAL 
     def _require_quota(self, connection: sa.Connection, declared: Tournament, runs: int) -> None:
         budget = declared.budget
         evaluations, tokens = (None if each is None else runs * each for each in (budget.evaluations, budget.tokens))
-        hold_quota(connection, self.project or DEFAULT_PROJECT_ID).require(connection, evaluations, tokens)
+        hold_quota(connection, self._home).require(connection, evaluations, tokens)
 
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
         query = (
