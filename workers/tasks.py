@@ -9,7 +9,7 @@ from celery import Celery
 from speciate.messaging.broker import TASKS
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
-from speciate.runs.evaluate import recheck
+from speciate.runs.evaluate import replay_evaluation
 from workers.composition import LazyEvaluator, executor, stores
 
 
@@ -23,7 +23,7 @@ def replay(candidate_id: str) -> None:
     opened = stores()
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
-    found = recheck(context, candidate, LazyEvaluator())
+    found = replay_evaluation(context, candidate, LazyEvaluator())
     ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
 
 

@@ -1,4 +1,4 @@
-"""A run: one problem, one policy (or several to propose and to mutate), one strategy, one budget, one seed."""
+"""Runs: states, specification and counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speciate.domain.values import Value
 
 
 class RunState(StrEnum):
-    """Where a run is in its life."""
+    """States of a run."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -29,13 +29,13 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """True if the state is final."""
         return self in _ENDED
 
 
 _ENDED: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
-_MOVES: Final[dict[RunState, frozenset[RunState]]] = {
+_TRANSITIONS: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.CREATED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
     RunState.RUNNING: frozenset({RunState.PAUSED, RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED}),
     RunState.PAUSED: frozenset({RunState.RUNNING, RunState.COMPLETED, RunState.CANCELLED}),
@@ -44,36 +44,36 @@ _MOVES: Final[dict[RunState, frozenset[RunState]]] = {
 
 def sources_of(state: RunState) -> frozenset[RunState]:
     """Return the states from which a run may move to ``state``."""
-    return frozenset(source for source, goals in _MOVES.items() if state in goals)
+    return frozenset(source for source, goals in _TRANSITIONS.items() if state in goals)
 
 
-def refuse_move(run: str, source: RunState, goal: RunState) -> ConflictError:
-    """Return the error for a move that is not allowed; the message says which ones are."""
-    allowed = " or ".join(sorted(_MOVES.get(source, frozenset())))
+def transition_error(run: str, source: RunState, goal: RunState) -> ConflictError:
+    """Return the error for a forbidden transition. Its message lists the allowed ones."""
+    allowed = " or ".join(sorted(_TRANSITIONS.get(source, frozenset())))
     why = f"only {allowed}" if allowed else "it has ended"
     return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}: {why}.")
 
 
 class RunSpec(Value):
-    """What defines a run's course.
+    """Specification of a run.
 
     Attributes:
         strategy: Key of ``speciate.search.strategies.STRATEGIES``.
-        strategy_options: Options of the strategy, checked by its own config model.
-        budget: What it may spend.
+        strategy_options: Options of the strategy, validated by its config model.
+        budget: Limits of the run.
         seed: Seed of every random choice of the run.
-        lanes: Batches in flight at once; one lane makes a run replayable.
-        batch: Answers asked for in one unit of work.
-        samples_per_prompt: Answers drawn for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
-        stop_on_unlock: Whether the run completes when its unlock is confirmed.
-        stop_on_plateau: Evaluations in a row without an improvement of the archive after which the run completes; None,
-            the default, lets it spend its budget.
-        reuse_results: Whether a program that another such run has evaluated by the same evaluator gets its rewards.
-        policy_choice: How the next policy is chosen where a role has several.
-        policy_discount: What a batch leaves of the weight that older answers have for the choice ``ucb``; 1, the
-            default, leaves all of it.
-        novelty: Which programs are not evaluated again, or not at all.
-        guidance: How the run writes advice for its own prompts; None, the default, writes none.
+        lanes: Batches in flight at once. With 1 the run can be replayed exactly.
+        batch: Answers to request in one work unit.
+        samples_per_prompt: Answers sampled for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
+        stop_on_unlock: True to complete the run when its unlock is confirmed.
+        stop_on_plateau: Evaluations without an improvement of the archive after which the run completes; None (default)
+            spends the whole budget.
+        reuse_results: True to share evaluation results with other runs of the project that use the same evaluator.
+        policy_choice: Rule that chooses among several policies of a role.
+        policy_discount: Factor by which each batch reduces the weight of older answers for ``ucb``; 1 (default) keeps
+            their full weight.
+        novelty: Rules for duplicates and near-duplicates.
+        guidance: Rules for the advice that the run writes for its own prompts; None (default) writes none.
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount"})
@@ -96,7 +96,7 @@ class RunSpec(Value):
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How the command line and the dashboard show a counter.
+    """Display of a counter on the command line and the dashboard.
 
     Attributes:
         label: Name that stands beside the number.

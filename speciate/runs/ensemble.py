@@ -1,4 +1,4 @@
-"""Choosing a policy for every prompt of a run that has several for a role."""
+"""Choose a policy of an ensemble for each prompt."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from speciate.ports.work import RunContext, WorkStore
 from speciate.runs.progress import RunProgress
 
 COUNTS: Final = ("asked", "judged", "won", "tokens")
-"""What is shown of an arm."""
+"""Statistics of an arm that records include."""
 _COUNTED: Final = frozenset({PolicyRole.PROPOSE, PolicyRole.MUTATE})
 
 
 class PolicyChooser:
-    """Chooses for the prompts of one batch. What it goes by is read from the run, so that any worker may choose."""
+    """Chooses policies for the prompts of one batch. Its state is read from the run, so any worker can use it."""
 
     def __init__(self, context: RunContext, work: WorkStore) -> None:
-        """Read what the policies have done so far, where the choice depends on it."""
+        """Read the bandit statistics if the choice depends on them."""
         self._context = context
         learns = context.has_ensemble and context.spec.policy_choice is PolicyChoice.UCB
         self._arms: Mapping[str, BanditArm] = work.arms(context.run_id) if learns else {}
         self._waiting: Counter[str] = Counter()
 
     def pick(self, role: PolicyRole, answers: int, rng: np.random.Generator) -> int:
-        """Return the position, among the role's policies, of the one to ask for some answers.
+        """Return the position of the chosen policy among the role's policies.
 
         Args:
-            role: What it is asked for.
-            answers: How many answers.
-            rng: Drawn from once where weights decide between several policies, and not at all otherwise.
+            role: The role.
+            answers: Number of answers to request.
+            rng: Used for one draw if weights decide between several policies, else not at all.
         """
         shares = self._context.policies(role)
         if len(shares) == 1:
@@ -52,19 +52,19 @@ class PolicyChooser:
 
 
 def arm_key(role: PolicyRole, position: int) -> str:
-    """Return the name under which a run counts what a policy did in a role."""
+    """Return the key of a policy's statistics in a role."""
     return f"{role.value}:{position}"
 
 
 def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, BanditArm]:
-    """Return the arms that a run has counted."""
+    """Return the bandit arms from their stored statistics."""
     return {key: _read(counts) for key, counts in stored.items()}
 
 
 def count_arm(
     progress: RunProgress, context: RunContext, role: PolicyRole, position: int, at: int, **more: int
 ) -> None:
-    """Add to what a policy did, in a run with an ensemble; ``at`` is the number of the batch it did it in."""
+    """Add to the statistics of an ensemble's policy. ``at`` is the ordinal of the batch."""
     if role not in _COUNTED or not context.has_ensemble:
         return
     key, discount = arm_key(role, position), context.spec.policy_discount

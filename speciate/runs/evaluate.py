@@ -1,10 +1,11 @@
-"""Score a batch: leave out what was seen before, evaluate the rest, find its places in the archive."""
+"""Evaluate batches of candidates, confirm reached targets, and repeat single evaluations."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -25,148 +26,171 @@ from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated
+from speciate.search.strategy import Evaluated, Placement
+
+_MAX_DISTANCE = 1e100
+"""Range widths that a reward may lie outside its declared range. Sums and products of such numbers are finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProposalBatch:
+    """The proposals of a lease.
+
+    Attributes:
+        context: The run.
+        first: Number of the first candidate.
+        proposals: Proposals in order.
+        shapes: Digests of their syntax trees; None for rejected proposals and where trees are not compared.
+    """
+
+    context: RunContext
+    first: int
+    proposals: Sequence[Proposal]
+    shapes: Sequence[str | None]
+
+    @classmethod
+    def of(cls, lease: Lease, context: RunContext) -> Self:
+        """Read the batch from a lease."""
+        proposals = read_proposals(lease.payload)
+        shapes = [None if p.failure is not None else shape_of(context, p.program) for p in proposals]
+        return cls(context, int(lease.payload["first"]), proposals, shapes)
+
+    def names(self, i: int) -> list[str]:
+        """Return the digests that identify program i: of its text, and of its tree if trees are compared."""
+        shape, digest = self.shapes[i], self.proposals[i].program_hash
+        return [digest] if shape is None else [digest, shape]
+
+    def known(self, work: WorkStore) -> dict[str, Duplicate]:
+        """Return the earlier candidates of the run with the same programs, by digest."""
+        hashes = [p.program_hash for p in self.proposals if p.failure is None]
+        return work.duplicates(self.context.run_id, hashes, [shape for shape in self.shapes if shape is not None])
+
+    def new(self, known: Mapping[str, Duplicate]) -> dict[int, Proposal]:
+        """Return the programs that neither the run nor the batch has seen before, by number."""
+        seen = set(known)
+        found = {}
+        for i, proposal in enumerate(self.proposals):
+            names = self.names(i)
+            if proposal.failure is None and seen.isdisjoint(names):
+                seen.update(names)
+                found[self.first + i] = proposal
+        return found
 
 
 def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
-    """Score one batch.
+    """Evaluate the new programs of a batch and request their places in the archive.
 
     Returns:
-        The commit, or None when the lease was lost.
+        The commit, or None if the lease was lost.
 
     Raises:
-        EvaluatorUnavailableError: The evaluator itself cannot work.
+        EvaluatorUnavailableError: The evaluator does not work.
     """
     context = work.context(lease.run_id)
-    proposals = read_proposals(lease.payload)
-    first = int(lease.payload["first"])
-    shapes = [None if p.failure is not None else shape_of(context, p.program) for p in proposals]
-    readable = [proposal.program_hash for proposal in proposals if proposal.failure is None]
-    duplicates = work.duplicates(lease.run_id, readable, [shape for shape in shapes if shape is not None])
-    fresh = _fresh(proposals, shapes, duplicates)
-    refused = _refused(context, work, {first + i: proposals[i] for i in fresh}, first)
-    fresh = [i for i in fresh if proposals[i].program_hash not in refused]
-    results, sources = _scores(lease, work, evaluator, {first + i: proposals[i] for i in fresh})
-    outcomes = _outcomes(context, proposals, shapes, first, dict(zip(fresh, results, strict=True)), duplicates, refused)
-    outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=first)]
-    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    batch = _ProposalBatch.of(lease, context)
+    known = batch.known(work)
+    new = batch.new(known)
+    near = _near_duplicates(context, work, new, batch.first)
+    new = {number: proposal for number, proposal in new.items() if proposal.program_hash not in near}
+    results, sources = _results(lease, work, evaluator, new)
+    outcomes = _outcomes(batch, results, {**known, **near})
+    outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=batch.first)]
+    placements = _placements(StoredPopulation(work, context, lease), context, new, results)
+    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements))
+
+
+def _placements(
+    view: StoredPopulation, context: RunContext, new: Mapping[int, Proposal], results: Mapping[int, Evaluation]
+) -> tuple[Placement, ...]:
     evaluated = [
-        Evaluated(first + i, proposals[i].island, proposals[i].program, rewards)
-        for i, result in zip(fresh, results, strict=True)
-        if (rewards := result.rewards) is not None
+        Evaluated(number, proposal.island, proposal.program, rewards)
+        for number, proposal in new.items()
+        if (rewards := results[number].rewards) is not None
     ]
-    placements = strategy.place(StoredPopulation(work, context, lease), evaluated) if evaluated else ()
-    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), tuple(placements)))
+    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    return tuple(strategy.place(view, evaluated)) if evaluated else ()
 
 
-def _scores(
-    lease: Lease, work: WorkStore, evaluator: EvaluatorClient, fresh: Mapping[int, Proposal]
-) -> tuple[list[Evaluation], dict[int, str]]:
-    """Score programs, in order of number; those that another run has scored are not evaluated.
+def _results(
+    lease: Lease, work: WorkStore, evaluator: EvaluatorClient, new: Mapping[int, Proposal]
+) -> tuple[dict[int, Evaluation], dict[int, str]]:
+    """Evaluate programs unless another run has evaluated them.
 
     Returns:
-        One result for each, and by number which candidates the results of other runs are from.
+        Results by number, and the source of each reused result by number.
     """
     context = work.context(lease.run_id)
-    reused = work.results(lease.run_id, [proposal.program_hash for proposal in fresh.values()], evaluator.tier)
-    unknown = {number: proposal for number, proposal in fresh.items() if proposal.program_hash not in reused}
+    reusable = work.results(lease.run_id, [proposal.program_hash for proposal in new.values()], evaluator.tier)
+    reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
+    programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
     evaluations = evaluator.evaluate(
         context.problem,
-        [proposal.program for proposal in unknown.values()],
-        seeds=[evaluation_seed(context, number) for number in unknown],
+        list(programs.values()),
+        seeds=[evaluation_seed(context, number) for number in programs],
         timeout_s=work.seconds_left(lease.run_id),
     )
-    new = dict(zip(unknown, evaluations, strict=True))
-    old = {number: reused[proposal.program_hash] for number, proposal in fresh.items() if number not in new}
-    results = [new[number] if number in new else old[number].evaluation for number in fresh]
-    return _in_scale(context, results), {number: found.source for number, found in old.items()}
+    results = dict(zip(programs, evaluations, strict=True))
+    results |= {number: found.evaluation for number, found in reused.items()}
+    return _reject_out_of_scale(context, results), {number: found.source for number, found in reused.items()}
 
 
-def _in_scale(context: RunContext, results: Sequence[Evaluation]) -> list[Evaluation]:
-    """Refuse finite rewards that are not finite on the scale of their declared ranges: nothing can rank them."""
-    scored = [(i, result.rewards) for i, result in enumerate(results) if result.rewards is not None]
-    checked = list(results)
+def _reject_out_of_scale(context: RunContext, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
+    """Fail candidates whose rewards overflow after normalization by the declared ranges: they cannot be ranked."""
+    scored = {number: result.rewards for number, result in results.items() if result.rewards is not None}
+    checked = dict(results)
     if scored:
-        points = context.problem.space.normalise([rewards for _, rewards in scored])
-        for (i, _), far in zip(scored, np.abs(points).max(axis=1).tolist(), strict=True):
-            if not far <= _FARTHEST:
+        distances = np.abs(context.problem.space.normalise(list(scored.values()))).max(axis=1)
+        for number, distance in zip(scored, distances.tolist(), strict=True):
+            if not distance <= _MAX_DISTANCE:
                 detail = (
-                    f"a reward lies {far:.3g} ranges away from its declared range: expected at most {_FARTHEST:.0e}"
+                    f"a reward lies {distance:.3g} range widths outside its declared range:"
+                    f" expected at most {_MAX_DISTANCE:.0e}"
                 )
                 failure = Failure(FailureKind.INVALID_OUTPUT, "rewards_out_of_scale", detail)
-                checked[i] = replace(results[i], rewards=None, failure=failure)
+                checked[number] = replace(results[number], rewards=None, failure=failure)
     return checked
 
 
-_FARTHEST = 1e100
-"""Ranges that a reward may lie away from its own: sums and products of such numbers are still finite."""
-
-
-def _fresh(
-    proposals: Sequence[Proposal], shapes: Sequence[str | None], duplicates: Mapping[str, Duplicate]
-) -> list[int]:
-    """Return the positions of programs that neither the run nor the batch has seen before."""
-    seen = set(duplicates)
-    fresh = []
-    for i, proposal in enumerate(proposals):
-        names = _names(proposal, shapes[i])
-        if proposal.failure is None and seen.isdisjoint(names):
-            seen.update(names)
-            fresh.append(i)
-    return fresh
-
-
-def _refused(
-    context: RunContext, work: WorkStore, fresh: Mapping[int, Proposal], first: int
+def _near_duplicates(
+    context: RunContext, work: WorkStore, new: Mapping[int, Proposal], first: int
 ) -> dict[str, NearDuplicate]:
-    """Return, by hash, the programs that are too much like earlier ones of the run or the batch."""
-    neighbours = Neighbours(context, work, {proposal.island for proposal in fresh.values()}, first)
-    refused = {}
-    for number, proposal in fresh.items():
-        if likeness := neighbours.nearest(proposal.program):
-            refused[proposal.program_hash] = likeness
+    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch."""
+    neighbours = Neighbours(context, work, {proposal.island for proposal in new.values()}, first)
+    found = {}
+    for number, proposal in new.items():
+        if near := neighbours.nearest(proposal.program):
+            found[proposal.program_hash] = near
         else:
             neighbours.add(number, proposal.program)
-    return refused
+    return found
 
 
 def _outcomes(
-    context: RunContext,
-    proposals: Sequence[Proposal],
-    shapes: Sequence[str | None],
-    first: int,
-    results: Mapping[int, Evaluation],
-    duplicates: Mapping[str, Duplicate],
-    refused: Mapping[str, NearDuplicate],
+    batch: _ProposalBatch, results: Mapping[int, Evaluation], known: Mapping[str, Duplicate | NearDuplicate]
 ) -> list[CandidateOutcome]:
-    known: dict[str, Duplicate | NearDuplicate] = {**duplicates, **refused}
+    known = dict(known)
     outcomes = []
-    for i, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True)):
-        names = _names(proposal, shape)
+    for i, proposal in enumerate(batch.proposals):
+        names, number = batch.names(i), batch.first + i
         if proposal.failure is not None:
             outcomes.append(CandidateOutcome(proposal, Evaluation(failure=proposal.failure)))
-        elif i in results:
-            targets = _targets(context, results[i])
-            outcomes.append(CandidateOutcome(proposal, results[i], targets=targets, shape=shape))
-            known |= dict.fromkeys(names, Duplicate(first + i, results[i], targets))
+        elif number in results:
+            targets = _targets(batch.context, results[number])
+            outcomes.append(CandidateOutcome(proposal, results[number], targets=targets, shape=batch.shapes[i]))
+            known |= dict.fromkeys(names, Duplicate(number, results[number], targets))
         else:
             earlier = next(known[name] for name in names if name in known)
             outcomes.append(_repeated(proposal, earlier))
-            # One that was refused may have come in other words again, in the same batch.
+            # A rejected near-duplicate may occur again in the batch, with another text and the same tree.
             known = dict.fromkeys(names, earlier) | known
     return outcomes
 
 
 def _repeated(proposal: Proposal, earlier: Duplicate | NearDuplicate) -> CandidateOutcome:
-    """Return what becomes of a program that is not evaluated: its duplicate's rewards, or a rejection."""
+    """Return the outcome of a program that is not evaluated: the rewards of its duplicate, or a rejection."""
     if isinstance(earlier, NearDuplicate):
         return CandidateOutcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
     return CandidateOutcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
-
-
-def _names(proposal: Proposal, shape: str | None) -> list[str]:
-    """Return the names by which a program is known again: its text's, and its tree's where trees are compared."""
-    return [proposal.program_hash] if shape is None else [proposal.program_hash, shape]
 
 
 def _targets(context: RunContext, result: Evaluation) -> int:
@@ -176,13 +200,13 @@ def _targets(context: RunContext, result: Evaluation) -> int:
 
 
 def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
-    """Repeat an evaluation as often as the problem asks, with fresh seeds; every repeat must meet the target.
+    """Repeat an evaluation with new seeds. The target holds if every repeat meets it.
 
     Returns:
-        The commit, or None when the lease was lost.
+        The commit, or None if the lease was lost.
 
     Raises:
-        EvaluatorUnavailableError: The evaluator itself cannot work.
+        EvaluatorUnavailableError: The evaluator does not work.
     """
     context = work.context(lease.run_id)
     problem = context.problem
@@ -195,16 +219,16 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     missed = [
         f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
         for i, result in zip(repeats, results, strict=True)
-        if result.rewards is None or not problem.targets_met(result.rewards, stopped_at=result.stopped_at) >> target & 1
+        if not _targets(context, result) >> target & 1
     ]
     return work.record_confirmation(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))
 
 
-def recheck(context: RunContext, candidate: CandidateDetail, evaluator: EvaluatorClient) -> Evaluation:
-    """Score a candidate's program once more.
+def replay_evaluation(context: RunContext, candidate: CandidateDetail, evaluator: EvaluatorClient) -> Evaluation:
+    """Evaluate a candidate again with the seed of its first evaluation. The run does not change.
 
     Raises:
-        EvaluatorUnavailableError: The evaluator itself cannot work.
+        EvaluatorUnavailableError: The evaluator does not work.
     """
     seed = evaluation_seed(context, candidate.number)
     (found,) = evaluator.evaluate(context.problem, [candidate.program], seeds=[seed])
@@ -212,12 +236,12 @@ def recheck(context: RunContext, candidate: CandidateDetail, evaluator: Evaluato
 
 
 def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
-    """Return the seed of an evaluation, below 2**31.
+    """Return the seed of an evaluation, below 2**31. It depends on the run's seed and problem (ADR 27).
 
     Args:
-        context: What never changes about the run.
+        context: The run.
         number: Run-wide number of the candidate.
-        repeat: 0 for the first evaluation, 1, 2, … for its confirmations.
+        repeat: 0 for the first evaluation; 1, 2, … for its confirmations.
     """
     text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

@@ -1,4 +1,4 @@
-"""What a worker holds, and the one entry for whoever hears a doorbell."""
+"""Execute work units under a lease, in a worker or in one process."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WorkExecutor:
-    """The ports a unit of work needs, put together by a composition root.
+    """Executes work units through the ports.
 
     Attributes:
-        work: The work plane.
-        signals: Who is told of commits.
-        evaluator: Scores candidates.
-        client_for: Returns the client that asks a policy.
-        keep: Keeps a lease alive while its work is done.
-        count: Hears what became of each unit (``done``, ``given_back``, ``defect`` or ``lost``) and how long it took.
+        work: The work store.
+        signals: Receives every commit.
+        evaluator: Evaluates candidates.
+        client_for: Returns the client of a policy.
+        keep: Renews a lease while its work is in progress.
+        count: Receives the result (``done``, ``released``, ``error`` or ``lost``) and duration of each unit.
     """
 
     work: WorkStore
@@ -45,13 +45,13 @@ class WorkExecutor:
     count: Callable[[Lease, str, float], None] = lambda *_: None
 
     def execute(self, work_id: UUID) -> bool:
-        """Do a unit of work if it is still to be done.
+        """Execute a work unit unless it is done or leased elsewhere.
 
-        A part that everybody needs and that does not answer (policy endpoint, evaluator, disk) pauses the run with
-        the reason; the unit goes back and is done after the run is resumed. So does a defect of our own.
+        If a shared service (policy endpoint, evaluator, disk) is unavailable, the unit is released and its run pauses
+        with the reason. The same happens on an unexpected exception.
 
         Returns:
-            Whether the unit was leased here.
+            True if the unit was leased here.
         """
         lease = self.work.claim(work_id)
         if lease is None:
@@ -59,35 +59,35 @@ class WorkExecutor:
         started = time.perf_counter()
         names = {"run": str(lease.run_id), "work": str(work_id), "kind": lease.kind.value} | _candidates(lease)
         with log_context(**names), run_span(lease.kind.value, lease.run_id, work=str(work_id), attempt=lease.attempt):
-            result = self._perform(lease)
+            result = self._execute(lease)
             seconds = time.perf_counter() - started
             _log.info("%s in %.1f ms", result, seconds * 1e3)
         self.count(lease, result, seconds)
         return True
 
-    def _perform(self, lease: Lease) -> str:
-        """Do a leased unit; return what became of it."""
+    def _execute(self, lease: Lease) -> str:
+        """Execute a leased unit; return its result as ``count`` receives it."""
         result = "done"
         try:
             with self.keep(lease):
-                commit = self._do(lease)
+                commit = self._run(lease)
         except UnavailableError as error:
-            result = "given_back"
+            result = "released"
             _log.warning("run %s pauses: %s", lease.run_id, error)
             tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else None
             commit = self.work.release(lease, str(error), tokens=tokens)
-        except Exception as error:  # noqa: BLE001 - the boundary: a defect pauses its run, seen and with the reason
-            result = "defect"
-            _log.exception("run %s pauses: %s work %s met a defect", lease.run_id, lease.kind.value, lease.work_id)
-            reason = f"a defect in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
-            commit = self.work.release(lease, f"{reason}. The worker's log has more; resume to try again.")
+        except Exception as error:  # noqa: BLE001 - the boundary: an unexpected exception pauses the run with its reason
+            result = "error"
+            _log.exception("run %s pauses: unexpected exception in %s work %s", lease.run_id, lease.kind, lease.work_id)
+            reason = f"unexpected exception in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
+            commit = self.work.release(lease, f"{reason}. See the worker's log; resume the run to retry.")
         if commit is None:
             _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, lease.work_id)
             return "lost"
         self.signals.committed(commit)
         return result
 
-    def _do(self, lease: Lease) -> Commit | None:
+    def _run(self, lease: Lease) -> Commit | None:
         match lease.kind:
             case WorkKind.GENERATE:
                 return generate(lease, self.work, self.client_for)
@@ -98,7 +98,7 @@ class WorkExecutor:
 
 
 def _candidates(lease: Lease) -> dict[str, str]:
-    """Return which candidates a unit is about, by their numbers in the run."""
+    """Return the candidate numbers of a unit, for logs."""
     match lease.kind:
         case WorkKind.EVALUATE:
             first = int(lease.payload["first"])
@@ -110,7 +110,7 @@ def _candidates(lease: Lease) -> dict[str, str]:
 
 
 class LeaseKeeper:
-    """Prolongs the leases of this process from one thread, which lives only while there are any."""
+    """Renews the leases of this process from one thread, started with the first lease."""
 
     def __init__(self, extend: Callable[[Lease], bool], *, interval_s: float = 10.0) -> None:
         self._extend = extend
@@ -122,7 +122,7 @@ class LeaseKeeper:
 
     @contextmanager
     def keep(self, lease: Lease) -> Iterator[None]:
-        """Prolong the lease every ``interval_s`` seconds until the block ends."""
+        """Renew the lease every ``interval_s`` seconds until the block ends."""
         with self._lock:
             self._held[lease.token] = lease
             if self._thread is None or not self._thread.is_alive():
@@ -135,7 +135,7 @@ class LeaseKeeper:
                 self._held.pop(lease.token, None)
 
     def held(self) -> list[Lease]:
-        """Return the leases of the work that this process does now."""
+        """Return the leases of the work in progress."""
         with self._lock:
             return list(self._held.values())
 
@@ -146,35 +146,35 @@ class LeaseKeeper:
                     if not self._extend(lease):
                         _log.info("lease of work %s is lost", lease.work_id)
                 except SpeciateError as error:
-                    # The lease may lapse now; then its work is done again and this result is fenced off.
-                    _log.warning("lease of work %s could not be prolonged: %s", lease.work_id, error)
-                except Exception:  # noqa: BLE001 - one defect must not let the leases of all others lapse
-                    _log.exception("lease of work %s could not be prolonged", lease.work_id)
+                    # The lease may expire. The work is then repeated, and the result of this attempt is fenced off.
+                    _log.warning("lease of work %s could not be renewed: %s", lease.work_id, error)
+                except Exception:  # noqa: BLE001 - one unexpected exception must not let all other leases expire
+                    _log.exception("lease of work %s could not be renewed", lease.work_id)
 
 
 class LocalQueue:
-    """``Signals`` that remember the doorbells instead of ringing them."""
+    """A ``CommitListener`` that queues dispatched work units in this process."""
 
     def __init__(self) -> None:
         self.waiting: deque[UUID] = deque()
 
     def committed(self, commit: Commit) -> None:
-        """Remember what became ready."""
+        """Queue the work units that became ready."""
         self.waiting.extend(ref.id for ref in commit.dispatch)
 
 
-def drain(executor: WorkExecutor, signals: LocalQueue, *, most_units: int = 1_000_000) -> int:
-    """Do work, first come first served, until none is left.
+def drain(executor: WorkExecutor, queue: LocalQueue, *, most_units: int = 1_000_000) -> int:
+    """Execute queued work units in order until the queue is empty, for tests and replays.
 
     Args:
-        executor: What the work needs; its ``signals`` are the ones below.
-        signals: Where doorbells arrive, the first of them already.
-        most_units: Bound on the units of work.
+        executor: The executor; its ``signals`` are ``queue``.
+        queue: The queue, with the first units.
+        most_units: Maximum number of units.
 
     Returns:
-        Units done.
+        Number of executed units.
     """
     done = 0
-    while signals.waiting and done < most_units:
-        done += executor.execute(signals.waiting.popleft())
+    while queue.waiting and done < most_units:
+        done += executor.execute(queue.waiting.popleft())
     return done

@@ -1,4 +1,4 @@
-"""Ask a policy for a batch: select, prompt, sample, parse."""
+"""Generate a batch of candidates: select parents, build prompts, sample the policies, parse the answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ClientFor = Callable[[Policy], PolicyClient]
 
 @dataclass(frozen=True, slots=True)
 class _PlannedRequest:
-    """One request with what it was made from."""
+    """A request with its selection, policy and advice."""
 
     selection: Selection
     position: int
@@ -39,13 +39,13 @@ class _PlannedRequest:
 
 
 def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
-    """Make one batch of proposals.
+    """Generate one batch of proposals.
 
     Returns:
-        The commit, or None when the lease was lost.
+        The commit, or None if the lease was lost.
 
     Raises:
-        PolicyUnavailableError: The policy did not answer usefully.
+        PolicyUnavailableError: A policy gave no usable answer.
     """
     context = work.context(lease.run_id)
     rng = batch_rng(context, lease.ordinal)
@@ -57,7 +57,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     chooser, adviser = PolicyChooser(context, work), Adviser(context, work, view, strategy.islands)
     planned = _plan(selections, shares, context, work, chooser, adviser, rng)
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
-        # The last request is the first that a budget of tokens does without.
+        # A tight token budget drops requests from the end of the plan, so the advice is dropped first.
         planned.append(_plan_advice(context, chooser, adviser, latest, rng))
     if context.spec.budget.tokens is not None:
         affordable = _afford(planned, lease, work, client_for)
@@ -114,7 +114,7 @@ def _plan(
 def _plan_advice(
     context: RunContext, chooser: PolicyChooser, adviser: Adviser, latest: int, rng: np.random.Generator
 ) -> _PlannedRequest:
-    """Plan the request for a new piece of advice, to one of those who change programs."""
+    """Plan the request for a new piece of advice, to one of the mutating policies."""
     parent = draw(adviser.pieces, rng)
     position = chooser.pick(PolicyRole.MUTATE, 0, rng)
     policy = context.policies(PolicyRole.ADVISE)[position].policy
@@ -130,14 +130,14 @@ def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[In
 def _afford(
     planned: list[_PlannedRequest], lease: Lease, work: WorkStore, client_for: ClientFor
 ) -> list[_PlannedRequest] | None:
-    """Reserve tokens for as much of the plan as the budget holds, asking for less until it does; None without lease."""
+    """Reserve tokens and shrink the plan from its end until the budget holds it; None if the lease was lost."""
     while planned:
         ceiling = sum(client_for(p.policy).token_ceiling(p.request) for p in planned)
         budget = work.context(lease.run_id).spec.budget
         if ceiling == 0 and budget.evaluations is None and budget.seconds is None:
             raise PolicyUnavailableError(
-                f"policy {planned[0].policy.slug!r} spends no tokens, so a budget of tokens alone never ends the run.",
-                remedy="Give the run a budget of evaluations or seconds.",
+                f"policy {planned[0].policy.slug!r} uses no tokens, so a token budget alone never ends the run.",
+                remedy="Set a budget of evaluations or seconds.",
             )
         granted = work.reserve_tokens(lease, ceiling)
         if granted is None:
@@ -151,45 +151,45 @@ def _afford(
 
 
 def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
-    """Ask every policy once for all of its requests; return the results in the order of the plan.
+    """Send each policy all of its requests in one call; return the results in the order of the plan.
 
     Args:
-        planned: What to ask.
+        planned: The planned requests.
         client_for: Returns the client of a policy.
-        begins: Whether the run begins, so that clients look again at what their endpoints serve.
+        begins: True at the start of a run, when clients check again which weights their endpoints serve.
 
     Raises:
-        PolicyUnavailableError: A policy did not answer usefully; it knows what all of them took.
+        PolicyUnavailableError: A policy gave no usable answer. ``spent_tokens`` includes all answered requests.
     """
     results: dict[int, SampleResult] = {}
     try:
         for policy in dict.fromkeys(p.policy.digest for p in planned):
-            mine = [i for i, p in enumerate(planned) if p.policy.digest == policy]
-            client = client_for(planned[mine[0]].policy)
+            mine = {i: p for i, p in enumerate(planned) if p.policy.digest == policy}
+            client = client_for(next(iter(mine.values())).policy)
             if begins and isinstance(client, IdentifyingClient):
                 client.revalidate()
-            answered = client.sample([planned[i].request for i in mine])
-            for i, result in zip(mine, answered, strict=True):
-                _check(client, planned[i], result)
+            answers = client.sample([p.request for p in mine.values()])
+            for (i, request), result in zip(mine.items(), answers, strict=True):
+                _check(client, request, result)
                 results[i] = result
     except PolicyUnavailableError as error:
         error.spent_tokens += sum(result.tokens for result in results.values())
         raise
-    return [results[i] for i in range(len(planned))]
+    return [result for _, result in sorted(results.items())]
 
 
 def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult) -> None:
     if not result.completions:
-        raise PolicyUnavailableError(f"policy {planned.policy.slug!r} answered no completion at all.")
+        raise PolicyUnavailableError(f"policy {planned.policy.slug!r} returned no completion.")
     if len(result.completions) > planned.request.n:
         raise PolicyUnavailableError(
-            f"policy {planned.policy.slug!r} answered {len(result.completions)} completions to a request for"
+            f"policy {planned.policy.slug!r} returned {len(result.completions)} completions to a request for"
             f" {planned.request.n}."
         )
     if result.tokens > client.token_ceiling(planned.request):
         raise PolicyUnavailableError(
-            f"policy {planned.policy.slug!r} reports {result.tokens} tokens for a request that cannot take so many.",
-            remedy="Its endpoint does not honour max_tokens: no token budget could be kept.",
+            f"policy {planned.policy.slug!r} reports {result.tokens} tokens, more than max_tokens allows.",
+            remedy="Use an endpoint that respects max_tokens: token budgets depend on it.",
         )
 
 
@@ -200,7 +200,7 @@ def _read(
     proposals: list[Proposal] = []
     for plan, result in zip(planned, results, strict=True):
         for position, raw in enumerate(result.completions):
-            # As it will be stored: what is read out of it must be what a replay reads.
+            # Parse the text as it will be stored, so that a replay parses the same text.
             completion = replace(raw, text=storable(raw.text))
             advises = plan.selection.role is PolicyRole.ADVISE
             children = [] if advises else _children(plan, completion, context, len(rollouts))
@@ -231,7 +231,7 @@ def _no_program(children: Sequence[Proposal]) -> str | None:
 
 
 def _children(plan: _PlannedRequest, completion: Completion, context: RunContext, rollout: int) -> list[Proposal]:
-    """Return the children of one completion; at least one, so that every completion costs something."""
+    """Return the children of one completion: at least one, so that every completion costs an evaluation."""
     selection = plan.selection
     parent = plan.request.parents[0].program if plan.request.parents else context.problem.seed_program or None
     answers = parse_completion(completion.text, problem=context.problem, policy=plan.policy, parent=parent)
@@ -254,5 +254,5 @@ def _children(plan: _PlannedRequest, completion: Completion, context: RunContext
 
 
 def batch_rng(context: RunContext, ordinal: int) -> np.random.Generator:
-    """Return the generator for the choices of one batch."""
+    """Return the generator for the random choices of one batch, seeded by run, problem and ordinal (ADR 27)."""
     return np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal])

@@ -1,4 +1,4 @@
-"""Advice in a run: which piece a prompt carries, what is asked for a new one, and what each piece led to."""
+"""Guidance: draw advice for prompts, request new advice, and count the success of each piece."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _SHOWN: Final = 3
 
 
 class Adviser:
-    """Advises the prompts of one batch. What it goes by is read from the run, so that any worker may do so."""
+    """Adds advice to the prompts of one batch. Its state is read from the run, so any worker can use it."""
 
     def __init__(self, context: RunContext, work: WorkStore, view: PopulationView, islands: int) -> None:
-        """Read the advice there is; nothing is read for a run that writes none.
+        """Read the advice in use. Reads nothing for a run without guidance.
 
         Args:
             context: The run.
-            work: Where its advice is.
-            view: Its population.
-            islands: How many islands that has.
+            work: Store of the advice.
+            view: Population of the run.
+            islands: Number of islands.
         """
         self._context, self._work, self._view, self._islands = context, work, view, islands
         self.pieces = work.advice(context.run_id) if context.spec.guidance is not None else ()
 
     def pick(self, rng: np.random.Generator) -> Advice | None:
-        """Return the advice for the change of a program; None where the run writes none."""
+        """Draw advice for a mutation prompt; None if the run has no guidance."""
         return draw(self.pieces, rng) if self.pieces else None
 
     def prompt(self, parent: Advice, policy: Policy, latest: int) -> Prompt:
-        """Return the prompt that asks for a new piece.
+        """Return the prompt that requests a new piece of advice.
 
         Args:
-            parent: The piece to improve on.
-            policy: Who is asked.
-            latest: The highest number that a candidate may have.
+            parent: The piece to improve.
+            policy: The policy that receives the prompt.
+            latest: Highest candidate number assigned so far.
         """
         members = self._work.members(self._context.run_id, range(max(1, latest - _LOOKED_AT + 1), latest + 1))
         newest = [members[number] for number in sorted(members, reverse=True)]
@@ -60,7 +60,7 @@ class Adviser:
         return guidance_prompt(self._context.problem, policy, self.pieces, parent, improved, failed)
 
     def read(self, batch: int, rollouts: Sequence[Rollout]) -> Advice | None:
-        """Return the new piece that a batch wrote, if there is one that says what none of the others does."""
+        """Return the new piece of advice of a batch, or None if it wrote none or repeated an existing one."""
         for rollout in rollouts:
             text = read_advice(rollout.completion.text) if rollout.role is PolicyRole.ADVISE else ""
             if text and text not in {piece.text for piece in self.pieces}:
@@ -69,26 +69,26 @@ class Adviser:
 
 
 def due(guidance: Guidance | None, progress: RunProgress) -> dict[str, int]:
-    """Return what the payload of the next ``generate`` unit says of a new piece: nothing where none is due."""
+    """Return the payload entry that requests a new piece from the next ``generate`` unit; empty if none is due."""
     if guidance is None or progress.batches == 0 or progress.batches % guidance.every:
         return {}
     return {_LATEST: progress.numbers}
 
 
 def latest_of(lease: Lease) -> int | None:
-    """Return the highest number that a candidate may have, where this unit is to ask for a new piece."""
+    """Return the highest candidate number if this unit requests a new piece, else None."""
     latest = lease.payload.get(_LATEST)
     return None if latest is None else int(latest)
 
 
 def read_gains(stored: Mapping[str, Mapping[str, Any]]) -> dict[int, Gain]:
-    """Return what came of the pieces that live, in order of number; no advice is always among them."""
+    """Return the statistics of the pieces in use, ordered by number. No advice (number 0) is always included."""
     gains = {int(number): Gain(**counts) for number, counts in stored.items()}
     return dict(sorted({NO_ADVICE: Gain(), **gains}.items()))
 
 
 def count_gain(progress: RunProgress, effects: Effects, advice: int | None, *, won: bool) -> None:
-    """Add a settled answer to the piece that its prompt carried, which may have been dropped meanwhile."""
+    """Count an evaluated answer for the advice in its prompt, even if that piece was dropped meanwhile."""
     if advice is None:
         return
     if (gain := read_gains(progress.advice).get(advice)) is not None:
@@ -98,7 +98,7 @@ def count_gain(progress: RunProgress, effects: Effects, advice: int | None, *, w
 
 
 def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice) -> None:
-    """Take up a new piece, and drop the least useful one where there are more than ``most`` of them."""
+    """Add a new piece, and drop the least successful one if there are more than ``most``."""
     gains = {number: gain.aged() for number, gain in read_gains(progress.advice).items()}
     dropped = None
     if len(gains) > most:
@@ -111,5 +111,5 @@ def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice) ->
 
 
 def with_gains(texts: Mapping[int, Advice], stored: Mapping[str, Mapping[str, Any]]) -> tuple[Advice, ...]:
-    """Return the pieces that live, in order of number, from their texts and what the run has counted."""
+    """Return the pieces in use, ordered by number, with their texts and statistics."""
     return tuple(replace(texts.get(number, Advice()), gain=gain) for number, gain in read_gains(stored).items())

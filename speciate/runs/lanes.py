@@ -1,4 +1,4 @@
-"""Lanes: the chains of units of work that a run has in flight, and how they begin, go on and end."""
+"""Start, continue and end lanes: the chains of work units that a run has in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speciate.runs.payloads import confirm_payload, evaluate_payload
 from speciate.runs.progress import Effects, NewWork, RunProgress
 
 WAITING: Final = "it has spent what its campaign granted"
-"""Reason of the pause between two grants."""
+"""Reason of the pause between two grants of a campaign."""
 
 
 def add_evaluate(
@@ -29,14 +29,14 @@ def add_evaluate(
 
 
 def open_lanes(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Start every lane with a batch, as far as the budget goes."""
+    """Start every lane with a batch, as far as the budget allows."""
     for lane in range(context.spec.lanes):
         _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
 def continue_lane(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
-    """Give a lane its next batch, or end the run when this was the last unit in flight."""
+    """Start the next batch of a lane, or end the run if no work is in flight."""
     _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
@@ -65,9 +65,9 @@ def proceed(
     ends: bool = False,
     queued: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Go on after a batch: confirmations first, one after the other, then the lane's next batch.
+    """Continue a lane after a batch: first the pending confirmations, one at a time, then the next batch.
 
-    Confirmations are part of the chain of their lane, so that a run with one lane has one order of events.
+    Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events.
     """
     _notice_plateau(progress, context)
     names = [target.name for target in context.problem.targets]
@@ -90,9 +90,9 @@ def proceed(
 
 
 def _notice_plateau(progress: RunProgress, context: RunContext) -> None:
-    """Ask for nothing more once the archive has not improved for as long as the run says.
+    """Start no further batch once the archive has not improved for ``stop_on_plateau`` evaluations.
 
-    What is in flight is still booked: it is paid for, and a target that it reached must be confirmed.
+    Work in flight is still recorded: it is paid for, and a target that it reaches needs confirmation.
     """
     patience = context.spec.stop_on_plateau
     if patience is not None and progress.since_improvement() >= patience and progress.stopping is None:
@@ -100,7 +100,7 @@ def _notice_plateau(progress: RunProgress, context: RunContext) -> None:
 
 
 def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Complete a run that has nothing in flight and does not ask for another batch, or let it wait for a grant."""
+    """Complete a run without work in flight, or pause it until its campaign grants more evaluations."""
     if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
         if _awaits_grant(progress, context):
             if progress.state is RunState.RUNNING:
@@ -117,31 +117,31 @@ def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effe
             )
             if left == 0
         ]
-        spent_up = f"the budget of {' and '.join(used)} is spent"
+        exhausted = f"the budget of {' and '.join(used)} is spent"
         progress.state = RunState.COMPLETED
-        unaffordable = "what is left of the budget of tokens does not hold another request"
-        progress.reason = progress.stopping or (spent_up if used else unaffordable)
+        unaffordable = "the rest of the token budget does not suffice for another request"
+        progress.reason = progress.stopping or (exhausted if used else unaffordable)
         cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
 
 
 def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:
-    spent_up = progress.granted == progress.evaluations
-    return spent_up and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
+    exhausted = progress.granted == progress.evaluations
+    return exhausted and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
 
 
 def cap_seconds(progress: RunProgress, context: RunContext) -> None:
-    """Do not charge the moments in which the end was noticed, or confirmations were awaited."""
+    """Charge no more seconds than the budget: detecting the end and confirmations take extra time."""
     if context.spec.budget.seconds is not None:
         progress.seconds = min(progress.seconds, context.spec.budget.seconds)
 
 
 def end_run(progress: RunProgress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
-    """Move a run to its last state and cancel everything in flight."""
+    """Move a run to a final state and cancel all work in flight."""
     effects = Effects(cancel_rest=True)
     progress.state, progress.reason = state, reason
     progress.live = 0
-    # Tokens of requests under way stay set aside: what they take nobody will learn, and quotas have to count it.
+    # Tokens of open requests stay reserved: their real use remains unknown, and quotas must count it.
     progress.reserved_evaluations = 0
     effects.event(kind, reason=reason, evaluations=progress.evaluations)
     return effects

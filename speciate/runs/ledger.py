@@ -1,8 +1,7 @@
-"""The rules of the work plane as pure functions: what one transaction changes.
+"""Rules of run state as pure functions: the changes of one transaction.
 
-A store loads ``RunProgress`` under a lock, calls one function of this module, and writes the ``Effects`` in the same
-transaction. Both the PostgreSQL store and the in-memory store do just that, so budgets, lanes, claims and endings
-have one definition.
+A store loads ``RunProgress`` under a lock, calls one function of this module, and writes progress and ``Effects`` in
+the same transaction. The PostgreSQL and the in-memory store share these rules for budgets, lanes, claims and endings.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
-from speciate.ports.work import Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
+from speciate.ports.work import CandidateOutcome, Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
@@ -36,15 +35,15 @@ from speciate.search.cells import improves
 from speciate.search.strategy import Placement
 
 MAX_ATTEMPTS = 3
-"""Attempts after which a unit of work is given up with its reason."""
+"""Attempts after which a work unit is abandoned."""
 
 
 FindClaimant = Callable[[int], Claim | None]
-"""Given the position of a target, returns the earliest candidate that meets it and has not been refuted."""
+"""Maps the position of a target to the claim of the earliest candidate that meets it and is not refuted."""
 
 
 def create(progress: RunProgress, context: RunContext, granted: int | None = None) -> Effects:
-    """Book a new run; it does nothing yet. A campaign grants it evaluations, the first ones here."""
+    """Record a new run. ``granted`` is the first grant of its campaign."""
     effects = Effects()
     spec = context.spec
     effects.event(
@@ -64,7 +63,7 @@ def create(progress: RunProgress, context: RunContext, granted: int | None = Non
 
 
 def _ensembles(context: RunContext) -> dict[str, Any]:
-    """Return what the first event says of several policies; nothing where every role has one."""
+    """Return the first event's data about ensembles; empty if every role has one policy."""
     if not context.has_ensemble:
         return {}
     shares = {role.value: [[s.policy.digest, s.weight] for s in of] for role, of in sorted(context.ensembles.items())}
@@ -74,7 +73,7 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
 
 
 def start(progress: RunProgress, context: RunContext) -> Effects:
-    """Begin: score the seed program first, or open the lanes at once when there is none."""
+    """Start a run with the evaluation of the seed program, or with all lanes if there is none."""
     effects = Effects()
     progress.state = RunState.RUNNING
     effects.event(EventKind.RUN_STARTED)
@@ -92,14 +91,14 @@ def start(progress: RunProgress, context: RunContext) -> Effects:
 def record_proposals(
     progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
 ) -> Effects:
-    """Book a generated batch.
+    """Record a generated batch.
 
     Args:
-        progress: The run's counters, changed in place.
-        context: What never changes about the run.
+        progress: Progress of the run, changed in place.
+        context: The run.
         lease: The ``generate`` unit.
-        reserved: Evaluations and tokens that the unit had set aside.
-        batch: What it made.
+        reserved: Evaluations and tokens that the unit had reserved.
+        batch: Result of the unit.
     """
     effects = Effects()
     evaluations, tokens = reserved
@@ -125,7 +124,7 @@ def record_proposals(
     )
     if batch.advice is not None and context.spec.guidance is not None:
         adopt(progress, effects, context.spec.guidance.most, batch.advice)
-    # What the policy did not answer goes back to the budget before the successor is measured.
+    # Evaluations for missing answers return to the budget before the next batch is sized.
     progress.reserved_evaluations -= evaluations - len(proposals)
     if proposals:
         add_evaluate(
@@ -142,26 +141,19 @@ def record_evaluations(
     lease: Lease,
     reserved: tuple[int, int],
     batch: EvaluatedBatch,
-    granted: Sequence[Placement],
+    accepted: Sequence[Placement],
 ) -> Effects:
-    """Book an evaluated batch; arguments as for ``propose``, ``granted`` being the archive updates that took place."""
+    """Record an evaluated batch. ``accepted`` are the archive updates that took effect; see ``record_proposals``."""
     effects = Effects()
     first = int(lease.payload["first"])
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
-    # A place that ranks by time alone goes to whoever came last, however bad: it earns nothing.
-    gains = [placement for placement in granted if improves(placement.cell)]
-    winners = {placement.number for placement in gains}
-    for offset, outcome in enumerate(batch.outcomes):
-        progress.evaluations += 1
-        count(progress, context, outcome)
-        proposal = outcome.proposal
-        won = first + offset in winners
-        count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
-        count_gain(progress, effects, proposal.advice, won=won)
-        claim_targets(progress, context, effects, first + offset, outcome)
+    # Cells that rank by time accept every candidate, so entering one is no improvement.
+    winners = {placement.number for placement in accepted if improves(placement.cell)}
+    for number, outcome in enumerate(batch.outcomes, start=first):
+        _record_outcome(progress, context, effects, lease.ordinal, number, outcome, won=number in winners)
     progress.improvements += len(winners)
-    if gains:
+    if winners:
         progress.improved_at = progress.evaluations
     effects.event(
         EventKind.BATCH_EVALUATED,
@@ -169,19 +161,43 @@ def record_evaluations(
         lane=lease.lane,
         first=first,
         candidates=[summary(context, outcome) for outcome in batch.outcomes],
-        archive=[[p.island, p.cell, p.number] for p in granted],
+        archive=[[p.island, p.cell, p.number] for p in accepted],
         evaluations=progress.evaluations,
     )
     judge_alarm(progress, effects)
+    pending = _announce_claims(effects)
+    opens_lanes = lease.ordinal == 0 and bool(context.problem.seed_program)
+    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
+    return effects
+
+
+def _record_outcome(
+    progress: RunProgress,
+    context: RunContext,
+    effects: Effects,
+    ordinal: int,
+    number: int,
+    outcome: CandidateOutcome,
+    *,
+    won: bool,
+) -> None:
+    progress.evaluations += 1
+    count(progress, context, outcome)
+    proposal = outcome.proposal
+    count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
+    count_gain(progress, effects, proposal.advice, won=won)
+    claim_targets(progress, context, effects, number, outcome)
+
+
+def _announce_claims(effects: Effects) -> list[Claim]:
+    """Append the events of new claims, pending ones first; return the pending ones."""
     pending = [claim for claim in effects.claims if claim.state is ClaimState.PENDING]
     for claim in pending:
         effects.event(EventKind.TARGET_CLAIMED, target=claim.target, candidate=claim.number)
     for claim in effects.claims:
         if claim.state is ClaimState.CONFIRMED:
             announce(effects, claim)
-    opens_lanes = lease.ordinal == 0 and bool(context.problem.seed_program)
-    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
-    return effects
+    return pending
 
 
 def record_confirmation(
@@ -192,7 +208,7 @@ def record_confirmation(
     claim: Claim,
     find_claimant: FindClaimant,
 ) -> Effects:
-    """Book a confirmation; ``claim`` is the claim as stored. A refuted one passes the turn to the next claimant."""
+    """Record a confirmation of a stored claim. If it is refuted, the next candidate that meets the target is due."""
     effects = Effects()
     progress.live -= 1
     bit = 1 << confirmation.target
@@ -221,7 +237,7 @@ def record_confirmation(
 
 
 def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> Effects:
-    """Finish a unit that could not be afforded."""
+    """Finish a unit that the budget does not allow."""
     effects = Effects()
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
@@ -231,12 +247,12 @@ def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, in
 
 
 def pause(progress: RunProgress, reason: str | None = None, *, fault: bool = False) -> Effects:
-    """Stop handing out work; what is in flight is still booked.
+    """Stop dispatching work. Results of work in flight are still recorded.
 
     Args:
-        progress: The run's counters, changed in place.
-        reason: Why.
-        fault: Whether nobody asked for it: something does not work, and somebody should hear of that.
+        progress: Progress of the run, changed in place.
+        reason: Explanation for users.
+        fault: True if a failure caused the pause. Webhooks then report it.
     """
     effects = Effects()
     _pause(progress, effects, reason, fault=fault)
@@ -249,20 +265,17 @@ def _pause(progress: RunProgress, effects: Effects, reason: str | None, *, fault
 
 
 def resume(progress: RunProgress, context: RunContext) -> Effects:
-    """Hand out work again."""
+    """Dispatch work again."""
     effects = Effects()
     progress.state, progress.reason = RunState.RUNNING, None
     effects.event(EventKind.RUN_RESUMED)
-    if progress.live == 0:  # its grant was spent while it was paused, or raised
+    if progress.live == 0:  # the run spent its grant, or received a new one, while it was paused
         open_lanes(progress, context, effects)
     return effects
 
 
 def grant(progress: RunProgress, context: RunContext, granted: int) -> Effects:
-    """Let a campaign's run spend up to so many evaluations in all; one that waited for that goes on.
-
-    Saying it again changes nothing.
-    """
+    """Raise the limit of a campaign's run to ``granted`` evaluations in total, and resume it if it waited."""
     effects = Effects()
     if progress.state.ended or progress.granted is None or granted <= progress.granted:
         return effects
@@ -279,26 +292,26 @@ def _grant(progress: RunProgress, effects: Effects, granted: int) -> None:
 
 
 def close(progress: RunProgress, reason: str) -> Effects:
-    """Complete a run that waits for a grant which will not come; any other is left as it is."""
+    """Complete a run that waits for a further grant; leave any other run unchanged."""
     if progress.state is not RunState.PAUSED or progress.reason != WAITING:
         return Effects()
     return end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
 
 
 def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
-    """End now; what is in flight is thrown away."""
+    """End the run and discard work in flight."""
     return end_run(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
 
 
 def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
-    """End because the seconds are spent; what is in flight would be late and is thrown away.
+    """End a run whose budget of seconds is spent, and discard work in flight.
 
-    Confirmations are the service's own check of what was found in time: the run ends after the last of them.
+    Pending confirmations still run, since they check candidates found in time. The run ends after the last of them.
 
     Args:
-        progress: The run's counters, changed in place.
-        context: What never changes about the run.
-        confirming: Its ``confirm`` units that are ready or leased.
+        progress: Progress of the run, changed in place.
+        context: The run.
+        confirming: Number of its ``confirm`` units that are ready or leased.
     """
     if confirming:
         effects = Effects(cancel_rest=True, spare_confirmations=True)
@@ -311,12 +324,12 @@ def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effec
 
 
 def out_of_time(progress: RunProgress, context: RunContext) -> bool:
-    """Tell whether the budget of seconds is spent, so that what arrives now is late."""
+    """Return True if the budget of seconds is spent, so that results arrive too late."""
     return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
 def lose(progress: RunProgress, lease: Lease, reserved: tuple[int, int]) -> Effects:
-    """Book the loss of an attempt: the tokens of its requests may have been spent, so they count as spent."""
+    """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
     effects = Effects()
     progress.reserved_tokens -= reserved[1]
     progress.tokens += reserved[1]
@@ -325,13 +338,13 @@ def lose(progress: RunProgress, lease: Lease, reserved: tuple[int, int]) -> Effe
 
 
 def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
-    """Give up a ``generate`` unit: pause the run, since a policy that kills its worker thrice will do so again."""
+    """Abandon a ``generate`` unit and pause the run, since a further attempt would probably fail as well."""
     effects = Effects()
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     progress.reserved_tokens -= reserved[1]
     progress.tokens += reserved[1]
-    reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times while asking the policy"
+    reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)
     if progress.state is RunState.RUNNING:
@@ -340,6 +353,6 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
 
 
 def lost_outcomes(proposals: Sequence[Proposal]) -> tuple[FailureKind, str, str]:
-    """Return the failure that candidates of a poisoned ``evaluate`` unit are booked with."""
-    text = f"the evaluation lost its worker {MAX_ATTEMPTS} times with this batch of {len(proposals)}"
+    """Return failure kind, reason and detail for the candidates of a poisoned ``evaluate`` unit."""
+    text = f"the evaluation of this batch of {len(proposals)} lost its worker {MAX_ATTEMPTS} times"
     return FailureKind.CRASHED, "worker_lost", text

@@ -1,8 +1,8 @@
-"""Which programs of a batch are new, found before any of them is evaluated.
+"""Find duplicates and near-duplicates before programs are evaluated.
 
-Duplicates are found by ``shape``, a digest of the syntax tree; near-duplicates by the Jaccard index of their sets of
-token shingles (Broder, "On the resemblance and containment of documents", 1997), computed exactly: the sets of a
-window are small, so that nothing would be gained by sketches of them.
+Duplicates have the same ``shape``, a digest of the syntax tree. Near-duplicates are measured by the Jaccard index of
+their sets of token shingles (Broder, "On the resemblance and containment of documents", 1997). It is computed exactly:
+the sets of a window are small, so sketches would save nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.python_source import parse_python
 
 NEAR_DUPLICATE: Final = "near_duplicate"
-"""Reason of a program that is rejected because it is too much like an earlier one."""
+"""Failure reason of a program that is too similar to an earlier one."""
 
-# What a candidate costs must not grow with what a hostile one sends: longer programs are compared by text alone.
+# Comparing a hostile candidate must stay cheap: longer programs are compared by text alone.
 _READ_CHARACTERS: Final = 64 << 10
 _COMPARED_CHARACTERS: Final = 32 << 10
 _READS_DOCSTRINGS: Final = ("__doc__", "inspect")
@@ -35,14 +35,14 @@ _DOCUMENTED: Final = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Cla
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 
 Shingles = npt.NDArray[np.int64]
-"""Sorted, without repeats; equal shingles have equal numbers within one process."""
+"""Hashes of shingles, sorted and unique. Equal shingles have equal hashes within one process."""
 
 
 def shape_of(context: RunContext, program: str) -> str | None:
-    """Return 32 hexadecimal digits that the same programs share, or None where only equal texts are the same.
+    """Return the digest of a program's syntax tree in 32 hexadecimal digits, or None if only texts are compared.
 
-    Comments, layout, brackets and quotes are no part of a syntax tree. Docstrings are left out as well, unless the
-    program mentions what reads them.
+    Comments, layout, redundant parentheses and quotes do not affect a syntax tree. Docstrings are left out as well,
+    unless the program mentions a way to read them.
     """
     if context.spec.novelty.duplicate_rule(context.problem) is DuplicateRule.TEXT or len(program) > _READ_CHARACTERS:
         return None
@@ -61,7 +61,7 @@ def _node_types(kind: type[ast.AST]) -> set[type[ast.AST]]:
 
 
 def _flat(tree: ast.Module, *, documented: bool) -> str:
-    """Return a text of a parsed tree that no other tree has; as ``ast.dump``, but at any depth."""
+    """Return a unique text of a syntax tree. Unlike ``ast.dump``, it works at any depth."""
     parts: list[object] = []
     left: list[object] = [tree]
     while left:
@@ -92,7 +92,7 @@ def _children_of(fields: tuple[str, ...]) -> Callable[[object], Sequence[object]
     return lambda node: [getattr(node, field) for field in fields]
 
 
-# Every program that is answered comes by here: what a node has is looked up once for its type.
+# Every answered program passes here, so the fields of each node type are looked up once.
 _NODES: Final = {kind: (kind.__name__, _children_of(kind._fields)) for kind in _node_types(ast.AST)}
 
 
@@ -109,10 +109,10 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """An earlier program that another one is too much like.
+    """An earlier program to which another one is too similar.
 
     Attributes:
-        number: Its candidate's number.
+        number: Candidate number of the earlier program.
         similarity: Jaccard index of the two sets of shingles.
     """
 
@@ -120,24 +120,24 @@ class NearDuplicate:
     similarity: float
 
     def failure(self) -> Failure:
-        """Return what the later one is rejected with."""
-        detail = f"{self.similarity:.0%} like candidate {self.number}"
+        """Return the failure of the later program."""
+        detail = f"{self.similarity:.0%} similar to candidate {self.number}"
         return Failure(FailureKind.REJECTED, NEAR_DUPLICATE, detail)
 
 
 class Neighbours:
-    """The programs that those of a batch are compared with: the latest, the elites of their islands, and each other.
+    """The programs with which a batch is compared: the latest ones, the elites of its islands, and each other.
 
-    At most ``window`` of the first and of the second kind, and none above 32 Ki characters, so that a comparison takes
-    bounded time and memory.
+    Time and memory are bounded: at most ``window`` programs of the first and of the second kind, each of at most 32 Ki
+    characters.
     """
 
     def __init__(self, context: RunContext, work: WorkStore, islands: Collection[int], first: int) -> None:
-        """Read them; nothing is read for a run that rejects none.
+        """Read the programs. Reads nothing for a run that accepts near-duplicates.
 
         Args:
             context: The run.
-            work: Where its population is.
+            work: Store of its population.
             islands: Islands of the batch's new programs.
             first: Number of the batch's first candidate.
         """
@@ -148,11 +148,11 @@ class Neighbours:
             return
         numbers = set(range(max(1, first - self._rule.window), first))
         for island in islands:
-            # The latest ones: fitness of different cells cannot be compared.
+            # Keep the latest elites, since the fitness of different cells cannot be compared.
             elites = np.unique(work.elites(context.run_id, island).numbers)[-self._rule.window :]
             numbers.update(elites.tolist())
         for member in work.members(context.run_id, sorted(numbers)).values():
-            # A small change of a program that failed may be what mends it.
+            # Failed programs are left out: a small change may fix them.
             if member.rewards is not None:
                 self.add(member.number, member.program)
 
@@ -162,14 +162,14 @@ class Neighbours:
             self._known[number] = _shingles(program, self._rule.shingle, self._python)
 
     def nearest(self, program: str) -> NearDuplicate | None:
-        """Return the program that this one is most like, the earliest among equals; None when it is new enough."""
+        """Return the most similar program, the earliest among equals; None if the program is new enough."""
         if self._rule.near is None or len(program) > _COMPARED_CHARACTERS:
             return None
         mine = _shingles(program, self._rule.shingle, self._python)
         found: NearDuplicate | None = None
         for number, theirs in sorted(self._known.items()):
             small, large = sorted((len(mine), len(theirs)))
-            # Sets of such sizes cannot be more alike than this.
+            # The ratio of the sizes bounds the similarity from above.
             if small / large < self._rule.near:
                 continue
             common = len(np.intersect1d(mine, theirs, assume_unique=True))
@@ -181,14 +181,14 @@ class Neighbours:
 
 @lru_cache(maxsize=512)
 def _shingles(program: str, size: int, python: bool) -> Shingles:
-    """Return the numbers of a program's shingles; never empty: a program of few tokens is one shingle."""
+    """Return the shingles of a program. A program of few tokens has one shingle."""
     tokens = tuple(_TOKEN.findall(_normal(program) if python else program))
     starts = range(max(1, len(tokens) - size + 1))
     return np.unique(np.array([hash(tokens[i : i + size]) for i in starts], dtype=np.int64))
 
 
 def _normal(program: str) -> str:
-    """Return a Python program without comments and docstrings, in one layout; as it is where it cannot be read."""
+    """Return a Python program in a standard layout without comments and docstrings; unchanged if unparsable."""
     tree = parse_python(program)
     if isinstance(tree, Failure):
         return program

@@ -1,4 +1,4 @@
-"""What a unit of work carries, as JSON values. Programs wait here between proposal and evaluation."""
+"""Payloads of work units as JSON values. They hold the programs between proposal and evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.policy import PolicyRole
 
 
 def evaluate_payload(first: int, proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Return the payload of an ``evaluate`` unit whose first candidate has the number ``first``."""
+    """Return the payload of an ``evaluate`` unit; ``first`` is the number of its first candidate."""
     return {"first": first, "proposals": [_proposal_json(proposal) for proposal in proposals]}
 
 
@@ -28,8 +28,8 @@ def confirm_payload(
         number: Candidate to evaluate again.
         target: Position of the target among the problem's targets.
         then: Further confirmations of the same lane, as ``{"number", "target"}``.
-        opens: Whether the run's lanes are opened after the last of them.
-        ends: Whether the run ends after the last of them.
+        opens: True if the lanes of the run start after the last confirmation.
+        ends: True if the run ends after the last confirmation.
     """
     return {"number": number, "target": target, "then": [dict(item) for item in then], "opens": opens, "ends": ends}
 

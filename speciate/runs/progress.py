@@ -1,4 +1,4 @@
-"""The one mutable row of a run: its state and its counters."""
+"""Mutable state of a run, and the effects of a transaction on other tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speciate.domain.target import Claim
 from speciate.ports.work import WorkKind
 
 ALARM_WINDOW = 64
-"""Candidates over which the share of failures is judged."""
+"""Candidates in the window of the failure alarm."""
 
 
 class RunProgress(RunCounters):
@@ -79,11 +79,11 @@ class RunProgress(RunCounters):
     revision: int = 0
 
     def spent(self) -> Spent:
-        """Return what is spent and set aside."""
+        """Return the spent and reserved budget."""
         return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)
 
     def evaluations_left(self, budget: Budget) -> int | None:
-        """Return how many evaluations can be reserved by now, or None without a limit."""
+        """Return the evaluations that may still be reserved, or None without a limit."""
         left = self.spent().evaluations_left(budget)
         if left is None or self.granted is None:
             return left
@@ -96,7 +96,7 @@ class RunProgress(RunCounters):
 
 @dataclass(frozen=True, slots=True)
 class NewWork:
-    """A unit of work to insert as ready."""
+    """A work unit to insert as ready."""
 
     kind: WorkKind
     lane: int
@@ -107,15 +107,15 @@ class NewWork:
 
 @dataclass(slots=True)
 class Effects:
-    """What a transaction writes besides ``Progress``.
+    """Writes of a transaction besides ``RunProgress``.
 
     Attributes:
-        works: Units of work to insert.
-        claims: Claims to insert, or to update when one of this target and candidate exists.
+        works: Work units to insert.
+        claims: Claims to insert, or to update if the same target and candidate have one.
         events: Events to append, in order.
-        cancel_rest: Whether every other ready or leased unit of the run is cancelled.
-        spare_confirmations: Whether confirmations are left out of that.
-        retired: Advice that prompts no longer carry, by number: what to add to what came of it.
+        cancel_rest: True to cancel every other ready or leased unit of the run.
+        spare_confirmations: True to exclude confirmations from that.
+        retired: Statistics to add to advice that is out of use, by number.
     """
 
     works: list[NewWork] = field(default_factory=list)

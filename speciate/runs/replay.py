@@ -1,12 +1,12 @@
-"""Replaying a run: the recorded completions, the same seed, every choice and every evaluation made again.
+"""Replay a run: repeat every choice and evaluation with the recorded completions and the same seed.
 
-A run with one lane has one order of events. If the code, the problem and the seed are the same, the replay's events
-equal the recorded ones; where they differ, something is not deterministic or has changed, and the report says where.
+A run with one lane has a single order of events. With the same code, problem and seed, the replay's events equal the
+recorded ones. The report holds the first difference, which shows a change or a source of nondeterminism.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -20,8 +20,8 @@ from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 
-# Steering and lost workers are part of a run's history, not of its course.
-_OUTSIDE = frozenset(
+# Pauses and lost workers belong to the history of a run and do not affect its results.
+_IGNORED = frozenset(
     {
         EventKind.RUN_PAUSED,
         EventKind.RUN_RESUMED,
@@ -34,22 +34,22 @@ _OUTSIDE = frozenset(
 
 
 class ReplayStore(WorkStore, Protocol):
-    """A work store that can be given a run by hand and tells its events."""
+    """A work store that accepts a prepared run and returns its events."""
 
     def add(self, context: RunContext, granted: int | None = None) -> None:
-        """Store a run that does nothing yet, with what a campaign grants it."""
+        """Store a created run, with the first grant of its campaign."""
         ...
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Let it spend up to so many evaluations."""
+        """Raise the limit of a campaign's run to ``granted`` evaluations."""
         ...
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        """Complete it while it waits for a grant."""
+        """Complete the run while it waits for a grant."""
         ...
 
     def start(self, run_id: UUID) -> Commit:
-        """Begin the run."""
+        """Start the run."""
         ...
 
     def events(self, run_id: UUID) -> Sequence[Event]:
@@ -59,13 +59,13 @@ class ReplayStore(WorkStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordedCompletion:
-    """A completion as it was recorded.
+    """A recorded completion.
 
     Attributes:
-        prompt_digest: Digest of the prompt it answered.
+        prompt_digest: Digest of its prompt.
         seed: Seed of its request.
         completion: The completion.
-        prompt_tokens: Prompt tokens that were booked on it.
+        prompt_tokens: Prompt tokens charged for it.
     """
 
     prompt_digest: str
@@ -85,11 +85,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay found.
+    """Result of a replay.
 
     Attributes:
         events: Events compared.
-        difference: The first difference, or None when all are equal.
+        difference: The first difference, or None if all events are equal.
     """
 
     events: int
@@ -97,7 +97,7 @@ class ReplayReport:
 
     @property
     def identical(self) -> bool:
-        """Whether every event is equal."""
+        """True if all events are equal."""
         return self.difference is None
 
     def describe(self) -> str | None:
@@ -107,7 +107,7 @@ class ReplayReport:
         before, after = self.difference.recorded, self.difference.replayed
         if before is None or after is None:
             which = "the replay" if after is None else "the record"
-            return f"event {self.difference.position + 1}: {which} has ended"
+            return f"event {self.difference.position + 1}: {which} ends before it"
         keys = sorted({*before.data, *after.data})
         differing = next((key for key in keys if before.data.get(key) != after.data.get(key)), "kind")
         return (
@@ -118,7 +118,7 @@ class ReplayReport:
 
 
 class RecordedPolicy:
-    """Answers with what was recorded for the same prompt and seed; only its ceilings are asked of the real client."""
+    """Returns the completions recorded for the same prompt and seed. Token ceilings come from the real client."""
 
     def __init__(self, recorded: Sequence[RecordedCompletion], client: PolicyClient) -> None:
         self._client = client
@@ -127,25 +127,25 @@ class RecordedPolicy:
             self._answers.setdefault((item.prompt_digest, item.seed), []).append(item)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return the real client's ceiling, by which the run's budget was kept."""
+        """Return the real client's ceiling, from which the run reserved its tokens."""
         return self._client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Return the recorded completions.
 
         Raises:
-            PolicyUnavailableError: The replay asks something that the run never asked: it has left its course.
+            PolicyUnavailableError: The run never sent this request, so the replay has diverged.
         """
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Return how much is recorded."""
+        """Return the number of recorded requests."""
         return f"{len(self._answers)} recorded requests"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
         held = self._answers.get((request.prompt.digest, request.seed))
         if not held:
-            raise PolicyUnavailableError(f"no completion is recorded for seed {request.seed} and this prompt.")
+            raise PolicyUnavailableError(f"no completion is recorded for this prompt and seed {request.seed}.")
         return SampleResult(tuple(item.completion for item in held), sum(item.prompt_tokens for item in held))
 
 
@@ -158,18 +158,18 @@ def replay(
     evaluator: EvaluatorClient,
     client_for: Callable[[Policy], PolicyClient],
 ) -> ReplayReport:
-    """Run a finished run again and compare the events.
+    """Execute a finished run again and compare the events.
 
     Args:
-        context: What defines the run.
+        context: The run.
         recorded: Its completions in order.
         events: Its events in order.
-        store: An empty store in memory.
-        evaluator: Scores every candidate again.
-        client_for: Returns the real client of a policy; nothing is sent to it.
+        store: An empty in-memory store.
+        evaluator: Evaluates every candidate again.
+        client_for: Returns the real client of a policy. It receives no requests.
 
     Raises:
-        ReplayError: The run has several lanes or a budget of seconds, so its order is not determined by its seed.
+        ReplayError: The run has several lanes or a budget of seconds, so its seed does not determine its order.
     """
     _check(context)
     signals = LocalQueue()
@@ -194,11 +194,11 @@ def replay(
 
 
 def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayReport:
-    """Compare two event logs, leaving out how the run was steered and which workers it lost.
+    """Compare two event logs without pauses and lost workers.
 
-    A run that is under way, or was cancelled, is compared as far as it came.
+    If the recorded run did not complete, only its events so far are compared.
     """
-    left, right = list(_course(recorded)), list(_course(replayed))
+    left, right = _comparable_events(recorded), _comparable_events(replayed)
     if all(event.kind is not EventKind.RUN_COMPLETED for event in left):
         right = right[: len(left)]
     for position in range(max(len(left), len(right))):
@@ -210,7 +210,7 @@ def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayRepor
 
 
 def _comparable(value: object) -> object:
-    """Return JSON values with huge integers as floats: the database writes -1e30 as the integer nearest to it."""
+    """Return a JSON value with huge integers as floats, since PostgreSQL stores -1e30 as an integer."""
     match value:
         case bool():
             return value
@@ -227,14 +227,14 @@ def _check(context: RunContext) -> None:
     if context.spec.lanes != 1:
         raise ReplayError(
             f"run {context.run_id} has {context.spec.lanes} lanes, whose batches overlap in no fixed order.",
-            remedy="Start a run with lanes = 1 to be able to replay it.",
+            remedy="Only a run with lanes = 1 can be replayed.",
         )
     if context.spec.budget.seconds is not None:
         raise ReplayError(
-            f"run {context.run_id} has a budget of seconds, which no two machines spend alike.",
-            remedy="Give a run that is to be replayed a budget of evaluations or tokens.",
+            f"run {context.run_id} has a budget of seconds, whose end depends on the machine.",
+            remedy="Only a run with a budget of evaluations or tokens can be replayed.",
         )
 
 
-def _course(events: Sequence[Event]) -> Iterator[Event]:
-    return (event for event in events if event.kind not in _OUTSIDE)
+def _comparable_events(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.kind not in _IGNORED]

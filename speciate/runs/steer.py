@@ -1,4 +1,4 @@
-"""Starting and steering runs."""
+"""Check, start, pause, resume, cancel and label runs."""
 
 from __future__ import annotations
 
@@ -38,21 +38,20 @@ def check_run(
     ensembles: Ensembles = NO_ENSEMBLES,
     can_advise: CanAdvise = writes_text,
 ) -> None:
-    """Let a run go on only if it can work.
+    """Reject a run that cannot work.
 
     Raises:
-        InvalidInputError: The strategy or one of its options is not valid, a codec cannot write the problem, an
-            ensemble names a policy twice or weights that its choice does not use, or advice is wanted that could
-            neither be written nor shown.
+        InvalidInputError: The strategy or an option is invalid, a codec cannot encode the problem, an ensemble names a
+            policy twice or has weights that its choice ignores, or guidance cannot work.
     """
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(ensembles, spec)
     if spec.guidance is not None:
-        _check_guidance(problem.definition, _who_changes(policy, mutator, ensembles), can_advise)
-    shares = (share.version for of_role in ensembles.values() for share in of_role)
-    for asked in (policy, mutator, *shares):
-        if asked is not None and asked.definition.codec is not None:
-            codec_of(asked.definition.codec).prompt(problem.definition, answers=1)
+        _check_guidance(problem.definition, _mutating(policy, mutator, ensembles), can_advise)
+    members = (member.version for of_role in ensembles.values() for member in of_role)
+    for version in (policy, mutator, *members):
+        if version is not None and version.definition.codec is not None:
+            codec_of(version.definition.codec).prompt(problem.definition, answers=1)
 
 
 def start_run(
@@ -68,17 +67,16 @@ def start_run(
     idempotency_key: str | None = None,
     can_advise: CanAdvise = writes_text,
 ) -> tuple[UUID, bool]:
-    """Create a run and begin it; with an idempotency key that was used before, return the run of then.
+    """Create a run and start it. A repeated idempotency key returns the run of the first request.
 
-    ``ensembles`` are the policies of all roles where one of them has several; ``policy`` and ``mutator`` are the first
-    ones of theirs.
+    The arguments are those of ``check_run`` and ``RunStore.create``.
 
     Returns:
-        The run's id, and whether it is new.
+        The run's ID, and True if the run is new.
 
     Raises:
-        InvalidInputError: The run could not work, see ``check_run``.
-        ConflictError: The key was used for another request.
+        InvalidInputError: The run cannot work; see ``check_run``.
+        ConflictError: The key belongs to a different request.
     """
     check_run(problem, policy, mutator, spec, ensembles, can_advise)
     run_id, new = store.create(
@@ -86,12 +84,12 @@ def start_run(
     )
     if new:
         add_log_context(run=str(run_id))
-    # A first request may have been cut off between the two steps: the repetition begins the run.
+    # An interrupted first request may have created the run without starting it.
     if new or store.get(run_id).state is RunState.CREATED:
         try:
             signals.committed(store.start(run_id))
         except ConflictError:
-            # Whoever sent the same key may have begun it meanwhile; that is what was asked for.
+            # A concurrent request with the same key may have started it meanwhile.
             if store.get(run_id).state is RunState.CREATED:
                 raise
     return run_id, new
@@ -100,30 +98,35 @@ def start_run(
 def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
     learns = spec.policy_choice is PolicyChoice.UCB
     if spec.policy_discount != 1.0 and not learns:
-        raise InvalidInputError("policy_discount is an option of policy_choice 'ucb': expected that, or 1.")
+        raise InvalidInputError("policy_discount other than 1 requires policy_choice 'ucb'.")
     if learns and not ensembles:
-        raise InvalidInputError("policy_choice 'ucb' chooses between several policies: expected at least two.")
-    for role, shares in ensembles.items():
+        raise InvalidInputError("policy_choice 'ucb' requires at least two policies for a role.")
+    for role, members in ensembles.items():
         where = "mutator" if role is PolicyRole.MUTATE else "policy"
-        versions = [share.version for share in shares]
-        for i, version in enumerate(versions):
-            if version.id in {other.id for other in versions[:i]}:
-                raise InvalidInputError(f"{where} names {version.name} twice: expected every policy once.")
-        if learns and len({share.weight for share in shares}) > 1:
-            raise InvalidInputError(f"'ucb' finds the shares of each {where} itself: expected equal weights.")
+        _refuse_repeated(where, [member.version for member in members])
+        if learns and len({member.weight for member in members}) > 1:
+            raise InvalidInputError(f"policy_choice 'ucb' learns the weights of each {where}: expected equal weights.")
 
 
-def _who_changes(policy: PolicyVersion, mutator: PolicyVersion | None, ensembles: Ensembles) -> list[PolicyVersion]:
+def _refuse_repeated(where: str, versions: Sequence[PolicyVersion]) -> None:
+    seen: set[UUID] = set()
+    for version in versions:
+        if version.id in seen:
+            raise InvalidInputError(f"{where} names {version.name} twice: expected each policy once.")
+        seen.add(version.id)
+
+
+def _mutating(policy: PolicyVersion, mutator: PolicyVersion | None, ensembles: Ensembles) -> list[PolicyVersion]:
     role = PolicyRole.PROPOSE if mutator is None else PolicyRole.MUTATE
-    return [share.version for share in ensembles.get(role, ())] or [mutator or policy]
+    return [member.version for member in ensembles.get(role, ())] or [mutator or policy]
 
 
-def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion], can_advise: CanAdvise) -> None:
-    for version in asked:
+def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_advise: CanAdvise) -> None:
+    for version in mutating:
         if not can_advise(version.definition):
             raise InvalidInputError(
-                f"guidance: policy {version.name} can be asked for programs only, not for"
-                " advice: expected one that changes programs without a codec, in the prompt format 'chat'."
+                f"guidance: policy {version.name} cannot write advice: expected a mutating policy without a codec,"
+                " with prompt format 'chat'."
             )
     own = problem.prompts.get(TemplateName.CHANGE)
     if own is not None and not uses(own, "advice"):
@@ -131,20 +134,20 @@ def _check_guidance(problem: Problem, asked: Sequence[PolicyVersion], can_advise
 
 
 def pause_run(store: RunStore, signals: CommitListener, run_id: UUID, reason: str | None = None) -> None:
-    """Stop handing out a run's work; what is in flight is still booked."""
+    """Stop dispatching a run's work. Results of work in flight are still recorded."""
     signals.committed(store.pause(run_id, reason))
 
 
 def resume_run(store: RunStore, signals: CommitListener, run_id: UUID) -> None:
-    """Hand out a paused run's work again."""
+    """Dispatch a paused run's work again."""
     signals.committed(store.resume(run_id))
 
 
 def cancel_run(store: RunStore, signals: CommitListener, run_id: UUID, reason: str | None = None) -> None:
-    """End a run; what is in flight is thrown away, what was committed stays."""
+    """End a run. Committed results stay, work in flight is discarded."""
     signals.committed(store.cancel(run_id, reason))
 
 
 def label_run(store: RunStore, signals: CommitListener, run_id: UUID, change: Relabelling) -> None:
-    """Change what people call a run, at any time; whoever looks at it sees it at once."""
+    """Change name, tags or note of a run, in any state. Open pages show the change at once."""
     signals.committed(store.label(run_id, change))

@@ -1,4 +1,4 @@
-"""Counting what became of candidates: outcomes, bests, claims to targets, the alarm."""
+"""Count candidate outcomes, track best values, claim targets and raise the failure alarm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
 
 MOST_REASONS = 100
-"""Reasons of failure that a run counts one by one; further ones count as ``other``."""
+"""Failure reasons that a run counts separately; further ones count as ``other``."""
 
 
 def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
-    """Count one outcome, and raise the bests."""
+    """Count one outcome and update the best values."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
     progress.reused += outcome.reused_from is not None
@@ -24,13 +24,13 @@ def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome)
     if failure:
         progress.failed += 1
         progress.failures[failure.kind.value] = progress.failures.get(failure.kind.value, 0) + 1
-        # Reasons may be an author's own words: the row that every commit rewrites must not grow with them.
+        # Problem authors choose reasons freely. The row that every commit rewrites must stay small.
         known = failure.reason in progress.reasons or len(progress.reasons) < MOST_REASONS
         reason = failure.reason if known else "other"
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
-        # What no user could take is nobody's best, however large the numbers are.
+        # Infeasible candidates never count as best.
         if outcome.duplicate_of is None and not context.problem.space.violation([rewards]).any():
             _raise_best(progress, context, rewards)
 
@@ -50,7 +50,7 @@ def _raise_best(progress: RunProgress, context: RunContext, rewards: tuple[float
 def claim_targets(
     progress: RunProgress, context: RunContext, effects: Effects, number: int, outcome: CandidateOutcome
 ) -> None:
-    """Claim the targets that a new candidate is the first to meet."""
+    """Claim the targets that a candidate is the first to meet."""
     if outcome.duplicate_of is not None:
         return
     fresh = outcome.targets & ~progress.claimed
@@ -68,7 +68,7 @@ def claim_targets(
 
 
 def announce(effects: Effects, claim: Claim) -> None:
-    """Append the event of a confirmed target."""
+    """Append the event for a confirmed target."""
     effects.event(
         EventKind.TARGET_CONFIRMED,
         target=claim.target,
@@ -85,7 +85,7 @@ def with_state(claim: Claim, state: ClaimState) -> Claim:
 
 
 def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
-    """Return what the event of a batch says of one candidate."""
+    """Return the entry of one candidate in the event of its batch."""
     evaluation, proposal = outcome.evaluation, outcome.proposal
     policy = {"policy": proposal.policy} if context.has_ensemble else {}
     return policy | {
@@ -102,7 +102,7 @@ def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
 
 
 def judge_alarm(progress: RunProgress, effects: Effects) -> None:
-    """Raise the alarm when more than half of the latest candidates failed; clear it when that is over."""
+    """Raise the alarm if more than half of the latest window of candidates failed, else clear it."""
     total = sum(progress.recent.values())
     if total < ALARM_WINDOW:
         return

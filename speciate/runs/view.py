@@ -1,4 +1,4 @@
-"""A run's population as its strategy sees it."""
+"""Give a strategy read access to the population of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.search.strategy import EliteTable
 
 
 class StoredPopulation:
-    """``PopulationView`` over a store; each island is read once, so that one batch sees one state."""
+    """``PopulationView`` over a store. Each island is read once, so that a batch sees one state."""
 
     def __init__(self, store: WorkStore, context: RunContext, lease: Lease) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class StoredPopulation:
 
     @property
     def problem(self) -> Problem:
-        """The problem that is searched."""
+        """The problem of the run."""
         return self._context.problem
 
     @property
@@ -35,7 +35,7 @@ class StoredPopulation:
 
     @property
     def seed_number(self) -> int | None:
-        """Number of the seed program's candidate: the first one, where the problem has a seed program."""
+        """Candidate number of the seed program; None if the problem has none."""
         return SEED_NUMBER if self._context.problem.seed_program else None
 
     def elites(self, island: int) -> EliteTable:
@@ -50,4 +50,4 @@ class StoredPopulation:
 
 
 SEED_NUMBER = 1
-"""Number of the seed program's candidate."""
+"""Candidate number of a seed program."""

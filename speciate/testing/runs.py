@@ -1,4 +1,4 @@
-"""A small problem, policies and evaluators for tests of runs: real values, no surprises."""
+"""Build a toy problem, policies, specifications and an evaluator for tests of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED_PROGRAM = "x = 1\ny = 9\n"
 
 
 def toy_problem(*, seed_program: str = SEED_PROGRAM, confirmations: int = 1) -> Problem:
-    """Return a problem whose programs assign two numbers: ``x`` should be large, ``y`` small."""
+    """Return a problem whose programs assign two numbers: ``x`` is maximized, ``y`` minimized."""
     return Problem(
         slug="toy",
         title="Two numbers",
@@ -41,13 +41,13 @@ def toy_problem(*, seed_program: str = SEED_PROGRAM, confirmations: int = 1) -> 
 
 
 def toy_policy(**changes: object) -> Policy:
-    """Return a scripted policy; its client is not used by tests that hand in batches themselves."""
+    """Return a scripted policy. Tests that provide their own batches never use its client."""
     given = {"slug": "scripted", "kind": "scripted", "sampling": Sampling(max_tokens=64), **changes}
     return Policy.model_validate(given)
 
 
 def toy_spec(evaluations: int | None = 40, **changes: object) -> RunSpec:
-    """Return the definition of a run of one lane with batches of four."""
+    """Return the specification of a run with one lane and batches of four."""
     budget = changes.pop("budget", None) or Budget(evaluations=evaluations)
     return RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, **changes})
 
@@ -58,7 +58,7 @@ def toy_proposals(*programs: str) -> tuple[Proposal, ...]:
 
 
 def toy_rollout(tokens: int = 0) -> Rollout:
-    """Return a rollout that is charged ``tokens``."""
+    """Return a rollout with a charge of ``tokens``."""
     return Rollout(PolicyRole.MUTATE, Prompt("system", "user"), Completion("text", tokens), seed=1, answers=4)
 
 
@@ -69,7 +69,7 @@ def ticking_clock() -> Callable[[], float]:
 
 
 class ToyEvaluator:
-    """Scores toy programs by reading their two assignments; anything else fails."""
+    """Evaluates toy programs by reading their two assignments. All other programs fail."""
 
     tier = "none"
 

@@ -1,4 +1,4 @@
-"""A small run in this process whose policy is asked over HTTP."""
+"""Run a small problem in this process with a policy behind HTTP."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run came to.
+    """Result of a finished run.
 
     Attributes:
         progress: Its counters.
-        events: What happened, in order.
+        events: Its events in order.
     """
 
     progress: RunProgress
@@ -34,7 +34,7 @@ class FinishedRun:
 
     @property
     def booked_tokens(self) -> int:
-        """Tokens of all batches."""
+        """Tokens recorded for all batches."""
         booked = (event.data["tokens"] for event in self.events if event.kind is EventKind.BATCH_PROPOSED)
         return sum(tokens for tokens in booked if isinstance(tokens, int))
 
@@ -47,14 +47,14 @@ def served_run(
     client: PolicyClient | None = None,
     evaluator: EvaluatorClient | None = None,
 ) -> FinishedRun:
-    """Run until nothing is left to do, one unit of work after the other; equal answers give equal events.
+    """Execute a run to its end, one work unit at a time. Equal answers give equal events.
 
     Args:
-        policy: Who is asked.
-        spec: The run.
-        problem: The toy problem if nothing else is said.
-        client: Asks the policy in place of its own client.
-        evaluator: Scores in place of the toy problem's.
+        policy: The policy.
+        spec: Specification of the run.
+        problem: The problem (default: the toy problem).
+        client: Replaces the client of the policy.
+        evaluator: Replaces the toy evaluator.
     """
     run_id, policy_id = UUID(int=1), UUID(int=2)
     context = RunContext(run_id, problem or toy_problem(), policy, policy_id, spec)
@@ -68,7 +68,7 @@ def served_run(
 
 
 def served_policy(url: str, model: str, **changes: Any) -> Policy:
-    """Return a policy that is asked by completion, without long waits."""
+    """Return a policy with prompt format ``completion`` and short retry delays."""
     options = {"backoff_s": 0.01, "max_retries": 8, **changes.pop("options", {})}
     given = {"prompt_format": "completion", "prompt_tokens": 2000, "sampling": {"max_tokens": 24}, **changes}
     return Policy.model_validate(

@@ -301,7 +301,7 @@ class WorkStoreConformance:
         assert progress.state is RunState.CANCELLED
         assert (progress.evaluations, progress.reserved_evaluations, progress.live) == (0, 0, 0)
 
-    def test_given_back_work_pauses_the_run_with_the_reason(self) -> None:
+    def test_released_work_pauses_the_run_with_the_reason(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         lease = self._claim(self._only(commit))
         assert self.harness.work.release(lease, "the endpoint is down") is not None
@@ -324,7 +324,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(first.run_id)
         assert (progress.state, progress.reason) == (RunState.PAUSED, "it is still down")
 
-    def test_tokens_of_given_back_work_are_free_again(self) -> None:
+    def test_tokens_of_released_work_are_freed(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
@@ -515,7 +515,7 @@ class WorkStoreConformance:
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 2\ny = 9\n# so\n")
         lease = self._claim(self._only(commit))
         proposals = read_proposals(lease.payload)
-        near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% like candidate 1"))
+        near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% similar to candidate 1"))
         outcomes = (
             CandidateOutcome(proposals[0], near, duplicate_of=1),
             CandidateOutcome(proposals[1], Evaluation(rewards=(2.0, 9.0))),

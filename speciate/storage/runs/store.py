@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Labels, Relabelling
-from speciate.domain.run import RunSpec, RunState, refuse_move, sources_of
+from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
 from speciate.domain.values import digest_of, storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
@@ -303,7 +303,7 @@ class PostgresRunStore:
             if self.require is not None:
                 self.require(locked.progress.revision, source)
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):
-                raise refuse_move(str(run_id), source, goal)
+                raise transition_error(str(run_id), source, goal)
             if goal is RunState.RUNNING and source is RunState.PAUSED:
                 hold_quota_of(connection, run_id).require_room(connection)
             effects = step(locked.progress, load_context(connection, run_id))

@@ -128,8 +128,8 @@ def test_guidance_is_omitted_at_default(guided: Lab) -> None:
         ({"guidance": {"every": 0}}, "guidance.every"),
         ({"guidance": {"every": 1, "most": 17}}, "16"),
         ({"guidance": 8}, "guidance"),
-        ({"guidance": {}, "policy": "tiny"}, "policy tiny@1 can be asked for programs only"),
-        ({"guidance": {}, "mutator": "tiny"}, "policy tiny@1 can be asked for programs only"),
+        ({"guidance": {}, "policy": "tiny"}, "policy tiny@1 cannot write advice"),
+        ({"guidance": {}, "mutator": "tiny"}, "policy tiny@1 cannot write advice"),
     ],
 )
 def test_invalid_guidance_is_rejected(guided: Lab, changes: dict[str, Any], told: str) -> None:

@@ -54,7 +54,7 @@ def test_duplicates_are_reported(lab: Lab) -> None:
     twin, near = (lab.api.get(f"{run}/candidates/{number}").json() for number in (3, 4))
     assert (twin["duplicate_of"], twin["rewards"], twin["failure"]) == (2, {"x": 3.0, "y": 3.0}, None)
     assert (near["duplicate_of"], near["rewards"], near["failure"]) == (2, None, "rejected")
-    assert (near["failure_reason"], near["failure_detail"]) == ("near_duplicate", "80% like candidate 2")
+    assert (near["failure_reason"], near["failure_detail"]) == ("near_duplicate", "80% similar to candidate 2")
     read = lab.api.get(run).json()
     assert (read["duplicates"], read["reasons"], read["spent"]["evaluations"]) == (1, {"near_duplicate": 1}, 4)
     assert read["spec"]["novelty"] == {"same": None, "near": 0.8, "shingle": 1, "window": 64}

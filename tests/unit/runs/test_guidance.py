@@ -317,7 +317,7 @@ def _refusal(
 
 @pytest.mark.parametrize("other", [MUTATOR, COMPLETES, CODEC])
 def test_who_cannot_converse_writes_no_advice(other: Policy) -> None:
-    said = f"policy {other.slug}@1 can be asked for programs only"
+    said = f"policy {other.slug}@1 cannot write advice"
     assert said in (_refusal(other) or "")
     assert said in (_refusal(CHATS, other) or "")
     assert said in (_refusal(CHATS, more=(other,)) or "")

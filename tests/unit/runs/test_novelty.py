@@ -140,7 +140,7 @@ def test_near_duplicates_are_rejected_where_the_run_asks() -> None:
     assert {o.proposal.program.strip() for o in rejected} == {LIKE.strip()}
     first = min(n for n, c in run.candidates.items() if c.outcome.proposal.program.strip() == LONG.strip())
     assert {(o.duplicate_of, o.evaluation.failure) for o in rejected} == {
-        (first, Failure(FailureKind.REJECTED, "near_duplicate", f"92% like candidate {first}"))
+        (first, Failure(FailureKind.REJECTED, "near_duplicate", f"92% similar to candidate {first}"))
     }
 
 
