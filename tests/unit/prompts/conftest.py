@@ -1,4 +1,4 @@
-"""Problems and policies that the prompt tests share."""
+"""Fixtures of the prompt tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The expected prompts in ``golden/``, each a whole prompt as a policy is sent it.
+"""The expected prompts in ``golden/``, each a complete prompt.
 
-``python -m tests.unit.prompts.golden`` writes them from the code; ``test_golden.py`` fails when one differs by a byte.
-Read the difference before it is committed: it is what every policy will be asked from then on.
+``python -m tests.unit.prompts.golden`` regenerates them; ``test_golden.py`` fails if one differs by a byte.
+Review the difference before committing: every policy will receive the new prompts.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ CASES: dict[str, dict[str, Any]] = {
     "propose-other-language": {**_FIRST, "problem": _CASES},
     "propose-own": {**_FIRST, "problem": {**_EVALUATED, "prompts": _OWN}},
 }
-"""What the prompts are built from, by name of the file; what is left out is as in ``golden``."""
+"""Arguments of ``golden`` by file name; omitted ones keep their defaults."""
 
 
 def golden(

@@ -1,4 +1,4 @@
-"""Codecs: what a tiny model is asked, what is read from it, and that both survive any text."""
+"""Codecs: prompts, parsed answers, and robustness against any text."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_all_tokens_of_prompts_and_answers_are_in_the_vocabulary(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_is_written_is_read_again(task):
+def test_written_tokens_are_read_back(task):
     codec = CODECS[task.codec]
     for problem in task.problems(Split.TEST, 5):
         answers = [task.demonstrate(problem, np.random.default_rng(i)) for i in range(3)]
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_again(task):
         assert codec.read(" ; ".join(written) + " ;", answers=2) == answers[:2]
 
 
-def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
+def test_a_prompt_begins_with_the_problem_and_shows_the_parents_results():
     problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     parent = Individual(4, "def solve(x):\n    return 3 if x < 7 else 1\n", (1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0))
     scratch = build_prompt(problem, PolicyRole.PROPOSE, [], [], policy("programs"), rng()).text()
@@ -63,7 +63,7 @@ def test_a_prompt_begins_with_the_problem_and_shows_how_the_parent_fared():
     assert change.endswith("<edit> y3 x7 y1 <c0+> <c1-> <c2+> <c3-> <c4-> <c5-> <c6-> <c7+> <one>")
 
 
-def test_a_parent_in_other_words_is_left_out():
+def test_an_inexpressible_parent_is_omitted():
     problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     parent = Individual(4, "def solve(x):\n    return max(x, 3)\n", (0.0,) * 8)
     asked = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy("programs"), rng()).text()
@@ -80,7 +80,7 @@ def test_a_problem_of_another_task_is_refused_by_name(codec, other):
     assert f"task:{codec}" in caught.value.remedy
 
 
-def test_hidden_cases_are_not_told():
+def test_hidden_cases_are_not_shown():
     problem = next(GENERATED["programs"].problems(Split.TEST, 1))
     *shown, last = problem.cases
     secret = problem.model_copy(update={"cases": (*shown, last.model_copy(update={"hidden": True}))})
@@ -94,7 +94,7 @@ def test_an_unknown_codec_is_refused_with_the_known_ones():
     assert "maze, programs" in caught.value.remedy
 
 
-def test_a_codec_is_asked_by_completion():
+def test_a_codec_needs_the_completion_format():
     with pytest.raises(ValueError, match="needs prompt_format 'completion'"):
         Policy(slug="tiny", kind="any", codec="maze")
 

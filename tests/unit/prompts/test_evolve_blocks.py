@@ -52,7 +52,7 @@ def test_broken_markers_name_their_line(text: str, line: int, says: str) -> None
     assert f"line {line}" in str(caught.value)
 
 
-def test_a_mention_in_prose_is_no_marker() -> None:
+def test_a_mention_in_prose_is_not_a_marker() -> None:
     assert (
         find_blocks('"""Edit between EVOLVE-BLOCK-START and EVOLVE-BLOCK-END."""\n# Only inside EVOLVE-BLOCK-START\n')
         == ()
@@ -60,14 +60,14 @@ def test_a_mention_in_prose_is_no_marker() -> None:
 
 
 @given(st.text(alphabet="ab \n\r\x0c\u2028", max_size=40))
-def test_lines_join_to_the_text_and_end_where_the_tokenizer_says(text: str) -> None:
+def test_lines_join_to_the_text_and_end_like_the_tokenizers(text: str) -> None:
     lines = lines_of(text)
     assert "".join(lines) == text
     assert all(line.rstrip("\r\n") == line.rstrip("\r\n").replace("\n", "").replace("\r", "") for line in lines)
 
 
 @given(st.lists(st.sampled_from([START, END, "x = 1", "", f"y = 2 {START}"]), max_size=8))
-def test_any_arrangement_is_read_or_refused(lines: list[str]) -> None:
+def test_any_arrangement_is_parsed_or_refused(lines: list[str]) -> None:
     text = "\n".join(lines)
     with contextlib.suppress(MarkerError):
         blocks = find_blocks(text)

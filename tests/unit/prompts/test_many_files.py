@@ -1,4 +1,4 @@
-"""Answers that are files: what they leave out stays, and what is protected is protected in all of them."""
+"""Answers with several files: omitted files stay, and protected regions hold in all of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def reason(answers: list[Answer]) -> str:
         f"```sh\nls\n```\n# === file: geometry.py ===\n```\n{NEW}```\n",
     ],
 )
-def test_files_that_are_left_out_stay(read: Read, text: str) -> None:
+def test_omitted_files_stay(read: Read, text: str) -> None:
     (answer,) = read(text)
     assert files(answer) == SEED | {"geometry.py": NEW}
 
@@ -87,7 +87,7 @@ def test_a_file_may_be_added_and_several_blocks_are_one_answer(read: Read) -> No
     assert files(answer) == SEED | {"candidate.py": main, "extra.py": "y = 1\n"}
 
 
-def test_without_a_heading_it_is_the_main_file(read: Read) -> None:
+def test_text_without_a_heading_is_the_main_file(read: Read) -> None:
     (answer,) = read("```python\ndef solve(x):\n    return 7\n```")
     assert files(answer) == SEED | {"candidate.py": "def solve(x):\n    return 7\n"}
 
@@ -112,7 +112,7 @@ def test_several_answers(read: Read) -> None:
         ("```\n" + "".join(f"# === file: f{i}.py ===\n" for i in range(63)) + "```", "files_malformed"),
     ],
 )
-def test_what_cannot_be_used_says_why(read: Read, text: str, expected: str) -> None:
+def test_unusable_answers_have_a_reason(read: Read, text: str, expected: str) -> None:
     assert reason(read(text)) == expected
 
 
@@ -142,13 +142,13 @@ def test_a_diff_names_the_file(read: Read) -> None:
     assert files(answer) == {"candidate.py": "import other\ny = 3\n", "other.py": "x = 2\n"}
 
 
-def test_a_diff_that_names_none_fits_one_place_in_all_files(read: Read) -> None:
+def test_a_diff_without_a_name_matches_one_place_in_all_files(read: Read) -> None:
     assert reason(read(edit("x = 1", "x = 2"), TWICE)) == "diff_ambiguous"
     (answer,) = read(edit("import other", "import other as o"), TWICE)
     assert files(answer)["candidate.py"] == "import other as o\nx = 1\n"
     named = "# === file: other.py ===\n" + edit("x = 1", "x = 2") + "---\n" + edit("x = 1", "x = 3")
     second = read(named, TWICE, answers=2)[1:]
-    assert reason(second) == "diff_ambiguous"  # the name counts within its answer
+    assert reason(second) == "diff_ambiguous"  # a name applies within its answer
 
 
 def test_a_diff_adds_a_file_and_removes_none(read: Read) -> None:
@@ -170,7 +170,7 @@ def test_a_diff_adds_a_file_and_removes_none(read: Read) -> None:
         edit("# === file: fixed.py ===", "# === file: broken.py ==="),
     ],
 )
-def test_where_there_are_regions_all_else_is_protected(read: Read, text: str) -> None:
+def test_text_outside_of_regions_is_protected(read: Read, text: str) -> None:
     assert reason(read(text, MARKED)) == "protected_region_changed"
 
 
@@ -180,13 +180,13 @@ def test_regions_of_several_files_may_change(read: Read) -> None:
     assert files(answer) == MARKED | {"geometry.py": geometry}
     (answer,) = read(edit("scale = 1", "scale = 2"), MARKED)
     assert files(answer)["candidate.py"] == MARKED["candidate.py"].replace("scale = 1", "scale = 2")
-    # Without its markers: their place is certain.
+    # Without markers, whose places are certain.
     (answer,) = read(f"```\n# === file: geometry.py ===\n{NEW}```", MARKED)
     assert files(answer)["geometry.py"] == f"# EVOLVE-BLOCK-START\n{NEW}# EVOLVE-BLOCK-END\n"
 
 
-def test_what_is_protected_is_compared_with_the_seed(made: Callable[..., Problem]) -> None:
-    """Whatever a parent became: its child must have the seed's protected lines."""
+def test_protected_text_is_compared_with_the_seed_program(made: Callable[..., Problem]) -> None:
+    """A child must have the seed's protected lines even if its parent lost them."""
     problem = made(MARKED)
     parent = text_of(MARKED | {"fixed.py": "pi = 4\n"})
     answers = parse_completion(
@@ -204,7 +204,7 @@ PIECES = [
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.sampled_from([SEED, MARKED]), st.integers(1, 3))
-def test_any_text_is_read(read: Read, text: str, start: dict[str, str], wanted: int) -> None:
+def test_any_text_is_parsed(read: Read, text: str, start: dict[str, str], wanted: int) -> None:
     answers = read(text, start, answers=wanted)
     assert 1 <= len(answers) <= wanted
     for answer in answers:
@@ -222,7 +222,7 @@ def test_other_languages_are_not_parsed(read: Read) -> None:
     assert files(answer) == cpp | {"lib/x.hpp": "int x(;\n"}
 
 
-def test_what_a_file_is_called_and_holds_is_part_of_the_shape() -> None:
+def test_names_and_contents_of_files_are_part_of_the_shape() -> None:
     one = {"candidate.py": "a = 1\nb = 2\n", "x.py": "c = 3\n"}
     assert shape_key(text_of(one)) == shape_key(text_of({**one, "candidate.py": "a  =  1 # !\nb = 2\n"}))
     assert shape_key(text_of(one)) == shape_key(text_of(dict(reversed(one.items()))))

@@ -71,7 +71,7 @@ def test_a_proposal_shows_the_seed_program_and_its_regions(ask: Ask, problem: Ca
     assert "z = 3" in prompt.user
 
 
-def test_a_failed_parent_shows_why(ask: Ask) -> None:
+def test_a_failed_parent_shows_its_failure(ask: Ask) -> None:
     failed = Individual(9, "x = (", None, Failure(FailureKind.CRASHED, "exception", "ZeroDivisionError: /"))
     user = ask((failed,)).user
     assert "It failed: crashed (exception)." in user
@@ -100,7 +100,7 @@ def test_a_reason_stays_on_its_line(ask: Ask) -> None:
     assert "\x1b" not in user
 
 
-def test_outcomes_of_hidden_cases_stay_out(ask: Ask, problem: Callable[..., Problem]) -> None:
+def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
     cases = problem(
         kind="cases",
         evaluator="",
@@ -132,16 +132,16 @@ def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., 
     assert "Does not meet the unlock target t: not r0 < 1." in user
 
 
-def test_a_met_target_is_said_to_be_met(ask: Ask) -> None:
+def test_met_targets_are_listed(ask: Ask) -> None:
     assert "Meets the unlock target record" in ask((Individual(1, "x", (2.7, 0.0, 1.0)),), ()).user
 
 
-def test_a_rule_without_blanks_is_told_as_well(ask: Ask, problem: Callable[..., Problem]) -> None:
+def test_a_rule_without_blanks_is_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
     tight = problem(targets=[{"name": "record", "rule": "sum_of_radii>=2.635and overlap<=0", "unlock": True}])
     assert "target record: sum_of_radii>=2.635 (now 2.5); overlap<=0 (now 0.5)." in ask(of=tight).user
 
 
-def test_what_a_cascade_left_out_meets_no_target(ask: Ask, problem: Callable[..., Problem]) -> None:
+def test_unmeasured_objectives_meet_no_target(ask: Ask, problem: Callable[..., Problem]) -> None:
     objectives = [
         {"name": "sum_of_radii", "range": [0, 2.7]},
         {"name": "overlap", "direction": "minimize", "range": [0, 9]},
@@ -152,7 +152,7 @@ def test_what_a_cascade_left_out_meets_no_target(ask: Ask, problem: Callable[...
     ]
     targets = [
         {"name": "good", "rule": "sum_of_radii >= 2"},
-        # The value that stands where nothing was measured would meet it.
+        # The placeholder of the unmeasured value would meet it.
         {"name": "record", "rule": "overlap >= 0", "unlock": True},
     ]
     staged = problem(objectives=objectives, stages=stages, targets=targets)

@@ -1,4 +1,4 @@
-"""Programs that are not Python are asked for, read and kept within their regions without being parsed."""
+"""Programs in other languages: prompts, parsing and protected regions without a syntax check."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def problem():
 POLICY = Policy(slug="p", kind="scripted")
 
 
-def test_the_prompt_says_how_programs_are_built_run_and_spoken_to(problem):
+def test_the_prompt_describes_build_run_and_exchange(problem):
     assert system_values(problem, POLICY, with_base=True)["candidates"] == "programs in C++"
     text = problem_text(problem)
     assert "built with `g++ a.cpp` and run with `./a.out`" in text
@@ -45,7 +45,7 @@ def test_the_last_fenced_block_is_the_program(problem):
 
 
 @pytest.mark.parametrize("label", ["cpp", "C++"])
-def test_how_to_build_it_is_not_the_program(problem, label):
+def test_a_build_command_is_not_the_program(problem, label):
     program = SEED.replace("return 1", "return 2")
     text = f"```{label}\n{program}```\nBuild and run it:\n```bash\ng++ a.cpp && ./a.out\n```\nIt prints\n```\n4\n```\n"
     (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=None)
@@ -59,13 +59,13 @@ def test_regions_are_kept_as_in_python(problem):
     assert answer.failure.reason == "protected_region_changed"
 
 
-def test_a_completion_without_any_is_no_answer(problem):
+def test_a_completion_without_a_block_is_no_answer(problem):
     (answer,) = parse_completion("   ", problem=problem, policy=POLICY, parent=None)
     assert answer.failure is not None
     assert answer.failure.reason == "no_answer"
 
 
-def test_examples_are_written_as_the_program_reads_them(problem):
+def test_examples_use_the_exchange_format(problem):
     cases = [{"input": [[True, None], "é"], "expected": {"a": False}}]
     spoken = problem.model_dump() | {"cases": cases, "language": problem.language.model_dump() | {"exchange": "json"}}
     assert '- input ([true, null], "é") -> {"a": false}' in problem_text(Problem.model_validate(spoken))

@@ -93,19 +93,19 @@ def test_the_replacement_keeps_its_inner_indentation(read: Read) -> None:
         ("I would rather not.", PARENT, "no_code_block", ""),
     ],
 )
-def test_a_diff_that_does_not_apply_says_why(read: Read, text: str, parent: str | None, reason: str, says: str) -> None:
+def test_an_inapplicable_diff_has_a_reason(read: Read, text: str, parent: str | None, reason: str, says: str) -> None:
     (answer,) = read(text, parent)
     assert answer.failure is not None
     assert answer.failure.reason == reason
     assert says in answer.failure.detail
 
 
-def test_of_two_places_the_one_that_may_change_is_taken(read: Read) -> None:
+def test_of_two_places_the_editable_one_is_changed(read: Read) -> None:
     parent = "a = 1\n# EVOLVE-BLOCK-START\na = 1\n# EVOLVE-BLOCK-END\n"
     assert read(edit("a = 1", "a = 2"), parent) == [Answer("a = 1\n# EVOLVE-BLOCK-START\na = 2\n# EVOLVE-BLOCK-END\n")]
 
 
-def test_a_marker_that_a_diff_removes_is_put_back(read: Read) -> None:
+def test_a_marker_removed_by_a_diff_is_restored(read: Read) -> None:
     expected = PARENT.replace("    return 0\n", "    return 0\n# note\n")
     assert read(edit("# EVOLVE-BLOCK-END", "# note")) == [Answer(expected)]
 
@@ -123,7 +123,7 @@ def test_m_diffs_each_change_the_parent(read: Read) -> None:
     ]
 
 
-def test_a_line_between_the_edits_of_one_answer_is_prose(read: Read) -> None:
+def test_a_separator_between_edits_of_one_answer_is_prose(read: Read) -> None:
     first, second = edit("    return 0", "    return 1"), edit("        y = x * 2", "        y = x * 3")
     text = f"First:\n{first}\n\n---\n\nSecond:\n{second}"
     assert read(text) == [Answer(PARENT.replace("return 0", "return 1").replace("x * 2", "x * 3"))]

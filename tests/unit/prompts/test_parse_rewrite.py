@@ -56,7 +56,7 @@ def reason(answer: Answer) -> str | None:
         f"```python\ndef broken(:\n    a long line that is not Python at all\n```\n{FENCED}",
     ],
 )
-def test_the_program_is_found_in_what_models_write(read: Read, text: str) -> None:
+def test_the_program_is_found_in_typical_completions(read: Read, text: str) -> None:
     assert read(text) == [Answer(GOOD)]
 
 
@@ -69,7 +69,7 @@ def test_a_fence_inside_a_docstring_does_not_end_the_program(read: Read, label: 
     assert read(f"```python\n{program}```") == [Answer(program)]
 
 
-def test_an_example_in_a_docstring_is_none_of_several_answers(read: Read) -> None:
+def test_an_example_in_a_docstring_is_not_an_answer(read: Read) -> None:
     program = 'def solve():\n    """Example:\n\n    ```python\n    solve()\n    ```\n    """\n    return 1\n'
     fenced = f"```python\n{program}```"
     assert read(f"{fenced}\nUse it:\n```python\nsolve()\n```") == [Answer(program)]
@@ -105,7 +105,7 @@ def test_the_entry_point_decides_between_blocks(problem: MakeProblem, policy: Ma
         ("```python\nx = '" + "é" * MAX_PROGRAM_BYTES + "'\n```", Reason.PROGRAM_TOO_LARGE),
     ],
 )
-def test_what_cannot_be_used_says_why(read: Read, text: str, expected: Reason) -> None:
+def test_unusable_answers_have_a_reason(read: Read, text: str, expected: Reason) -> None:
     (answer,) = read(text)
     assert answer.failure is not None
     assert answer.failure.kind is FailureKind.REJECTED
@@ -128,7 +128,7 @@ def test_m_answers_are_divided_by_separator_lines(read: Read) -> None:
     assert [answer.program for answer in read(text, 5)] == ["a = 1\n", "b = 2\n", "c = 3\n"]
 
 
-def test_m_answers_survive_a_forgotten_fence_or_separator(read: Read) -> None:
+def test_m_answers_survive_a_missing_fence_or_separator(read: Read) -> None:
     unclosed = "```python\na = 1\n---\n```python\nb = 2\n```"
     assert [answer.program for answer in read(unclosed, 2)] == ["a = 1\n", "b = 2\n"]
     unseparated = "```python\na = 1\n```\n```python\nb = 2\n```"
@@ -160,7 +160,7 @@ INSIDE = "def inner():\n    return 2\n"
         f"# EVOLVE-BLOCK-START\n{INSIDE}# EVOLVE-BLOCK-END",
     ],
 )
-def test_what_stands_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -> None:
+def test_text_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -> None:
     (answer,) = read(f"```python\n{text}\n```", parent=SEED)
     assert answer.failure is None
     assert answer.program.rstrip() == CHILD.rstrip()
@@ -185,25 +185,25 @@ def test_changes_outside_of_the_blocks_are_refused(read: Read, text: str, says: 
     assert says in answer.failure.detail
 
 
-def test_a_policy_cannot_mark_regions_of_its_own(read: Read) -> None:
+def test_a_policy_cannot_mark_regions(read: Read) -> None:
     text = f"```python\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n{GOOD}```"
     assert read(text) == read(text, parent=GOOD) == [Answer("x = 1\n" + GOOD)]
 
 
-def test_a_proposal_is_held_to_the_seed_program(problem: MakeProblem, policy: MakePolicy) -> None:
+def test_a_proposal_keeps_the_seeds_protected_text(problem: MakeProblem, policy: MakePolicy) -> None:
     seeded = problem(seed_program=SEED)
     (answer,) = parse_completion(f"```python\n{INSIDE}```", problem=seeded, policy=policy(), parent=None)
     assert answer == Answer(CHILD)
 
 
-def test_the_inside_of_a_function_is_indented_into_its_place(read: Read) -> None:
+def test_a_function_body_is_indented_into_place(read: Read) -> None:
     seed = "def f(x):\n    # EVOLVE-BLOCK-START\n    y = x\n    # EVOLVE-BLOCK-END\n    return y\n"
     for text in ("y = x\ny += 1\n", "    y = x\n    y += 1\n"):
         (answer,) = read(f"```python\n{text}```", parent=seed)
         assert answer == Answer(seed.replace("    y = x\n", "    y = x\n    y += 1\n"))
 
 
-def test_two_blocks_without_markers_are_told_apart_by_what_stands_between(read: Read) -> None:
+def test_two_blocks_without_markers_are_separated_by_protected_text(read: Read) -> None:
     start, end = "# EVOLVE-BLOCK-START\n", "# EVOLVE-BLOCK-END\n"
     seed = f"{start}a = 1\n{end}MIDDLE = 0\n{start}b = 1\n{end}"
     assert read("```python\na = 2\nMIDDLE = 0\nb = 3\n```", parent=seed) == [
@@ -212,7 +212,7 @@ def test_two_blocks_without_markers_are_told_apart_by_what_stands_between(read: 
     assert reason(read("```python\nMIDDLE = 0\nMIDDLE = 0\n```", parent=seed)[0]) == "protected_region_changed"
 
 
-def test_data_is_taken_as_it_is(data_problem: Problem, policy: MakePolicy) -> None:
+def test_data_is_unchanged(data_problem: Problem, policy: MakePolicy) -> None:
     def read(text: str, answers: int = 1) -> list[str]:
         found = parse_completion(text, problem=data_problem, policy=policy(answers), parent=None)
         return [answer.program if answer.failure is None else answer.failure.reason for answer in found]
@@ -245,7 +245,7 @@ TOKENS = [
     st.one_of(st.none(), st.just(SEED), st.lists(st.sampled_from(TOKENS), max_size=8).map("\n".join)),
     st.integers(1, 4),
 )
-def test_no_text_makes_the_reader_raise(text: str, parent: str | None, answers: int) -> None:
+def test_no_text_raises(text: str, parent: str | None, answers: int) -> None:
     policy = Policy(slug="p", kind="scripted", answers_per_rollout=answers)
     for kind in ("evaluator", "data"):
         problem = Problem.model_validate(

@@ -1,4 +1,4 @@
-"""Reading Python whatever the interpreter says."""
+"""Parsing Python despite interpreter errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from speciate.prompts.python_source import parse_python
 
 
-def test_a_count_that_threads_disturbed_is_no_flaw_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_error_caused_by_threads_is_not_the_programs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     parse, refusals = ast.parse, [SystemError("AST constructor recursion depth mismatch (before=63, after=57)")] * 2
 
     def disturbed(text: str) -> ast.Module:

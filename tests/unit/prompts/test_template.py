@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", TemplateName)
-def test_the_default_templates_are_right_and_use_every_placeholder(name: TemplateName) -> None:
+def test_the_default_templates_are_valid_and_use_every_placeholder(name: TemplateName) -> None:
     text = default_template(name)
     assert template_flaws(name, text, where="") == []
     assert all(f"${placeholder}" in text for placeholder in PLACEHOLDERS[name])
@@ -33,7 +33,7 @@ def test_every_placeholder_is_documented() -> None:
             assert meaning in page, placeholder
 
 
-def test_what_is_put_in_is_not_read_again() -> None:
+def test_values_are_not_read_as_templates() -> None:
     assert fill("a $x b", {"x": "$y ${x} $$ $", "y": "never"}) == "a $y ${x} $$ $ b"
 
 
@@ -52,7 +52,7 @@ def test_what_is_put_in_is_not_read_again() -> None:
         ("# Head", "# Head"),
     ],
 )
-def test_empty_parts_go_with_the_heading_above_them(template: str, filled: str) -> None:
+def test_empty_parts_are_dropped_with_their_heading(template: str, filled: str) -> None:
     assert fill(template, {"empty": "", "full": "full"}) == filled
 
 
@@ -77,13 +77,13 @@ def test_a_request_whose_placeholder_is_empty_is_never_drawn() -> None:
         (TemplateName.PROPOSE_REQUESTS, " \n", 1, "has no request without $others"),
     ],
 )
-def test_flaws_say_line_and_what_was_expected(name: TemplateName, text: str, line: int, words: str) -> None:
+def test_mistakes_name_the_line_and_the_expectation(name: TemplateName, text: str, line: int, words: str) -> None:
     (flaw,) = template_flaws(name, text, where=f"prompts.{name}")
     assert (flaw.where, flaw.line) == (f"prompts.{name}", line)
     assert words in flaw.message
 
 
-def test_a_template_may_leave_out_what_is_not_needed() -> None:
+def test_optional_placeholders_may_be_omitted() -> None:
     for name, needed in REQUIRED.items():
         text = "\n".join(f"${placeholder}" for placeholder in needed) + "\nNo $$ here: ``` and ~~~.\n"
         assert template_flaws(name, text, where="") == []

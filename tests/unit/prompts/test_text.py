@@ -1,4 +1,4 @@
-"""A prompt is never longer than its policy allows, and what goes first is what is needed least."""
+"""Prompts never exceed the policy's limit, and the least useful parts are dropped first."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ EVERYTHING = {
 }
 
 
-def test_what_is_left_out_goes_in_order(shorten: Shorten) -> None:
+def test_parts_are_dropped_in_order(shorten: Shorten) -> None:
     seen = [shown_of(shorten(tokens)) for tokens in range(2000, 20_000, 100)]
     assert seen[-1] == EVERYTHING
     before = list(EVERYTHING)
     for shown in seen:
-        # Something is left out only when nothing is left of all that goes before it.
+        # A part is dropped only when all parts before it are gone.
         for i, later in enumerate(before[1:], start=1):
             if shown[later] != EVERYTHING[later]:
                 if later in ("feedback", "examples"):
@@ -81,21 +81,21 @@ def test_what_is_left_out_goes_in_order(shorten: Shorten) -> None:
     assert seen[0]["parent"] < 200
 
 
-def test_what_is_left_out_does_not_depend_on_the_generator(shorten: Shorten) -> None:
+def test_dropped_parts_do_not_depend_on_the_generator(shorten: Shorten) -> None:
     for tokens in range(2000, 12_000, 500):
         kept = [shown_of(shorten(tokens, seed=seed)) for seed in range(4)]
-        # The drawn request is as long as the longest one, or shorter: what is shown was fitted to that.
+        # The parts fit the longest request, so the drawn one fits as well.
         assert all(shown == kept[0] for shown in kept)
 
 
-def test_without_others_nothing_is_asked_of_them(shorten: Shorten) -> None:
+def test_without_others_no_request_mentions_them(shorten: Shorten) -> None:
     users = [shorten(6000, seed=seed) for seed in range(40)]
     assert all(shown_of(user)["others"] == [] for user in users)
     assert not any("programs above" in user for user in users)
     assert any("programs above" in shorten(20_000, seed=seed) for seed in range(40))
 
 
-def test_at_last_the_middle_of_program_and_description_is_cut(shorten: Shorten) -> None:
+def test_finally_the_middle_of_program_and_description_is_cut(shorten: Shorten) -> None:
     big = Individual(1, "first = 1\n" + "é = 1\n" * 10_000 + "last = 1\n", None, Failure(FailureKind.CRASHED, "raised"))
     user = shorten(4000, parents=(big,))
     assert "first = 1" in user
@@ -108,8 +108,8 @@ def test_at_last_the_middle_of_program_and_description_is_cut(shorten: Shorten) 
     assert user.rstrip().endswith("Answer in the form given above.")
 
 
-def test_nothing_is_too_much(shorten: Shorten, problem: Callable[..., Problem], policy: Callable[..., Policy]) -> None:
-    """Whatever cannot be left out piece by piece is cut."""
+def test_any_prompt_fits(shorten: Shorten, problem: Callable[..., Problem], policy: Callable[..., Policy]) -> None:
+    """Parts that cannot be dropped are cut."""
     many = problem(
         objectives=[{"name": f"r{i}", "description": "é" * 200} for i in range(100)],
         targets=[{"name": f"t{i}", "rule": "r0 > 1", "unlock": i == 0, "description": "d" * 200} for i in range(50)],
@@ -121,7 +121,7 @@ def test_nothing_is_too_much(shorten: Shorten, problem: Callable[..., Problem], 
     assert made.user.startswith("# Problem")
 
 
-def test_of_a_prompt_that_is_cut_the_ends_remain() -> None:
+def test_a_cut_prompt_keeps_its_ends() -> None:
     prompt = Prompt("s" * 100, "a" * 500 + "ö" * 500 + "b" * 500)
     assert clipped(prompt, 3000) is prompt
     for most in range(120, 2102):
