@@ -8,7 +8,7 @@ ends of the declared range.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -141,9 +141,3 @@ def _finite(name: str, value: object) -> float:
     if not math.isfinite(number):
         raise InvalidRewardsError(f"reward {name!r} is {number}: expected a finite number")
     return number
-
-
-def best_per_objective(points: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Return the largest value of every column of normalised vectors; empty for no points."""
-    rows = [tuple(point) for point in points]
-    return tuple(max(column) for column in zip(*rows, strict=True)) if rows else ()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import improvements
-from speciate.search.cells import weightings
+from speciate.search.cells import weigh, weightings
 from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement, PopulationView
 
 Rank = Callable[[float], float]
@@ -54,6 +54,31 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
     """
     declared = problem.weight_vector if island == 0 else None
     return _weights(len(problem.space.selected), seed, problem.digest, island, declared)
+
+
+class IslandBatch(NamedTuple):
+    """Newly evaluated candidates of one island.
+
+    Attributes:
+        island: The island.
+        candidates: Its n candidates.
+        points: Their normalised rewards, shape (n, k).
+        scores: Their scores under the island's weighting.
+    """
+
+    island: int
+    candidates: list[Evaluated]
+    points: FloatArray
+    scores: list[float]
+
+
+def by_island(view: PopulationView, candidates: Sequence[Evaluated]) -> Iterator[IslandBatch]:
+    """Yield the candidates of each island, in order of island."""
+    for island in sorted({candidate.island for candidate in candidates}):
+        own = [candidate for candidate in candidates if candidate.island == island]
+        points = view.problem.space.normalise([candidate.rewards for candidate in own])
+        weights = island_weights(view.problem, view.seed, island)
+        yield IslandBatch(island, own, points, weigh(points, weights[None, :])[:, 0].tolist())
 
 
 def copies(

@@ -26,13 +26,7 @@ def epsilon_lexicase(points: FloatArray, rng: np.random.Generator, weights: Floa
     The threshold follows the best row still in the pool. Sources: Spector 2012; La Cava, Spector, Danai 2016 (GECCO);
     La Cava, Helmuth, Spector, Moore 2019 (Evolutionary Computation 27:3).
 
-    Args:
-        points: Normalised rewards, shape (n, k).
-        rng: Draws the order of the objectives, then one of the remaining rows.
-        weights: Not used.
-
-    Returns:
-        The selected row.
+    ``rng`` draws the order of the objectives, then one of the remaining rows.
     """
     return _filter_by_objective(points, deviations(points), rng)
 
@@ -53,13 +47,8 @@ def random_scalarization(
     The search-time counterpart of VPO's reward (arXiv 2605.22817); the idea is from ParEGO (Knowles 2006).
 
     Args:
-        points: Normalised rewards, shape (n, k).
         rng: Draws the weights, then breaks ties.
-        weights: Not used.
         alpha: Concentration: 1 is uniform on the simplex, smaller values favour its corners.
-
-    Returns:
-        The selected row.
     """
     return _best(points @ rng.dirichlet(np.full(points.shape[1], alpha)), rng)
 
@@ -67,13 +56,7 @@ def random_scalarization(
 def best_weighted(points: FloatArray, rng: np.random.Generator, weights: FloatArray) -> int:
     """Select the best row under the island's weighting: the greedy scalar baseline of the vector operators.
 
-    Args:
-        points: Normalised rewards, shape (n, k).
-        rng: Breaks ties.
-        weights: Shape (k,): the problem's declared weights, or the island's own.
-
-    Returns:
-        The selected row.
+    ``rng`` breaks ties.
     """
     return _best(points @ weights, rng)
 
@@ -89,13 +72,8 @@ def pareto_tournament(
     With many objectives nearly every row is nondominated and selection becomes uniform: prefer ε-lexicase there.
 
     Args:
-        points: Normalised rewards, shape (n, k).
         rng: Draws the tournament without replacement, then the winner.
-        weights: Not used.
         size: Rows in a tournament; all rows if there are fewer.
-
-    Returns:
-        The selected row.
     """
     contestants = rng.choice(len(points), size=min(size, len(points)), replace=False)
     winners = contestants[pareto_front(points[contestants])]
@@ -109,13 +87,8 @@ def softmax(points: FloatArray, rng: np.random.Generator, weights: FloatArray, t
     Evolution).
 
     Args:
-        points: Normalised rewards, shape (n, k).
         rng: Draws the row.
-        weights: Shape (k,): the problem's declared weights, or the island's own.
         temperature: In units of normalised reward, where 1 is the declared range.
-
-    Returns:
-        The selected row.
     """
     scores = (points @ weights) / temperature
     chances = np.exp(scores - scores.max())
@@ -130,13 +103,7 @@ def curiosity(points: FloatArray, rng: np.random.Generator, weights: FloatArray)
     cell enters the archive and falls when it does not. The archive stores no such score. Age approximates it: a new
     elite is such a child, and an old one has been selected many times without a child that took its cell.
 
-    Args:
-        points: Normalised rewards, shape (n, k), oldest candidate first (as in ``ParentPool``).
-        rng: Draws the row.
-        weights: Not used.
-
-    Returns:
-        The selected row.
+    ``rng`` draws the row.
     """
     n = len(points)
     edges = (1.0 / np.arange(1, n + 1)).cumsum()

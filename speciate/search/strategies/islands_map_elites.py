@@ -17,10 +17,17 @@ from pydantic import AfterValidator, Field
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, ParentPool, draw_different, improvements, pool_of, trade_off_bids
-from speciate.search.cells import weigh
 from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell
-from speciate.search.islands import copies, island_of, island_weights, next_island, sends_migrants
+from speciate.search.islands import (
+    IslandBatch,
+    by_island,
+    copies,
+    island_of,
+    island_weights,
+    next_island,
+    sends_migrants,
+)
 from speciate.search.selection import SELECTIONS
 from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
@@ -115,16 +122,14 @@ class IslandsMapElites:
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
         """Return the cells in which a candidate beats its island's elite."""
         placements: list[Placement] = []
-        for island in sorted({candidate.island for candidate in candidates}):
-            table = view.elites(island)
+        for batch in by_island(view, candidates):
+            table = view.elites(batch.island)
             if self._resets.too_late(view, table):
                 continue
-            own = [candidate for candidate in candidates if candidate.island == island]
-            points = view.problem.space.normalise([candidate.rewards for candidate in own])
-            bids = [*trade_off_bids(view.problem, points), *self._feature_bids(view, island, own, points)]
+            bids = [*trade_off_bids(view.problem, batch.points), *self._feature_bids(view, batch)]
             rank = self._resets.rank(table)
-            aged = [(cell, row, rank(score)) for cell, row, score in bids]
-            placements.extend(improvements(table, island, aged, own))
+            ranked = [(cell, row, rank(score)) for cell, row, score in bids]
+            placements.extend(improvements(table, batch.island, ranked, batch.candidates))
         return tuple(placements)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
@@ -155,13 +160,9 @@ class IslandsMapElites:
             return int(rng.integers(len(points)))
         return self._choose(points, rng, weights)
 
-    def _feature_bids(
-        self, view: PopulationView, island: int, candidates: Sequence[Evaluated], points: FloatArray
-    ) -> list[Bid]:
-        weights = island_weights(view.problem, view.seed, island)
-        fitness = weigh(points, weights[None, :])[:, 0].tolist()
-        cells = (feature_cell(c, view.problem, self.config.features, self.config.bins) for c in candidates)
-        return [(cell, row, fitness[row]) for row, cell in enumerate(cells) if cell is not None]
+    def _feature_bids(self, view: PopulationView, batch: IslandBatch) -> list[Bid]:
+        cells = (feature_cell(c, view.problem, self.config.features, self.config.bins) for c in batch.candidates)
+        return [(cell, row, batch.scores[row]) for row, cell in enumerate(cells) if cell is not None]
 
 
 def _beginning(view: PopulationView, island: int) -> Selection:

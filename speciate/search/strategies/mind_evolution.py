@@ -27,9 +27,9 @@ from pydantic import Field
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
-from speciate.search.cells import CLOCKED, weigh
+from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked
-from speciate.search.islands import copies, island_of, island_weights, next_island
+from speciate.search.islands import by_island, copies, island_of, island_weights, next_island
 from speciate.search.selection import softmax
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
@@ -93,21 +93,17 @@ class MindEvolution:
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
         """Return the cells in which a candidate beats its island's elite, and the children of this turn."""
         placements: list[Placement] = []
-        for island in sorted({candidate.island for candidate in candidates}):
-            table = view.elites(island)
+        for batch in by_island(view, candidates):
+            table = view.elites(batch.island)
             if self._resets.too_late(view, table):
                 continue
-            own = [candidate for candidate in candidates if candidate.island == island]
-            points = view.problem.space.normalise([candidate.rewards for candidate in own])
-            weights = island_weights(view.problem, view.seed, island)
-            scores = weigh(points, weights[None, :])[:, 0].tolist()
             rank = self._resets.rank(table)
-            hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in own]
-            bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, points)]
-            for row, (score, number) in enumerate(zip(scores, hashes, strict=True)):
+            hashes = [zlib.crc32(candidate.program.encode(errors="surrogatepass")) for candidate in batch.candidates]
+            bids = [(cell, row, rank(score)) for cell, row, score in trade_off_bids(view.problem, batch.points)]
+            for row, (score, number) in enumerate(zip(batch.scores, hashes, strict=True)):
                 bids.append((f"{_CLASS}{number % self.config.population}", row, rank(score)))
                 bids.append((f"{_TURN}{number % self.config.conversations}", row, ranked(score, view.batch)))
-            placements.extend(improvements(table, island, bids, own))
+            placements.extend(improvements(table, batch.island, bids, batch.candidates))
         return tuple(placements)
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002

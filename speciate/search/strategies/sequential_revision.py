@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
-from speciate.search.islands import island_weights
+from speciate.search.islands import by_island, island_weights
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
 
 _LAST: Final = f"{CLOCKED}last"
@@ -92,11 +92,7 @@ class SequentialRevision:
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
         """Return the records, and the best answer of each chain's batch if it becomes the latest one."""
         placements: list[Placement] = []
-        for chain in sorted({candidate.island for candidate in candidates}):
-            own = [candidate for candidate in candidates if candidate.island == chain]
-            points = view.problem.space.normalise([candidate.rewards for candidate in own])
-            weights = island_weights(view.problem, view.seed, chain)
-            scores = weigh(points, weights[None, :])[:, 0].tolist()
+        for chain, own, points, scores in by_island(view, candidates):
             table = view.elites(chain)
             bids = trade_off_bids(view.problem, points)
             row = scores.index(max(scores))

@@ -2,79 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, at_least, finite, open_unit
+from speciate.tournaments.statistics.arrays import FloatArray, at_least, open_unit
 
 MIN_CLUSTERS = 30
 """Fewest problems for an interval: with 12, a nominal 5 % error is 9 % in simulation."""
 
 _ROUNDING: Final = 1e-12  # relative to the largest value: rounding error of means of equal numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate and its percentile interval.
-
-    Attributes:
-        estimate: The statistic of the data.
-        low: Lower end.
-        high: Upper end.
-        level: Nominal coverage, such as 0.95.
-        clusters: Problems that were resampled.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    level: float
-    clusters: int
-
-
-def clustered_interval(
-    values: ArrayLike,
-    rng: np.random.Generator,
-    statistic: Callable[[FloatArray], float] | None = None,
-    level: float = 0.95,
-    draws: int = 2000,
-) -> Interval:
-    """Return the percentile bootstrap interval of a statistic over problems.
-
-    Source: Efron and Tibshirani 1993, section 13.3; resampling of clusters: Field and Welsh 2007.
-
-    Args:
-        values: Shape (n_problems, ...): all values of a problem are resampled together.
-        rng: Draws the problems, with replacement.
-        statistic: Maps an array like ``values`` to a number, which may be infinite (an ERT). None is the mean over
-            problems of the mean within each problem.
-        level: Coverage of the interval, two-sided.
-        draws: Resamples.
-
-    Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, all problems are equal, a value is not
-            finite, the level is not between 0 and 1, or the statistic is NaN.
-    """
-    data = finite(values, "values")
-    if alike(data):
-        raise InvalidInputError(
-            "All problems have the same values, so the interval would have zero width.",
-            remedy="Report the value alone, or compare on problems that differ.",
-        )
-    statistics: FloatArray
-    if statistic is None:
-        means = data.reshape(len(data), -1).mean(axis=1) if data.ndim else data
-        statistics, estimate = means[resampled(len(means), draws, rng)].mean(axis=1), float(means.mean())
-    else:
-        rows = resampled(len(data), draws, rng)
-        statistics, estimate = np.array([statistic(data[row]) for row in rows]), float(statistic(data))
-    low, high = percentiles(statistics, level)
-    return Interval(estimate, float(low), float(high), level, len(data))
 
 
 def alike(values: FloatArray) -> bool:

@@ -1,4 +1,4 @@
-"""Running time until a target, with runs that end before they reach it: ERT, ECDF, performance profiles."""
+"""Running time until a target, with runs that end before they reach it: ECDF and performance profiles."""
 
 from __future__ import annotations
 
@@ -10,40 +10,6 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, finite, flags, same_shape, shaped
-
-
-@dataclass(frozen=True, slots=True)
-class RunningTime:
-    """Expected running time of restarting until the target is reached.
-
-    Attributes:
-        expected: Cost per success, in the unit of ``spent``; infinite without success.
-        spent: Total cost of all runs, failed ones included.
-        successes: Runs that reached the target.
-        runs: All runs.
-    """
-
-    expected: float
-    spent: float
-    successes: int
-    runs: int
-
-
-def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
-    """Return ERT: the total cost of all runs divided by the number of successes.
-
-    Source: Auger and Hansen 2005 (success performance); Hansen et al. 2021, arXiv 1603.08785, section 4.
-
-    Args:
-        spent: Any shape: evaluations (or tokens, or seconds) until the target was reached, or until the run ended.
-        reached: The same shape: True for runs that reached the target.
-
-    Raises:
-        InvalidInputError: The shapes differ, or a cost is negative or not finite.
-    """
-    costs, success = _costs(spent, reached)
-    total, successes = math.fsum(costs.ravel()), int(success.sum())
-    return RunningTime(total / successes if successes else math.inf, total, successes, success.size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

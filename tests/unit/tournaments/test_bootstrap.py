@@ -9,8 +9,7 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics import bootstrap
-from speciate.tournaments.statistics.bootstrap import clustered_interval
-from speciate.tournaments.statistics.running_time import expected_running_time
+from tests.unit.tournaments.oracles import clustered_interval, expected_running_time
 
 
 def coverage(problems: int, times: int = 600) -> float:

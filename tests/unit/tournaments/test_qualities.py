@@ -15,11 +15,11 @@ from speciate.tournaments.rendering.tables import sections
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING
 from speciate.tournaments.report.run_summary import POLICY_NUMBERS
-from speciate.tournaments.statistics.bootstrap import clustered_interval
 from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 from speciate.tournaments.statistics.running_time import performance_profile
 from speciate.tournaments.statistics.significance import sign_flip, sign_flips
+from tests.unit.tournaments.oracles import clustered_interval
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
 

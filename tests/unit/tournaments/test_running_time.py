@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.running_time import RunningTime, ecdf, expected_running_time, performance_profile
+from speciate.tournaments.statistics.running_time import ecdf, performance_profile
+from tests.unit.tournaments.oracles import RunningTime, expected_running_time
 
 RUNS = st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=30)
 
