@@ -45,7 +45,7 @@ class CampaignController(DeclarationController[CampaignStore]):
             if stored.slice.spent is None:
                 _advance(stores, record, stored)
         if record.state is DeclarationState.RUNNING:
-            store.wait(declared_id, WAITS_FOR_QUOTA if stores.runs.room() == 0 else None)
+            store.wait(declared_id, WAITS_FOR_QUOTA if stores.runs.free_slots() == 0 else None)
             self._decide(stores, record, settled)
 
     def _decide(self, stores: Stores, record: CampaignRecord, settled: list[Slice]) -> None:
@@ -80,7 +80,7 @@ def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> Non
     run = record.problems[stored.slice.problem]
     ended = run.state is not None and run.state.ended
     # What the project's quota does not allow in this pass, a later pass grants.
-    may_grant = record.state is DeclarationState.RUNNING and stores.runs.room() != 0
+    may_grant = record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0
     if may_grant and (run.run_id is None or run.state is RunState.CREATED):
         # Another process started or cancelled the run, or used the quota, in the meantime: the next pass sees which.
         with suppress(ConflictError):

@@ -51,7 +51,7 @@ def _pass(stores: Stores, retain_days: float | None, audit_days: float) -> None:
 
 def prune_audit_log(stores: Stores, audit_days: float) -> int:
     """Delete entries of the audit log older than ``audit_days``; return how many."""
-    deleted = stores.audit.forget(datetime.now(UTC) - timedelta(days=audit_days), "retention")
+    deleted = stores.audit.delete_old(datetime.now(UTC) - timedelta(days=audit_days), "retention")
     if deleted:
         _log.warning("deleted %d entries of the audit log older than %g days", deleted, audit_days)
     return deleted

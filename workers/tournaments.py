@@ -53,7 +53,7 @@ class TournamentController(DeclarationController[TournamentStore]):
             store.complete(declared_id, f"every comparison was decided after {decided} problems")
             return
         wanted = MAX_ACTIVE - len(active)
-        allowed = stores.runs.room()
+        allowed = stores.runs.free_slots()
         room = wanted if allowed is None else min(wanted, allowed)
         started = _start_next(stores, record, room)
         waits = room < wanted and bool(store.next(declared_id, 1))

@@ -64,7 +64,7 @@ class WebhookDispatcher:
                     claimed = await asyncio.to_thread(self._webhooks.claim, MAX_IN_FLIGHT - len(in_flight))
                 if time.monotonic() - pruned_at > _PRUNE_INTERVAL_S:
                     pruned_at = time.monotonic()
-                    await asyncio.to_thread(self._webhooks.forget_old)
+                    await asyncio.to_thread(self._webhooks.delete_old)
             except (DBAPIError, SpeciateError) as error:
                 _log.warning("the webhook dispatcher retries: %s", error)
             except Exception:  # noqa: BLE001 - later deliveries must still be sent

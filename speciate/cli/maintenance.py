@@ -90,7 +90,7 @@ def prune_command(
             _confirm(yes, as_json=as_json)
             _prune(retention, runs, now)
             if entries:
-                entries = stores.audit.forget(audit_before, "prune")
+                entries = stores.audit.delete_old(audit_before, "prune")
     _print_result(runs, entries, pruned=pruned, as_json=as_json)
 
 

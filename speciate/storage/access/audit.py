@@ -1,6 +1,7 @@
-"""The audit log: who asked for what, and what came of it. A trigger refuses to change or delete a row.
+"""Store the audit log: who requested what, with which result.
 
-Retention alone may take the oldest entries; it says so to the trigger, and what it took is an entry itself.
+A database trigger refuses to change or delete entries. Only retention may delete the oldest ones, by a setting that the
+trigger reads, and it writes an entry about each deletion.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import AuditRecord
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import floor7, uuid7
+from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.rows import floor7, uuid7, where
 from speciate.storage.tables import audit
 
 _LONGEST: Final = 500
 _STEP: Final = 10_000
-# By id, which is indexed and made at the same moment.
+# By id, which is indexed and as old as the entry.
 _OLD: Final = "FROM audit WHERE id < :floor AND at < :before"
 _COUNT: Final = sa.text(f"SELECT count(*) {_OLD}")
 _ALLOW: Final = sa.text("SET LOCAL speciate.audit_retention = 'on'")
-_FORGET: Final = sa.text(
-    f"WITH gone AS (DELETE FROM audit WHERE id IN (SELECT id {_OLD} ORDER BY id LIMIT {_STEP}) RETURNING at)"
-    " SELECT count(*) AS entries, min(at) AS first, max(at) AS last FROM gone"
+_DELETE: Final = sa.text(
+    f"WITH deleted AS (DELETE FROM audit WHERE id IN (SELECT id {_OLD} ORDER BY id LIMIT {_STEP}) RETURNING at)"
+    " SELECT count(*) AS entries, min(at) AS first, max(at) AS last FROM deleted"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What is written; the fields are those of ``AuditRecord``."""
+    """A new entry; see ``AuditRecord``."""
 
     principal: str
     token_id: UUID | None
@@ -45,16 +46,8 @@ class AuditEntry:
     status: int
 
 
-@dataclass
-class AuditLog:
-    """Writes and reads the log.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class AuditLog(Store):
+    """Appends, lists and expires entries."""
 
     @with_retries
     def write(self, entry: AuditEntry) -> None:
@@ -67,31 +60,31 @@ class AuditLog:
 
     @with_retries
     def count_old(self, before: datetime) -> int:
-        """Return how many entries are from before a moment."""
+        """Return the number of entries older than ``before``."""
         with self._engine.connect() as connection:
-            return int(connection.execute(_COUNT, _asked(before)).scalar_one())
+            return int(connection.execute(_COUNT, _limits(before)).scalar_one())
 
-    def forget(self, before: datetime, principal: str) -> int:
-        """Delete the entries from before a moment, in small transactions; return how many.
+    def delete_old(self, before: datetime, principal: str) -> int:
+        """Delete the entries older than ``before`` in small transactions, and return their number.
 
-        Each of them writes an entry that says how many went and from when they were.
+        Each transaction appends an entry with the number and the time span of the deleted ones.
 
         Args:
-            before: The moment.
-            principal: Principal that deletes them.
+            before: Age limit.
+            principal: Author of the new entries.
         """
         total = 0
-        while went := self._forget_some(before, principal):
-            total += went
+        while deleted := self._delete_some(before, principal):
+            total += deleted
         return total
 
     @with_retries
-    def _forget_some(self, before: datetime, principal: str) -> int:
+    def _delete_some(self, before: datetime, principal: str) -> int:
         with self._engine.begin() as connection:
             connection.execute(_ALLOW)
-            gone = connection.execute(_FORGET, _asked(before)).one()
-            if gone.entries:
-                span = f"{gone.entries} entries, {gone.first.isoformat()} to {gone.last.isoformat()}"
+            deleted = connection.execute(_DELETE, _limits(before)).one()
+            if deleted.entries:
+                span = f"{deleted.entries} entries, {deleted.first.isoformat()} to {deleted.last.isoformat()}"
                 values = {
                     "principal": principal,
                     "action": "DELETE audit",
@@ -100,28 +93,21 @@ class AuditLog:
                     "status": 200,
                 }
                 connection.execute(sa.insert(audit).values(id=uuid7(), **values))
-            return int(gone.entries)
+            return int(deleted.entries)
 
     @with_retries
     def list(self, *, project: UUID | None, limit: int = 100, cursor: str | None = None) -> Page[AuditRecord]:
-        """Return entries, newest first: those of a project, or of all and of none."""
-        wanted = {
-            "a.project_id = :project": project,
-            "a.id < :after": cursors.decode_id(cursor) if cursor else None,
-        }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
-        where = " WHERE " + " AND ".join(clauses) if clauses else ""
-        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
+        """Return entries, newest first, of one project or of the whole installation."""
+        after = cursors.decode_id(cursor) if cursor else None
+        clause, binds = where({"a.project_id = :project": project, "a.id < :after": after})
         query = sa.text(
             "SELECT a.*, p.slug AS project FROM audit a LEFT JOIN projects p ON p.id = a.project_id"
-            f"{where} ORDER BY a.id DESC LIMIT :limit"
+            f"{clause} ORDER BY a.id DESC LIMIT :limit"
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-        return cursors.page(
-            rows, limit, lambda row: AuditRecord.model_validate(row._asdict()), lambda row: [str(row.id)]
-        )
+        return cursors.page(rows, limit, lambda row: AuditRecord.model_validate(row._asdict()), cursors.by_id)
 
 
-def _asked(before: datetime) -> dict[str, Any]:
+def _limits(before: datetime) -> dict[str, Any]:
     return {"before": before, "floor": floor7(before.timestamp())}

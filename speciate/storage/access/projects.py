@@ -1,9 +1,8 @@
-"""Projects and their quotas."""
+"""Store projects and their quotas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -16,24 +15,16 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import projects
 
 
-@dataclass
-class ProjectStore:
-    """Makes, finds and limits projects.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class ProjectStore(Store):
+    """Creates, finds and limits projects."""
 
     def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
-        """Make a project.
+        """Create a project.
 
         Raises:
             ConflictError: The name is taken.
@@ -47,7 +38,7 @@ class ProjectStore:
             connection.execute(insert(projects).values(values).on_conflict_do_nothing())
             row = connection.execute(sa.select(projects).where(projects.c.id == values["id"])).one_or_none()
         if row is None:
-            raise ConflictError(f"there is a project {slug!r} already.", remedy="Choose another name.")
+            raise ConflictError(f"project {slug!r} already exists.", remedy="Choose another name.")
         return _record(row)
 
     @with_retries
@@ -55,14 +46,14 @@ class ProjectStore:
         """Return a project by name.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such project exists.
         """
         with reading(self._engine) as connection:
             return _record(_find(connection, name))
 
     @with_retries
     def usage(self, name: str) -> ProjectUsage:
-        """Return a project with what counts towards its quotas; raises as ``get`` does."""
+        """Return a project with its use of the quotas; raises as ``get`` does."""
         with reading(self._engine) as connection:
             row = _find(connection, name)
             today = connection.execute(sa.text("SELECT date_trunc('day', clock_timestamp(), 'UTC')")).scalar_one()
@@ -71,7 +62,7 @@ class ProjectStore:
 
     @with_retries
     def list(self, *, only: UUID | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProjectRecord]:
-        """Return projects by age, the oldest first; ``only`` one where it is given."""
+        """Return projects, oldest first; with ``only``, at most that one."""
         query = sa.select(projects).order_by(projects.c.id).limit(limit + 1)
         if only is not None:
             query = query.where(projects.c.id == only)
@@ -79,11 +70,11 @@ class ProjectStore:
             query = query.where(projects.c.id > cursors.decode_id(cursor))
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+        return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries
     def limit(self, name: str, quota: Quota) -> ProjectRecord:
-        """Set those limits that were named, None being none; raises as ``get`` does."""
+        """Set the given limits, None for unlimited; raises as ``get`` does."""
         changes = quota.model_dump(include=quota.model_fields_set)
         with self._engine.begin() as connection:
             row = _find(connection, name)

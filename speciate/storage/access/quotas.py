@@ -1,7 +1,8 @@
-"""Quotas: what a project may use, counted in the transaction that uses it, under one lock of the project.
+"""Enforce the quotas of projects, in the transaction that uses them and under a lock of the project.
 
-Whatever is declared counts on the day of its declaration with its whole budget until it has ended, then with what it
-spent. A tournament or campaign counts as one, and its runs do not; a tournament that is extended counts anew.
+A run, tournament or campaign counts on the day it is declared: with its whole budget until it ends, then with what it
+spent. The runs of a tournament or campaign do not count separately. An extended tournament counts on the day of the
+extension.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError, QuotaExceededError
 from speciate.ports.records.projects import QuotaUsage
 
-_HOLD: Final = sa.text(
+_READ: Final = sa.text(
     "SELECT slug, concurrent_runs, evaluations_per_day, tokens_per_day,"
     " date_trunc('day', clock_timestamp(), 'UTC') AS today FROM projects WHERE id = :id"
 )
 _LOCK: Final = sa.text("SELECT FROM projects WHERE id = :id FOR NO KEY UPDATE")
-_UNDER_WAY: Final = sa.text(
+_ACTIVE: Final = sa.text(
     "SELECT count(*) FROM runs r JOIN run_progress g ON g.run_id = r.id"
-    # One that was created and never begun is nobody's concern for long.
+    # A run that is created and never started counts only briefly.
     " WHERE r.project_id = :id AND (g.state = 'running' OR"
     " g.state = 'created' AND r.created_at > clock_timestamp() - interval '1 minute')"
 )
@@ -55,25 +56,25 @@ SELECT coalesce(sum(evaluations), 0)::bigint AS evaluations, coalesce(sum(tokens
 
 
 @dataclass(frozen=True)
-class HeldQuota:
-    """A project's quota; where there is one, nobody else uses any of it until the transaction ends."""
+class LockedQuota:
+    """A project's quota, locked until the transaction ends if it limits anything."""
 
     project_id: UUID
     project: str
     quota: Quota
     today: datetime
 
-    def require_room(self, connection: sa.Connection) -> None:
-        """Refuse one more run under way.
+    def require_run_slot(self, connection: sa.Connection) -> None:
+        """Check that one more run may be under way.
 
         Raises:
-            QuotaExceededError: There are as many as there may be.
+            QuotaExceededError: The limit is reached.
         """
         limit = self.quota.concurrent_runs
         if limit is not None and (used := runs_under_way(connection, self.project_id)) >= limit:
             raise QuotaExceededError(
                 f"project {self.project} may have {limit:,} runs under way at once and has {used:,}.",
-                remedy="Wait until one has ended, or pause or cancel one.",
+                remedy="Wait for one to end, or pause or cancel one.",
             )
 
     def require(
@@ -84,64 +85,64 @@ class HeldQuota:
         *,
         besides: UUID | None = None,
     ) -> None:
-        """Refuse what would take more than is left of the day.
+        """Check that a new declaration fits into the rest of the day's quota.
 
         Args:
             connection: In the transaction that declares it.
-            evaluations: Its budget; None where it has none.
-            tokens: The same of policy tokens.
-            besides: The campaign that it is, where its row is there already.
+            evaluations: Its budget of evaluations; None is unlimited.
+            tokens: Its budget of policy tokens; None is unlimited.
+            besides: Id of the campaign itself if its row exists already.
 
         Raises:
-            QuotaExceededError: It would, or nobody can say whether it would.
+            QuotaExceededError: It exceeds the quota, or its budget is unlimited and the quota is not.
         """
-        asked = {
+        demands = {
             "evaluations": (evaluations, self.quota.evaluations_per_day),
             "tokens": (tokens, self.quota.tokens_per_day),
         }
-        if all(limit is None for _, limit in asked.values()):
+        if all(limit is None for _, limit in demands.values()):
             return
         usage = used_today(connection, self.project_id, self.today, besides=besides)
-        for what, (count, limit) in asked.items():
+        for what, (count, limit) in demands.items():
             if limit is not None:
                 self._require(what, count, limit, getattr(usage, what))
 
     def _require(self, what: str, count: int | None, limit: int, used: int) -> None:
         rule = f"project {self.project} may declare {limit:,} {what} a day"
         if count is None:
-            raise QuotaExceededError(f"{rule}, and this has no budget of {what}.", remedy="Give it one.")
+            raise QuotaExceededError(f"{rule}, and this has no budget of {what}.", remedy="Declare one.")
         if used + count > limit:
             ends = self.today + timedelta(days=1)
-            left = f"{used:,} are declared or spent today, {max(0, limit - used):,} are left, this asks for {count:,}"
+            left = f"{used:,} are declared or spent today, {max(0, limit - used):,} are left, this requests {count:,}"
             raise QuotaExceededError(f"{rule}: {left}.", remedy=f"The day ends at {ends:%Y-%m-%d %H:%M} UTC.")
 
 
-def hold_quota(connection: sa.Connection, project_id: UUID) -> HeldQuota:
-    """Return a project's quota, held until the transaction ends where it limits anything."""
-    row = connection.execute(_HOLD, {"id": project_id}).one_or_none()
+def lock_quota(connection: sa.Connection, project_id: UUID) -> LockedQuota:
+    """Return a project's quota, locked until the transaction ends if it limits anything."""
+    row = connection.execute(_READ, {"id": project_id}).one_or_none()
     if row is None:
         raise NotFoundError("there is no such project.")
     limits = {name: getattr(row, name) for name in Quota.model_fields}
     if any(limit is not None for limit in limits.values()):
         connection.execute(_LOCK, {"id": project_id})
-    return HeldQuota(project_id, row.slug, Quota(**limits), row.today.astimezone(UTC))
+    return LockedQuota(project_id, row.slug, Quota(**limits), row.today.astimezone(UTC))
 
 
-def hold_quota_of(connection: sa.Connection, run_id: UUID) -> HeldQuota:
-    """Return the quota of a run's project, held in the same way."""
+def lock_quota_of_run(connection: sa.Connection, run_id: UUID) -> LockedQuota:
+    """Return the quota of a run's project, locked likewise."""
     query = sa.text("SELECT project_id FROM runs WHERE id = :id")
-    return hold_quota(connection, connection.execute(query, {"id": run_id}).scalar_one())
+    return lock_quota(connection, connection.execute(query, {"id": run_id}).scalar_one())
 
 
 def runs_under_way(connection: sa.Connection, project_id: UUID) -> int:
-    """Return how many runs of a project are under way; a paused one is not."""
-    return int(connection.execute(_UNDER_WAY, {"id": project_id}).scalar_one())
+    """Return the number of a project's runs under way; paused ones do not count."""
+    return int(connection.execute(_ACTIVE, {"id": project_id}).scalar_one())
 
 
 def used_today(
     connection: sa.Connection, project_id: UUID, today: datetime, *, besides: UUID | None = None
 ) -> QuotaUsage:
-    """Return what counts towards the quotas of a day, but for a campaign that asks just now."""
+    """Return what counts towards the quotas of a day, except for the campaign ``besides``."""
     row = connection.execute(_USED, {"id": project_id, "today": today, "besides": besides}).one()
     return QuotaUsage(
         concurrent_runs=runs_under_way(connection, project_id),
@@ -151,8 +152,8 @@ def used_today(
     )
 
 
-def room_of(connection: sa.Connection, project_id: UUID) -> int | None:
-    """Return how many more runs of a project may be under way; None is any number."""
+def free_run_slots(connection: sa.Connection, project_id: UUID) -> int | None:
+    """Return how many more runs of a project may be under way; None is unlimited."""
     query = sa.text("SELECT concurrent_runs FROM projects WHERE id = :id")
     limit = connection.execute(query, {"id": project_id}).scalar_one()
     return None if limit is None else max(0, limit - runs_under_way(connection, project_id))

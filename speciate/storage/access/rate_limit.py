@@ -1,4 +1,4 @@
-"""How often somebody may ask, over all replicas: one number for each in Redis, and nothing where Redis is away."""
+"""Limit request rates over all replicas with one number per client in Redis; without Redis nothing is limited."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-# GCRA: the number is the time at which all that was asked would have been asked at the allowed rate. A burst is how far
-# it may lie ahead. KEYS: whose. ARGV: microseconds of one request, of the burst, and whether this one counts.
+# Generic cell rate algorithm: the number is the time at which the requests so far end at the allowed rate; a burst is
+# how far it may lie in the future. KEYS: the client. ARGV: microseconds of a request and of the burst, 1 to count.
 _TAKE: Final = """
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
@@ -25,18 +25,18 @@ return 0
 """
 _TIMEOUT_S: Final = 0.2
 _PAUSE_S: Final = 5.0
-"""How long nobody asks a Redis that did not answer, so that requests do not wait for it one by one."""
+"""Pause after Redis failed to respond, so that not every request waits for it."""
 
 _log = logging.getLogger(__name__)
 
 
 class RateLimiter:
-    """Counts requests by whose they are.
+    """Limits the request rate of each client.
 
     Args:
-        redis_url: Address of Redis.
-        rate: Requests a second.
-        burst: Requests that may come at once.
+        redis_url: URL of Redis.
+        rate: Allowed requests per second.
+        burst: Allowed requests at once.
     """
 
     def __init__(self, redis_url: str, *, rate: float, burst: int) -> None:
@@ -48,20 +48,20 @@ class RateLimiter:
         self._burst_us = self._request_us * burst
         self._away_until = 0.0
 
-    def wait_s(self, whose: str, *, count: bool = True) -> float:
-        """Return 0 where a request may go on, else the seconds after which it may. Without Redis all may.
+    def wait_s(self, client: str, *, count: bool = True) -> float:
+        """Return the seconds until a request of a client is allowed; 0 if it is now, or without Redis.
 
         Args:
-            whose: Who asks.
-            count: Whether this is a request; otherwise it is only looked whether one might go on.
+            client: Name of the client.
+            count: True to count a request, False to check only.
         """
         if time.monotonic() < self._away_until:
             return 0.0
         try:
             arguments: list[str | int] = [f"{self._request_us:.0f}", f"{self._burst_us:.0f}", int(count)]
-            return cast("int", self._take(keys=[f"speciate:rate:{whose}"], args=arguments)) / 1e6
+            return cast("int", self._take(keys=[f"speciate:rate:{client}"], args=arguments)) / 1e6
         except redis.RedisError as error:
-            _log.warning("requests are not limited, Redis does not answer: %s", error)
+            _log.warning("requests are not limited, Redis does not respond: %s", error)
             self._away_until = time.monotonic() + _PAUSE_S
             return 0.0
 

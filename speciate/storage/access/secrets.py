@@ -12,21 +12,21 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import UnavailableError
 from speciate.egress.sealing import Sealer
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import policy_keys
 from speciate.storage.webhooks.store import webhook_purpose
 
 OPENED_S: Final = 10.0
-"""Seconds for which an opened key is used again: as long does an exchanged one live on in a worker."""
+"""Seconds for which a worker caches an opened key, and so keeps using one that was replaced."""
 
 
 class PolicyKeyStore:
-    """Seals, keeps and opens keys. May be used from several threads.
+    """Seals, stores and opens API keys; thread-safe.
 
     Args:
         engine: The database.
-        sealer: What seals.
+        sealer: Encrypts with the secret keys.
     """
 
     retry_for_s: float = 5.0
@@ -38,10 +38,10 @@ class PolicyKeyStore:
         self._opened: dict[str, tuple[str, float]] = {}
 
     def new_id(self) -> str:
-        """Return the id of a key that is still to be stored.
+        """Return the id for a key to store.
 
         Raises:
-            SecretKeyError: None could be stored.
+            SecretKeyError: No secret key is configured.
         """
         key_id = str(uuid7())
         self._sealer.seal(key_purpose(key_id), "")
@@ -49,10 +49,10 @@ class PolicyKeyStore:
 
     @with_retries
     def store(self, key_id: str, key: str) -> None:
-        """Keep a key; one that is kept under this id already is exchanged.
+        """Store a key, replacing one of the same id.
 
         Raises:
-            SecretKeyError: There is no secret key to seal it with.
+            SecretKeyError: No secret key is configured.
         """
         sealed = self._sealer.seal(key_purpose(key_id), key)
         statement = insert(policy_keys).values(id=key_id, sealed=sealed)
@@ -65,8 +65,8 @@ class PolicyKeyStore:
         """Return a key.
 
         Raises:
-            UnavailableError: It was never stored.
-            SecretKeyError: It cannot be opened here.
+            UnavailableError: No key has this id.
+            SecretKeyError: The configured secret keys do not open it.
         """
         with self._lock:
             key, until = self._opened.get(key_id, ("", 0.0))
@@ -78,10 +78,10 @@ class PolicyKeyStore:
 
     @with_retries
     def renew(self) -> int:
-        """Seal every key anew by the first secret key; return how many there are.
+        """Seal every key again with the first secret key, and return the number of keys.
 
         Raises:
-            SecretKeyError: One does not open; nothing was changed.
+            SecretKeyError: A key does not open; nothing was changed.
         """
         with self._engine.begin() as connection:
             rows = connection.execute(sa.select(policy_keys.c.id, policy_keys.c.sealed).with_for_update()).all()
@@ -95,12 +95,14 @@ class PolicyKeyStore:
         with reading(self._engine) as connection:
             sealed = connection.execute(sa.select(policy_keys.c.sealed).where(policy_keys.c.id == key_id)).scalar()
         if sealed is None:
-            raise UnavailableError(f"no key is kept as {key_id}.", remedy="Register the policy again with its api_key.")
+            raise UnavailableError(
+                f"no API key is stored as {key_id}.", remedy="Register the policy again with its api_key."
+            )
         return self._sealer.open(key_purpose(key_id), sealed)
 
 
 def key_purpose(key_id: str) -> str:
-    """Return what a key is sealed for."""
+    """Return the context that a sealed key is bound to."""
     return f"policy-key:{key_id}"
 
 
@@ -127,24 +129,18 @@ class SecretsCheck:
 
 
 @dataclass
-class SealedSecrets:
-    """Tries whether secrets open; what is in them is not kept.
+class SealedSecrets(Store):
+    """Checks if secrets open, and discards their contents."""
 
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
     _sealer: Sealer
-    retry_for_s: float = 5.0
 
     def without_retries(self, engine: sa.Engine) -> Self:
-        """Return the same on an engine of the caller's own, without waiting for a server that restarts."""
+        """Return a copy on another engine that does not retry."""
         return replace(self, _engine=engine, retry_for_s=0.0)
 
     @with_retries
     def check(self) -> SecretsCheck:
-        """Try every secret."""
+        """Try to open every secret."""
         with self._engine.connect() as connection:
             keys = connection.execute(_KEYS).all()
             webhooks = connection.execute(_WEBHOOKS).all()

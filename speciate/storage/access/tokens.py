@@ -1,7 +1,6 @@
-"""Tokens and sessions. Only hashes are kept.
+"""Store API tokens and login sessions as hashes.
 
-SHA-256 without salt or stretching is enough here: what is hashed are 256 random bits, so there is nothing to guess and
-no two are alike. Whoever reads the table gets nothing that opens a door.
+SHA-256 without salt or stretching suffices: the hashed secrets are 256 random bits, which cannot be guessed.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from speciate.domain.errors import NotFoundError
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import NewToken, TokenRecord
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import uuid7
+from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.rows import uuid7, where
 from speciate.storage.tables import sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)
@@ -34,7 +33,7 @@ _SHOWN: Final = len(TOKEN_PREFIX) + 8
 _SELECT: Final = "SELECT t.*, p.slug AS project FROM tokens t JOIN projects p ON p.id = t.project_id"
 _VALID: Final = "t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())"
 _BEARER: Final = "SELECT t.id, t.project_id, p.slug AS project, t.name, t.prefix, t.scope"
-# To the minute: otherwise every request would be a write.
+# Updated once a minute, because otherwise every request would write.
 _STALE: Final = "coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) AS stale"
 _BY_HASH: Final = sa.text(
     f"{_BEARER}, {_STALE} FROM tokens t JOIN projects p ON p.id = t.project_id WHERE t.hash = :hash AND {_VALID}"
@@ -49,14 +48,14 @@ _USED: Final = sa.text("UPDATE tokens SET last_used_at = clock_timestamp() WHERE
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whom a token or session stands for.
+    """Identity that a token or session authenticates.
 
     Attributes:
-        token_id: The token; None is the operator.
-        project_id: Its project, None for the operator.
+        token_id: Id of the token; None for the operator.
+        project_id: Project of the token; None for the operator.
         project: Name of that project.
         name: Name in the audit log.
-        scope: What it allows.
+        scope: Permissions.
     """
 
     token_id: UUID | None
@@ -69,27 +68,19 @@ class Bearer:
 OPERATOR: Final = Bearer(None, None, "", "operator", Scope.ADMIN)
 
 
-@dataclass
-class TokenStore:
-    """Makes, finds and revokes tokens and sessions.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class TokenStore(Store):
+    """Creates, finds and revokes tokens and sessions."""
 
     @cached_property
     def _alone(self) -> sa.Engine:
-        # What every request asks is one statement: it needs no transaction around it.
+        # Authentication is one statement and needs no transaction.
         return self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def create(
         self, project_id: UUID, name: str, scope: Scope, *, created_by: str, expires_at: datetime | None = None
     ) -> NewToken:
-        """Make a token; what is returned is the only place where it can be read."""
-        # Hexadecimal, so that no shell, address or double click takes a part of it for something else.
+        """Create a token; only the returned record holds its text."""
+        # Hexadecimal, so that shells, URLs and double clicks treat it as one word.
         token = TOKEN_PREFIX + secrets.token_hex(32)
         values = {
             "id": uuid7(),
@@ -112,19 +103,17 @@ class TokenStore:
 
     @with_retries
     def list(self, project_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TokenRecord]:
-        """Return the tokens of a project, newest first; revoked and expired ones too."""
-        binds: dict[str, Any] = {"project": project_id, "limit": limit + 1}
-        older = ""
-        if cursor is not None:
-            older, binds["after"] = " AND t.id < :after", cursors.decode_id(cursor)
-        query = sa.text(f"{_SELECT} WHERE t.project_id = :project{older} ORDER BY t.id DESC LIMIT :limit")
+        """Return the tokens of a project, newest first, including revoked and expired ones."""
+        after = cursors.decode_id(cursor) if cursor else None
+        clause, binds = where({"t.project_id = :project": project_id, "t.id < :after": after})
+        query = sa.text(f"{_SELECT}{clause} ORDER BY t.id DESC LIMIT :limit")
         with reading(self._engine) as connection:
-            rows = connection.execute(query, binds).all()
-        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries
     def revoke(self, project_id: UUID, token_id: UUID) -> TokenRecord:
-        """Revoke a token from this moment on; one that is revoked already stays so.
+        """Revoke a token at once; repeating it changes nothing.
 
         Raises:
             NotFoundError: The project has no such token.
@@ -143,15 +132,15 @@ class TokenStore:
         return _record(row)
 
     def bearer(self, token: str) -> Bearer | None:
-        """Return whom a token stands for; None where it is unknown, expired or revoked."""
+        """Return the identity of a token, or None if it is unknown, expired or revoked."""
         return self._bearer(_BY_HASH, token)
 
     def log_in(self, bearer: Bearer, operator_token: str | None) -> str:
-        """Begin a session; return its secret, which is kept nowhere else.
+        """Start a session and return its secret, which is stored nowhere.
 
         Args:
-            bearer: Whom it stands for.
-            operator_token: The operator's present token: with another one, the operator's sessions end.
+            bearer: Identity of the session.
+            operator_token: The current operator token; changing it ends the operator's sessions.
         """
         return self._log_in(secrets.token_hex(32), bearer, operator_token)
 
@@ -169,7 +158,7 @@ class TokenStore:
         return secret
 
     def session(self, secret: str, operator_token: str | None) -> Bearer | None:
-        """Return whom a session stands for; None where it is unknown or over, or its token is."""
+        """Return the identity of a session, or None if it or its token is unknown, expired or revoked."""
         return self._bearer(_BY_SESSION, secret, operator_token)
 
     @with_retries
@@ -196,7 +185,7 @@ def _hash(secret: str) -> bytes:
 
 
 def _proof(secret: str, operator_token: str | None) -> bytes:
-    """Return what only this session with this token of the operator makes; the token itself may be a weak one."""
+    """Bind an operator session to the operator token, which may be a weak secret."""
     return hmac.digest(secret.encode(), (operator_token or "").encode(), "sha256")
 
 

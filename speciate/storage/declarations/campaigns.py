@@ -17,7 +17,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
-from speciate.storage.access.quotas import hold_quota
+from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.rows import read_stored
@@ -91,7 +91,7 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
 """)
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Campaign) -> None:
-        quota = hold_quota(connection, self._home)
+        quota = lock_quota(connection, self._home)
         quota.require(connection, declared.evaluations, None, besides=new_id)
         rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
         connection.execute(sa.insert(campaign_runs), rows)

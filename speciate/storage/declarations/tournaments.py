@@ -14,7 +14,7 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import Extension, PlannedRun, Tournament
 from speciate.ports.records.declarations import TournamentAmendment, TournamentRecord
-from speciate.storage.access.quotas import hold_quota
+from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.store import DeclarationStore
@@ -89,7 +89,7 @@ SELECT d.*, n.planned, n.started, n.ended FROM tournaments d CROSS JOIN LATERAL 
     def _require_quota(self, connection: sa.Connection, declared: Tournament, runs: int) -> None:
         budget = declared.budget
         evaluations, tokens = (None if each is None else runs * each for each in (budget.evaluations, budget.tokens))
-        hold_quota(connection, self._home).require(connection, evaluations, tokens)
+        lock_quota(connection, self._home).require(connection, evaluations, tokens)
 
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> TournamentRecord:
         query = (

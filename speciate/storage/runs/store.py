@@ -23,7 +23,7 @@ from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
-from speciate.storage.access.quotas import hold_quota, hold_quota_of, room_of
+from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
 from speciate.storage.database import reading, with_retries
 from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
@@ -119,8 +119,8 @@ class PostgresRunStore:
                 held = claim_key(connection, scoped_key(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
-            quota = hold_quota(connection, project)
-            quota.require_room(connection)
+            quota = lock_quota(connection, project)
+            quota.require_run_slot(connection)
             if self.own:
                 quota.require(connection, spec.budget.evaluations, spec.budget.tokens)
             added = connection.execute(
@@ -180,7 +180,7 @@ class PostgresRunStore:
             before = locked.progress.state
             effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
             if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
-                hold_quota_of(connection, run_id).require_room(connection)
+                lock_quota_of_run(connection, run_id).require_run_slot(connection)
             return write(connection, locked, effects)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
@@ -276,10 +276,10 @@ class PostgresRunStore:
         )
 
     @with_retries
-    def room(self) -> int | None:
+    def free_slots(self) -> int | None:
         """Return how many more runs may be under way in the project; None is any number."""
         with self._engine.begin() as connection:
-            return room_of(connection, self.project or DEFAULT_PROJECT_ID)
+            return free_run_slots(connection, self.project or DEFAULT_PROJECT_ID)
 
     @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
@@ -305,7 +305,7 @@ class PostgresRunStore:
             if source not in sources_of(goal) or (only_from is not None and source is not only_from):
                 raise transition_error(str(run_id), source, goal)
             if goal is RunState.RUNNING and source is RunState.PAUSED:
-                hold_quota_of(connection, run_id).require_room(connection)
+                lock_quota_of_run(connection, run_id).require_run_slot(connection)
             effects = step(locked.progress, load_context(connection, run_id))
             commit = write(connection, locked, effects)
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit

@@ -1,4 +1,4 @@
-"""What webhooks are to be told: written in the transaction of what happened, so once for each event, or not at all."""
+"""Enqueue events for webhooks, in the transaction that causes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS: Final = {
     EventKind.RUN_CANCELLED: "cancelled",
 }
 _ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
-# Held until the end of the transaction, so that no webhook goes away between this look and the rows that name it.
+# Locked, so that no webhook is removed before the deliveries refer to it.
 _SUBSCRIBED = sa.text(
     "SELECT id FROM webhooks WHERE :event = ANY(events) AND project_id = :project_id ORDER BY id FOR KEY SHARE"
 )
@@ -33,24 +33,24 @@ _RUN = sa.text(
 
 
 def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:
-    """Put what webhooks want to know of a run's new events into the queue; call it before progress is saved."""
-    told = [(event, name) for event in events if (name := _name(event)) is not None]
-    if not told:
+    """Enqueue those of a run's new events that webhooks subscribe to; call before saving the progress."""
+    relevant = [(event, name) for event in events if (name := _name(event)) is not None]
+    if not relevant:
         return
     run = connection.execute(_RUN, {"id": run_id}).one()
     about = {"run_id": str(run.id), "problem": run.problem, "policy": run.policy, "strategy": run.strategy}
-    # What several policies did together is not told as one's.
+    # An ensemble is reported with all its policies.
     about |= {"mutator": run.mutator} if run.mutator else {}
     about |= {"ensemble": run.ensemble} if run.ensemble else {}
-    for event, name in told:
-        # An alarm is raised again and again while it lasts, and told once.
+    for event, name in relevant:
+        # An alarm is raised repeatedly while it lasts, and reported once.
         if event.kind is EventKind.ALARM_RAISED and run.alarm is not None:
             continue
         enqueue(connection, name, run.project_id, {**about, **_facts(event)})
 
 
 def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:
-    """Put an event into the queue of every webhook of a project that wants it; return how many do."""
+    """Enqueue an event for every subscribed webhook of a project, and return their number."""
     subscribed = connection.execute(_SUBSCRIBED, {"event": event.value, "project_id": project_id}).scalars().all()
     rows = [{"id": uuid7(), "webhook_id": webhook, "event": event.value, "data": dict(data)} for webhook in subscribed]
     if rows:
@@ -66,7 +66,7 @@ def _name(event: Event) -> WebhookEvent | None:
             return WebhookEvent.RUN_FINISHED
         case EventKind.ALARM_RAISED | EventKind.RUN_STALLED:
             return WebhookEvent.ALARM
-        # Whoever paused it himself knows.
+        # A user who pauses a run needs no alarm.
         case EventKind.RUN_PAUSED if event.data.get("fault"):
             return WebhookEvent.ALARM
         case _:

@@ -1,4 +1,4 @@
-"""Webhooks and what is to be delivered to them. PostgreSQL is the queue: a delivery is leased, sent, and settled."""
+"""Store webhooks and their deliveries; PostgreSQL is the queue that leases deliveries to senders."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
 from speciate.ports.records.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import uuid7
-from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
+from speciate.storage.tables import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import enqueue
 
 LEASE_S: Final = 30.0
-"""Seconds after which a delivery whose sender is silent is sent by another one; longer than a sender tries."""
+"""Seconds until another sender may send a leased delivery; longer than an attempt takes."""
 
 KEPT_S: Final = 30 * 24 * 3600.0
-"""Seconds for which deliveries that ended are kept."""
+"""Seconds for which finished deliveries are kept."""
 
-# One at a time for each webhook: a receiver that does not answer holds one place, whatever waits for it. Which of them
-# get a place is drawn: in any fixed order those that come first, with much that waits, would keep the others out.
+# One delivery at a time per webhook, so that a silent receiver blocks one sender only. Webhooks are drawn at random:
+# in a fixed order the first ones with long queues would starve the others.
 _CLAIM = sa.text(
     "WITH firsts AS (SELECT DISTINCT ON (d.webhook_id) d.id FROM webhook_deliveries d WHERE d.state = 'pending'"
     " AND d.due_at <= clock_timestamp() AND NOT EXISTS (SELECT 1 FROM webhook_deliveries o"
@@ -53,31 +53,23 @@ _POSTPONE = sa.text(
     " + make_interval(secs => :tried_for_s) THEN clock_timestamp() END"
     " WHERE id = :id AND state = 'pending' AND attempts = :attempts"
 )
-_FORGET = sa.text(
+_DELETE_OLD = sa.text(
     "DELETE FROM webhook_deliveries WHERE state <> 'pending'"
     " AND ended_at < clock_timestamp() - make_interval(secs => :kept_s)"
 )
 
 
 @dataclass
-class WebhookStore:
-    """Makes webhooks, and keeps what is to be delivered.
+class WebhookStore(ScopedStore):
+    """Webhooks and their deliveries."""
 
-    Attributes:
-        project: Only webhooks of this project are found, and new ones are its; None is any, new ones the default's.
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
     _sealer: Sealer
-    project: UUID | None = None
-    retry_for_s: float = 5.0
 
     def add(self, webhook: Webhook) -> NewWebhook:
-        """Store a webhook and make its secret, which is returned here only.
+        """Store a webhook with a new secret, which only this call returns.
 
         Raises:
-            SecretKeyError: There is no secret key to seal it with.
+            SecretKeyError: No secret key is configured.
         """
         return self._add(webhook, uuid7(), f"whsec_{secrets.token_hex(32)}")
 
@@ -85,7 +77,7 @@ class WebhookStore:
     def _add(self, webhook: Webhook, webhook_id: UUID, secret: str) -> NewWebhook:
         values = {
             "id": webhook_id,
-            "project_id": self.project or DEFAULT_PROJECT_ID,
+            "project_id": self._home,
             "url": webhook.url,
             "events": [event.value for event in webhook.events],
             "description": webhook.description,
@@ -101,7 +93,7 @@ class WebhookStore:
         """Return a webhook.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such webhook exists.
         """
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(webhooks).where(self._mine(webhook_id))).one_or_none()
@@ -112,31 +104,29 @@ class WebhookStore:
     @with_retries
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
         """Return webhooks, newest first."""
-        query = sa.select(webhooks).order_by(webhooks.c.id.desc()).limit(limit + 1)
+        query = cursors.newest_first(webhooks, limit, cursor)
         if self.project is not None:
             query = query.where(webhooks.c.project_id == self.project)
-        if cursor is not None:
-            query = query.where(webhooks.c.id < cursors.decode_id(cursor))
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        return cursors.page(rows, limit, lambda r: WebhookRecord.model_validate(r._asdict()), lambda r: [str(r.id)])
+        return cursors.page(rows, limit, lambda row: WebhookRecord.model_validate(row._asdict()), cursors.by_id)
 
     @with_retries
     def remove(self, webhook_id: UUID) -> None:
-        """Forget a webhook, and what was to be delivered to it.
+        """Delete a webhook and its deliveries.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such webhook exists.
         """
         with self._engine.begin() as connection:
             if not connection.execute(sa.delete(webhooks).where(self._mine(webhook_id))).rowcount:
                 raise _unknown(webhook_id)
 
     def test(self, webhook_id: UUID) -> DeliveryRecord:
-        """Put a test event into a webhook's queue.
+        """Enqueue a test event for a webhook.
 
         Raises:
-            NotFoundError: There is no such webhook.
+            NotFoundError: No such webhook exists.
         """
         return self._test(webhook_id, uuid7())
 
@@ -149,9 +139,9 @@ class WebhookStore:
             "data": {"message": "This is a test."},
         }
         with self._engine.begin() as connection:
-            # Held until the end of the transaction, so that it is not removed meanwhile.
-            there = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
-            if connection.execute(there).one_or_none() is None:
+            # Locked, so that it is not removed before the delivery refers to it.
+            locked = sa.select(webhooks.c.id).where(self._mine(webhook_id)).with_for_update(read=True, key_share=True)
+            if connection.execute(locked).one_or_none() is None:
                 raise _unknown(webhook_id)
             connection.execute(insert(webhook_deliveries).values(values).on_conflict_do_nothing())
             query = sa.select(webhook_deliveries).where(webhook_deliveries.c.id == delivery_id)
@@ -164,61 +154,59 @@ class WebhookStore:
         """Return the deliveries of a webhook, newest first.
 
         Raises:
-            NotFoundError: There is no such webhook.
+            NotFoundError: No such webhook exists.
         """
         self.get(webhook_id)
         table = webhook_deliveries
-        query = sa.select(table).where(table.c.webhook_id == webhook_id).order_by(table.c.id.desc()).limit(limit + 1)
+        query = cursors.newest_first(table, limit, cursor).where(table.c.webhook_id == webhook_id)
         if state is not None:
             query = query.where(table.c.state == state.value)
-        if cursor is not None:
-            query = query.where(table.c.id < cursors.decode_id(cursor))
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        return cursors.page(rows, limit, _delivery, lambda row: [str(row.id)])
+        return cursors.page(rows, limit, _delivery, cursors.by_id)
 
     @with_retries
     def alarm(self, name: str, message: str, facts: Mapping[str, Any] | None = None) -> int:
-        """Tell the webhooks of the project (by default the operator's) of an alarm; return how many want to know.
+        """Enqueue an alarm for the project's webhooks (the default project's if unscoped), and return their number.
 
         Args:
-            name: What kind of alarm it is, such as ``run.stuck``.
-            message: What is the matter, for people.
-            facts: JSON values, such as ``run_id`` as a text, which adds links to that run.
+            name: Kind of alarm, such as ``run.stuck``.
+            message: Description for people.
+            facts: Additional JSON values; ``run_id`` adds links to the run.
         """
         with self._engine.begin() as connection:
             data = {"name": name, "message": message, **(facts or {})}
-            return enqueue(connection, WebhookEvent.ALARM, self.project or DEFAULT_PROJECT_ID, data)
+            return enqueue(connection, WebhookEvent.ALARM, self._home, data)
 
     @with_retries
     def claim(self, limit: int) -> tuple[DueDelivery, ...]:
-        """Lease deliveries that are due, at most one of each webhook."""
+        """Lease due deliveries, at most one per webhook."""
         with self._engine.begin() as connection:
             rows = connection.execute(_CLAIM, {"limit": limit, "lease_s": LEASE_S}).all()
         return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
     @with_retries
     def delivered(self, parcel: DueDelivery, status: int) -> None:
-        """Note that a receiver took a delivery."""
+        """Record that a receiver accepted a delivery."""
         with self._engine.begin() as connection:
             connection.execute(_DELIVERED, {"id": parcel.id, "status": status})
 
     @with_retries
     def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
-        """Note what went wrong; it is tried again after ``wait_s`` seconds, or given up when that is too late."""
+        """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
         values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
         with self._engine.begin() as connection:
             connection.execute(_POSTPONE, {**values, "tried_for_s": TRIED_FOR_S})
 
     @with_retries
-    def forget_old(self) -> int:
-        """Delete what ended long ago; return how many."""
+    def delete_old(self) -> int:
+        """Delete deliveries that finished long ago, and return their number."""
         with self._engine.begin() as connection:
-            return connection.execute(_FORGET, {"kept_s": KEPT_S}).rowcount
+            return connection.execute(_DELETE_OLD, {"kept_s": KEPT_S}).rowcount
 
     @with_retries
     def renew(self) -> int:
-        """Seal every secret anew by the first secret key; return how many there are. Raises ``SecretKeyError``."""
+        """Seal every secret again with the first secret key, and return the number; raises ``SecretKeyError``."""
         with self._engine.begin() as connection:
             rows = connection.execute(sa.select(webhooks.c.id, webhooks.c.sealed).with_for_update()).all()
             for row in rows:
@@ -227,7 +215,7 @@ class WebhookStore:
         return len(rows)
 
     def secret_of(self, parcel: DueDelivery) -> str:
-        """Return what signs a delivery; raises ``SecretKeyError``."""
+        """Return the secret that signs a delivery; raises ``SecretKeyError``."""
         return self._sealer.open(webhook_purpose(parcel.webhook_id), parcel.sealed)
 
     def _mine(self, webhook_id: UUID) -> sa.ColumnElement[bool]:
@@ -236,7 +224,7 @@ class WebhookStore:
 
 
 def webhook_purpose(webhook_id: UUID) -> str:
-    """Return what the secret of a webhook is sealed for."""
+    """Return the context that a sealed webhook secret is bound to."""
     return f"webhook:{webhook_id}"
 
 

@@ -42,7 +42,7 @@ def test_declared_budgets_count_in_full_until_the_run_ends(lab: Lab) -> None:
     assert used(lab)["evaluations"] == 13
     details = refused(lab.api.post("/v1/runs", run(18)), 403, "quota-exceeded")["detail"]
     assert "30 evaluations a day" in details
-    assert "13 are declared or spent today, 17 are left, this asks for 18" in details
+    assert "13 are declared or spent today, 17 are left, this requests 18" in details
     assert "The day ends at 2" in details
     refused(lab.api.post("/v1/runs", run(None, seconds=60.0)), 403, "quota-exceeded")
     lab.start(17)

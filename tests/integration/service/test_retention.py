@@ -95,7 +95,7 @@ def test_pruned_run_cannot_be_replayed(lab: Lab) -> None:
 
 def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "speciate.storage.access.audit._FORGET", text(str(audit._FORGET).replace("LIMIT 10000", "LIMIT 2"))
+        "speciate.storage.access.audit._DELETE", text(str(audit._DELETE).replace("LIMIT 10000", "LIMIT 2"))
     )
     now = datetime.now(UTC)
     for days in (900, 500, 401, 399, 0):
@@ -118,7 +118,7 @@ def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytes
     ]
     assert (now - timedelta(days=900)).date().isoformat() in told[1].object
     # What says so is an entry as any other, and everybody else is still refused.
-    assert stores.audit.forget(now - timedelta(days=400), "prune") == 0
+    assert stores.audit.delete_old(now - timedelta(days=400), "prune") == 0
     assert len(stores.audit.list(project=None).items) == len(entries)
     with pytest.raises(DBAPIError, match="append-only"), stores.engine.begin() as connection:
         connection.execute(delete(audit_table))

@@ -202,7 +202,7 @@ def test_failed_delivery_is_retried_for_a_day(
     assert stores.webhooks.claim(8) == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE webhook_deliveries SET ended_at = ended_at - interval '31 days'"))
-    assert stores.webhooks.forget_old() == 1
+    assert stores.webhooks.delete_old() == 1
 
 
 def test_dead_receiver_delays_neither_runs_nor_others(

@@ -22,7 +22,7 @@ from speciate.ports.work import (
     WorkKind,
 )
 from speciate.runs.payloads import read_proposals
-from speciate.storage.access.quotas import _UNDER_WAY
+from speciate.storage.access.quotas import _ACTIVE
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import _OVERDUE, _UNSTARTED, beat, book_downtime
@@ -98,7 +98,7 @@ def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(stores: Stores)
 def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
-        for query in (_OVERDUE, _UNSTARTED, _UNDER_WAY):
+        for query in (_OVERDUE, _UNSTARTED, _ACTIVE):
             plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), {"id": UUID(int=0)}).scalars().all()
             assert "ix_run_progress_unended" in "\n".join(plan)
 
